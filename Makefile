@@ -1,0 +1,93 @@
+# Two commands do everything: `make run` and `make test`. `make help` lists the rest.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+ARGS ?=
+# How many tests run at once; 0 keeps them in one process, which debuggers need.
+WORKERS ?= 2
+
+# The first Python that is new enough; name another with PYTHON=/path/to/python3.
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+endif
+
+BIN := .venv/bin
+PYRIGHT := .cache/pyright/node_modules/.bin/pyright
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-config
+
+define section
+	@printf '\n── %s\n' '$(1)'
+endef
+
+.PHONY: help run test prove bench unit lint types format lock picture clean python-found env-run env-dev servers
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: env-run ## Set up once, then show dragoman at work on its demo servers (ARGS="…")
+	@exec $(BIN)/dragoman demo $(ARGS)
+
+test: lint types unit ## Everything that CI checks: format, lint, types, all tests
+	@printf '\n── all checks passed\n'
+
+unit: env-dev servers ## The tests alone (ARGS="-k name", WORKERS=0 for one process)
+	$(call section,tests)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+lint: env-dev ## Check format and lint rules
+	$(call section,format)
+	@$(BIN)/ruff format --check .
+	$(call section,lint)
+	@$(BIN)/ruff check .
+
+types: env-dev ## Check types, strictly
+	@$(PYTHON) scripts/install_servers.py pyright
+	$(call section,types)
+	@$(PYRIGHT)
+
+format: env-dev ## Format the code and mend what the linter can
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+prove: env-dev servers ## The slow proofs: many mutations, many crashes, long runs
+	@if [ -d tests/prove ]; then \
+		$(BIN)/python -m pytest tests/prove -o timeout=3600 $(ARGS) || [ $$? -eq 5 ]; \
+	else echo 'No proofs yet.'; fi
+
+bench: env-dev ## Measure start-up and call costs against plain references
+	@$(BIN)/python -m bench $(ARGS)
+
+picture: env-run ## Draw the README's picture again, from a real run
+	@$(BIN)/python scripts/picture.py $(ARGS)
+
+lock: env-dev ## Compile the lock files again (UPGRADE=--upgrade for newer releases)
+	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in -o requirements/run.txt
+	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in requirements/dev.in \
+		-c requirements/run.txt -o requirements/dev.txt
+	@for name in $(basename $(wildcard requirements/servers/*.in)); do \
+		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
+	@for folder in tests/real/npm requirements/pyright; do \
+		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done
+
+clean: ## Remove everything that these commands made
+	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ── set-up steps, called by the targets above
+
+python-found:
+	@[ -n "$(PYTHON)" ] || { \
+		echo 'dragoman needs Python 3.11 or newer, and none was found: make run PYTHON=/path/to/python3' >&2; exit 1; }
+
+env-run: python-found
+	@$(PYTHON) scripts/environment.py run
+
+env-dev: python-found
+	@$(PYTHON) scripts/environment.py dev
+
+servers: python-found
+	@$(PYTHON) scripts/install_servers.py

@@ -1,0 +1,141 @@
+"""Make Python environments from the lock files: the project's own `.venv`, and folders for test servers.
+
+Runs before anything is installed, so it needs the standard library only. An environment carries a stamp of
+what went into it; while the stamp holds, nothing is installed and the network is not touched.
+
+Usage: python scripts/environment.py run|dev
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST_PYTHON = (3, 11)
+
+
+class InstallError(Exception):
+    """An installation step failed; the message holds what it printed."""
+
+
+def python_in(environment: Path) -> Path:
+    """Return the interpreter of an environment."""
+    folder = "Scripts" if os.name == "nt" else "bin"
+    return environment / folder / "python"
+
+
+def fingerprint(*files: Path) -> str:
+    """Return a hash of the files, the interpreter and the place, which together decide an environment."""
+    digest = hashlib.sha256(f"{sys.version}\n{ROOT}\n".encode())
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def is_current(environment: Path, name: str, stamp: str) -> bool:
+    """Tell whether the environment was made from exactly what the stamp stands for."""
+    file = environment / f".{name}-stamp"
+    return file.is_file() and file.read_text("utf-8") == stamp and python_in(environment).exists()
+
+
+def write_stamp(environment: Path, name: str, stamp: str) -> None:
+    """Note that the environment is complete."""
+    (environment / f".{name}-stamp").write_text(stamp, "utf-8")
+
+
+def run_quietly(command: list[str], *, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
+    """Run a command and keep its output to ourselves unless it fails.
+
+    Raises:
+        InstallError: The command ended with another code than 0.
+    """
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        msg = f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stdout.strip()}"
+        raise InstallError(msg)
+
+
+def create(environment: Path) -> None:
+    """Make an empty environment, replacing what is there."""
+    shutil.rmtree(environment, ignore_errors=True)
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "venv", str(environment)]
+    # A bare Debian ships pip and venv without ensurepip; its pip can serve the environment from outside.
+    if importlib.util.find_spec("ensurepip") is None:
+        command.insert(3, "--without-pip")
+    run_quietly(command)
+
+
+def pip_install(environment: Path, *arguments: str) -> None:
+    """Run `pip install` on an environment, with its own pip or, where it has none, with ours."""
+    python = python_in(environment)
+    inside = (
+        subprocess.run([str(python), "-c", "import pip"], capture_output=True, check=False).returncode == 0
+    )
+    pip = [str(python), "-m", "pip"] if inside else [sys.executable, "-m", "pip", "--python", str(python)]
+    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_USER": "0"}
+    run_quietly([*pip, "install", "--quiet", *arguments], env=os.environ | quiet)
+
+
+def install_lock(environment: Path, lock: Path) -> None:
+    """Install exactly what a lock file lists, checking every hash."""
+    pip_install(environment, "--require-hashes", "--no-deps", "-r", str(lock))
+
+
+def set_up(kind: str) -> None:
+    """Bring `.venv` to the locked run set, or to the development set, which contains it."""
+    environment = ROOT / ".venv"
+    project = ROOT / "pyproject.toml"
+    stamps = {name: fingerprint(ROOT / "requirements" / f"{name}.txt", project) for name in ("run", "dev")}
+    if is_current(environment, kind, stamps[kind]):
+        return
+    purpose = {"run": "dragoman", "dev": "the development tools"}[kind]
+    print(f"Setting up {purpose} in .venv (once, about a minute) …", flush=True)
+    place = fingerprint()
+    if not is_current(environment, "place", place):
+        create(environment)
+        write_stamp(environment, "place", place)
+    install_lock(environment, ROOT / "requirements" / f"{kind}.txt")
+    pip_install(environment, "--no-build-isolation", "--no-deps", "--no-index", "--editable", str(ROOT))
+    for name in ("run", "dev") if kind == "dev" else ("run",):
+        write_stamp(environment, name, stamps[name])
+
+
+def main(arguments: list[str]) -> int:
+    """Set up what the arguments name."""
+    if sys.version_info < OLDEST_PYTHON:
+        needed = ".".join(map(str, OLDEST_PYTHON))
+        print(
+            f"dragoman needs Python {needed} or newer; this is {sys.version.split()[0]} ({sys.executable})."
+        )
+        print("Name another one: make run PYTHON=/path/to/python3")
+        return 1
+    if arguments not in (["run"], ["dev"]):
+        print(__doc__)
+        return 2
+    try:
+        set_up(arguments[0])
+    except InstallError as error:
+        print(f"Setting up failed. {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,98 @@
+"""Install the real MCP servers that tests talk to, and the type checker, under `.cache/`.
+
+Each PyPI server gets an environment of its own from `requirements/servers/NAME.txt`; the npm packages come
+from lock files through `npm ci`. Runs with the standard library only. What is in place is left alone.
+
+Usage: python scripts/install_servers.py [NAME …]   (all of them without a name)
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from environment import (
+    ROOT,
+    InstallError,
+    create,
+    fingerprint,
+    install_lock,
+    is_current,
+    run_quietly,
+    write_stamp,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CACHE = ROOT / ".cache"
+AT_ONCE = 2
+NPM_FOLDERS = {"npm-servers": ROOT / "tests/real/npm", "pyright": ROOT / "requirements/pyright"}
+
+
+def install_python_server(lock: Path) -> bool:
+    """Install one PyPI server; return whether there was anything to do."""
+    environment = CACHE / "servers" / lock.stem
+    stamp = fingerprint(lock)
+    if is_current(environment, "lock", stamp):
+        return False
+    create(environment)
+    install_lock(environment, lock)
+    write_stamp(environment, "lock", stamp)
+    return True
+
+
+def install_npm_folder(name: str, source: Path) -> bool:
+    """Install one npm lock file; return whether there was anything to do."""
+    target = CACHE / name
+    stamp = fingerprint(source / "package.json", source / "package-lock.json")
+    stamp_file = target / ".lock-stamp"
+    if stamp_file.is_file() and stamp_file.read_text("utf-8") == stamp:
+        return False
+    npm = shutil.which("npm")
+    if npm is None:
+        msg = "`npm` is not on PATH: install Node.js (with npm), which the tests need for real servers"
+        raise InstallError(msg)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("node_modules"))
+    run_quietly([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=target)
+    write_stamp(target, "lock", stamp)
+    return True
+
+
+def steps() -> dict[str, Callable[[], bool]]:
+    """Return every installation by its name."""
+    locks = sorted((ROOT / "requirements" / "servers").glob("*.txt"))
+    python = {lock.stem: lambda lock=lock: install_python_server(lock) for lock in locks}
+    npm = {name: lambda name=name, at=at: install_npm_folder(name, at) for name, at in NPM_FOLDERS.items()}
+    return npm | python
+
+
+def main(names: list[str]) -> int:
+    """Install what is named, two at a time, and say so."""
+    known = steps()
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(known)}", file=sys.stderr)
+        return 2
+
+    def install(name: str) -> str | None:
+        try:
+            if known[name]():
+                print(f"  {name} is ready", flush=True)
+        except InstallError as error:
+            return f"{name}: {error}"
+        return None
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        failures = [text for text in pool.map(install, names or known) if text]
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

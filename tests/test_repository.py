@@ -1,0 +1,100 @@
+"""What may lie in the repository: locks without addresses, no machine's paths, a CI that is `make test`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+UNTRACKED = {".git", ".venv", ".cache", "node_modules", "__pycache__", "build", "dist"}
+UNTRACKED |= {".hypothesis", ".pytest_cache", ".ruff_cache"}
+LOCKS = [
+    *sorted((ROOT / "requirements").glob("*.txt")),
+    *sorted((ROOT / "requirements/servers").glob("*.txt")),
+]
+NPM_LOCKS = [ROOT / "tests/real/npm/package-lock.json", ROOT / "requirements/pyright/package-lock.json"]
+
+# Put together from pieces, so that this file holds none of them.
+HOSTS = [
+    name + end
+    for name, end in (
+        ("pypi", ".org"),
+        ("pythonhosted", ".org"),
+        ("npmjs", ".org"),
+        ("npmjs", ".com"),
+        ("yarnpkg", ".com"),
+        ("debian", ".org"),
+    )
+]
+MACHINE_PATHS = re.compile(
+    r"(?<![\w.~}-])/(?:" + "|".join(["wor" + "k", "roo" + "t", "opt/py" + "pi"]) + r")[/\"'\s]"
+)
+
+
+def our_files(folder: Path = ROOT) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name in UNTRACKED or path.name.endswith(".egg-info"):
+            continue
+        if path.is_dir():
+            yield from our_files(path)
+        elif path.is_file():
+            yield path
+
+
+def locked_versions(lock: Path) -> dict[str, str]:
+    found = re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", lock.read_text("utf-8"), re.MULTILINE)
+    return dict(found)
+
+
+def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
+    offences: list[str] = []
+    for path in our_files():
+        text = path.read_bytes().decode("utf-8", "replace")
+        offences += [f"{path.relative_to(ROOT)}: {host}" for host in HOSTS if host in text]
+        offences += [f"{path.relative_to(ROOT)}: {found}" for found in MACHINE_PATHS.findall(text)]
+    assert offences == []
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_a_lock_pins_every_package_with_hashes_and_no_address(lock: Path) -> None:
+    text = lock.read_text("utf-8")
+    assert "://" not in text
+    assert "--index" not in text
+    assert "--find-links" not in text
+    entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert entries
+    for entry in entries:
+        assert re.match(r"[a-z0-9._-]+==\S+", entry), entry.splitlines()[0]
+        assert "--hash=sha256:" in entry, entry.splitlines()[0]
+
+
+def test_the_development_lock_contains_the_run_lock() -> None:
+    run, dev = (locked_versions(ROOT / "requirements" / f"{name}.txt") for name in ("run", "dev"))
+    assert run.items() <= dev.items()
+
+
+@pytest.mark.requirement("excel-6.1", "excel-6.2")
+def test_the_official_sdk_is_a_dependency_and_is_locked() -> None:
+    assert '"mcp>=2.3,<2.4"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert locked_versions(ROOT / "requirements" / "run.txt")["mcp"].startswith("2.3.")
+
+
+@pytest.mark.parametrize("lock", NPM_LOCKS, ids=lambda lock: lock.parent.name)
+def test_an_npm_lock_has_integrity_and_no_resolved_address(lock: Path) -> None:
+    packages = json.loads(lock.read_text("utf-8"))["packages"]
+    for name, entry in packages.items():
+        assert "resolved" not in entry, name
+        assert name == "" or "integrity" in entry, name
+
+
+def test_ci_calls_make_test_and_nothing_else() -> None:
+    lines = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+    commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd "))]
+    assert commands == ["exec make test"]
