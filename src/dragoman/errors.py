@@ -1,0 +1,368 @@
+"""Every exception dragoman raises, and nothing else.
+
+DragomanError                     code (stable string), hint
+├── ConfigError                   source, pointer, line
+│   ├── ConfigSyntaxError         the file does not parse
+│   ├── InvalidSpecError          an entry is wrong: all its problems at once
+│   └── MissingVariableError      a `${…}` has no value: its variable and its field
+├── ServerError                   server
+│   ├── UnknownServerError        suggestions
+│   ├── ServerNotReadyError       state, retry_in
+│   ├── ConnectError              stage, exit_code, stderr_tail
+│   │   └── AuthRequiredError     url
+│   └── ConnectionLostError       may_have_run
+├── ToolExecutionError            server, tool, call_id: the one that callers of a tool catch
+│   ├── UnknownToolError          suggestions
+│   ├── ToolUnavailableError      its server is down, lost or needs a login; may_have_run
+│   ├── InvalidArgumentsError     problems, worded for a model
+│   ├── CallDeniedError           rule
+│   ├── CallTimeoutError          seconds (also a TimeoutError)
+│   ├── ProtocolError             rpc_code, data
+│   ├── InvalidResultError        the result breaks the declared output schema
+│   └── ToolFailedError           the server said isError
+└── AgentError
+    ├── ModelError                the model's API failed
+    └── BudgetExceededError       a limit of the loop was reached
+
+Messages say what, which, and what to do. Cancellation is never wrapped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class DragomanError(Exception):
+    """The root of everything dragoman raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    """A stable string for programs: never reworded, unlike the message."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        """What the reader can do about it; may be empty."""
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ConfigError(DragomanError):
+    """Something in a configuration file or in the environment is wrong."""
+
+    code = "config"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        source: str = "",
+        pointer: str = "",
+        line: int | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.source = source
+        """The file's path, or the name of an environment variable."""
+        self.pointer = pointer
+        """The key inside the source, as `mcpServers.files.command`."""
+        self.line = line
+        """The line in the file, counted from 1, where it is known."""
+
+    @property
+    def location(self) -> str:
+        """Where it is, as `path:line: key`."""
+        place = f"{self.source}:{self.line}" if self.source and self.line else self.source
+        return ": ".join(part for part in (place, self.pointer) if part)
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{self.location}: {text}" if self.location else text
+
+
+class ConfigSyntaxError(ConfigError):
+    """The file is not valid JSON, TOML or YAML, or cannot be read at all."""
+
+    code = "config.syntax"
+
+
+class InvalidSpecError(ConfigError):
+    """An entry does not describe a server; `problems` has every reason."""
+
+    code = "config.invalid"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problems: Sequence[str] = (),
+        source: str = "",
+        pointer: str = "",
+        line: int | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, source=source, pointer=pointer, line=line, hint=hint)
+        self.problems = tuple(problems) or (message,)
+
+
+class MissingVariableError(ConfigError):
+    """A variable that the configuration refers to has no value."""
+
+    code = "config.missing_variable"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        variable: str,
+        source: str = "",
+        pointer: str = "",
+        line: int | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, source=source, pointer=pointer, line=line, hint=hint)
+        self.variable = variable
+
+
+class ServerError(DragomanError):
+    """Something is wrong with one server; the others are untouched."""
+
+    code = "server"
+
+    def __init__(self, message: str, *, server: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.server = server
+
+
+class UnknownServerError(ServerError):
+    """No server has that name; `suggestions` are the nearest ones."""
+
+    code = "server.unknown"
+
+    def __init__(self, message: str, *, server: str, suggestions: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, server=server, hint=hint)
+        self.suggestions = tuple(suggestions)
+
+
+class ServerNotReadyError(ServerError):
+    """The server exists but cannot take a request now."""
+
+    code = "server.not_ready"
+
+    def __init__(
+        self, message: str, *, server: str, state: str, retry_in: float | None = None, hint: str = ""
+    ) -> None:
+        super().__init__(message, server=server, hint=hint)
+        self.state = state
+        self.retry_in = retry_in
+        """Seconds until the next attempt to connect, where one is planned."""
+
+
+class ConnectError(ServerError):
+    """A connection could not be opened."""
+
+    code = "server.connect"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        stage: str,
+        exit_code: int | None = None,
+        stderr_tail: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, server=server, hint=hint)
+        self.stage = stage
+        """How far it came: `variables`, `spawn`, `connect`, `handshake` or `listing`."""
+        self.exit_code = exit_code
+        self.stderr_tail = stderr_tail
+        """The last lines a child wrote to its standard error."""
+
+
+class AuthRequiredError(ConnectError):
+    """The server wants a login; a person has to act."""
+
+    code = "server.auth_required"
+
+    def __init__(
+        self, message: str, *, server: str, url: str = "", stage: str = "connect", hint: str = ""
+    ) -> None:
+        super().__init__(message, server=server, stage=stage, hint=hint)
+        self.url = url
+
+
+class ConnectionLostError(ServerError):
+    """A live connection ended under a request."""
+
+    code = "server.lost"
+
+    def __init__(self, message: str, *, server: str, may_have_run: bool, hint: str = "") -> None:
+        super().__init__(message, server=server, hint=hint)
+        self.may_have_run = may_have_run
+        """Whether the server may have carried the request out."""
+
+
+class ToolExecutionError(DragomanError):
+    """A tool call did not give a result; the one error that callers of a tool catch."""
+
+    code = "tool"
+
+    def __init__(
+        self, message: str, *, tool: str = "", server: str = "", call_id: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.tool = tool
+        self.server = server
+        self.call_id = call_id
+
+
+class UnknownToolError(ToolExecutionError):
+    """No tool has that name; `suggestions` are the nearest ones."""
+
+    code = "tool.unknown"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool: str = "",
+        server: str = "",
+        call_id: str = "",
+        suggestions: Sequence[str] = (),
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
+        self.suggestions = tuple(suggestions)
+
+
+class ToolUnavailableError(ToolExecutionError):
+    """The tool's server is down, lost or needs a login; the `ServerError` is the cause."""
+
+    code = "tool.unavailable"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool: str = "",
+        server: str = "",
+        call_id: str = "",
+        may_have_run: bool = False,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
+        self.may_have_run = may_have_run
+
+
+class InvalidArgumentsError(ToolExecutionError):
+    """The arguments break the tool's input schema; nothing was sent."""
+
+    code = "tool.invalid_arguments"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool: str = "",
+        server: str = "",
+        call_id: str = "",
+        problems: Sequence[str] = (),
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
+        self.problems = tuple(problems)
+
+
+class CallDeniedError(ToolExecutionError):
+    """A policy or a person refused the call; nothing was sent."""
+
+    code = "tool.denied"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool: str = "",
+        server: str = "",
+        call_id: str = "",
+        rule: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
+        self.rule = rule
+
+
+class CallTimeoutError(ToolExecutionError, TimeoutError):
+    """The call ran past its deadline; the server was told to stop."""
+
+    code = "tool.timeout"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        seconds: float,
+        tool: str = "",
+        server: str = "",
+        call_id: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
+        self.seconds = seconds
+
+
+class ProtocolError(ToolExecutionError):
+    """The server answered with a JSON-RPC error, or with something that is no answer."""
+
+    code = "tool.protocol"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rpc_code: int | None = None,
+        data: object = None,
+        tool: str = "",
+        server: str = "",
+        call_id: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
+        self.rpc_code = rpc_code
+        self.data = data
+
+
+class InvalidResultError(ToolExecutionError):
+    """The result breaks the tool's declared output schema."""
+
+    code = "tool.invalid_result"
+
+
+class ToolFailedError(ToolExecutionError):
+    """The tool ran and reported an error of its own (`isError`)."""
+
+    code = "tool.failed"
+
+
+class AgentError(DragomanError):
+    """The agent's loop could not go on."""
+
+    code = "agent"
+
+
+class ModelError(AgentError):
+    """The model's API failed."""
+
+    code = "agent.model"
+
+
+class BudgetExceededError(AgentError):
+    """A limit on steps, tokens, seconds or money was reached."""
+
+    code = "agent.budget"

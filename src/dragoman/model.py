@@ -1,0 +1,390 @@
+"""The nouns: what a server is, in which state it is, what it offers, what a call gave.
+
+All are frozen dataclasses without behaviour of their own beyond small readings of their fields.
+Text that may hold `${…}` is a template: it is kept as written and expanded when a connection is
+opened (`config/expand.py`), so that no secret ever lives in these objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints
+from dataclasses import KW_ONLY, dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dragoman.errors import DragomanError
+
+JsonObject: TypeAlias = dict[str, Any]
+
+DEFAULT_CONNECT_TIMEOUT = 30.0
+DEFAULT_CALL_TIMEOUT = 30.0
+
+
+class Timeouts(TypedDict, total=False):
+    """Seconds; a missing key means the default."""
+
+    connect: float
+    """From the start of a connection to its first listing; 30 s unless given."""
+    call: float
+    """One tool call; 30 s unless given."""
+    idle: float
+    """How long a lazy server may be unused before it is stopped; never unless given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stdio:
+    """A server that is a child process, spoken to over its standard input and output."""
+
+    command: str
+    args: Sequence[str] = ()
+    _: KW_ONLY
+    env: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"], repr=False)
+    """Added to the inherited environment; `None` takes a variable away."""
+    cwd: str | None = None
+    env_file: Sequence[str] = ()
+    """Files of `NAME=value` lines, read when the server is started; `env` wins over them."""
+    inherit_env: Literal["safe", "all"] | Sequence[str] = "safe"
+    """`safe`: HOME, PATH and their like; `all`: everything; or the names to add to `safe`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", tuple(self.args))
+        object.__setattr__(self, "env", dict(self.env))
+        object.__setattr__(self, "env_file", tuple(self.env_file))
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """A server behind a URL that speaks Streamable HTTP."""
+
+    url: str
+    _: KW_ONLY
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    alternate: bool = False
+    """Whether legacy SSE is tried if the server refuses Streamable HTTP."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "headers", dict(self.headers))
+
+
+@dataclass(frozen=True, slots=True)
+class Sse:
+    """A server behind a URL that speaks the legacy HTTP+SSE transport."""
+
+    url: str
+    _: KW_ONLY
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    alternate: bool = False
+    """Whether Streamable HTTP is tried if the server refuses legacy SSE."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "headers", dict(self.headers))
+
+
+Transport: TypeAlias = Stdio | Http | Sse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auth:
+    """How a server behind a URL wants to be logged in to, as far as the configuration says it."""
+
+    mode: Literal["auto", "none", "oauth"] = "auto"
+    client_id: str | None = None
+    client_secret: str | None = None
+    """A template; write a variable here, not the secret itself."""
+    scopes: Sequence[str] = ()
+    callback_port: int | None = None
+    redirect_uri: str | None = None
+    metadata_url: str | None = None
+    resource: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a definition was written down."""
+
+    source: str
+    """The file's path, or what stands for it: `environment`, `catalogue`, `code`."""
+    line: int | None = None
+    dialect: str = "dragoman"
+    scope: Literal["session", "local", "project", "user", "system", "code"] = "code"
+    """`project`: the file came with the project and is not trusted until somebody approves it."""
+    pointer: str = ""
+    """The key inside the source, as `mcpServers.files`."""
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}" if self.line else self.source
+
+
+CODE = Origin(source="code")
+"""The origin of specs that a program builds itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """An assumption that reading the configuration had to make, or a key it could not use."""
+
+    code: Literal["unit", "transport", "type", "unknown", "unused", "conflict", "consent", "path", "name"]
+    key: str
+    """The key that the note is about, relative to the server's entry."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """One server as it is wanted: how to reach it, and the rules that hold for it."""
+
+    name: str
+    transport: Transport
+    _: KW_ONLY
+    # Whether and when it runs
+    enabled: bool = True
+    required: bool = False
+    """Whether start-up fails if this server cannot be reached."""
+    lazy: bool = False
+    """Whether it is started at its first call only."""
+    reconnect: bool = True
+    replace: Literal["start-first", "stop-first"] = "start-first"
+    """When its configuration changes: prove the new one before the old one goes, or stop first."""
+    # Time
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    health_check_interval: float | None = None
+    """Seconds between probes of an idle connection; the settings' value unless given."""
+    # Tools
+    allowed_tools: Sequence[str] | None = None
+    """Names and globs; `None` means every tool, an empty sequence none."""
+    denied_tools: Sequence[str] = ()
+    """Names and globs; wins over `allowed_tools`."""
+    max_concurrency: int | None = None
+    naming: str | None = None
+    """A template such as `{server}__{tool}`; the settings' scheme unless given."""
+    fallback: Sequence[str] = ()
+    """Servers that answer for this one while it is unavailable, in order."""
+    # Trust
+    auth: Auth | None = None
+    trust: Literal["warn", "strict", "off"] = "warn"
+    trust_annotations: bool = False
+    """Whether the server's own hints (read-only, idempotent) may permit a retry."""
+    # The wire
+    wire: Literal["dragoman", "sdk"] = "dragoman"
+    """Whose framing is used below the SDK's session: ours, or the SDK's own transports."""
+    protocol: Literal["auto", "legacy", "modern"] = "auto"
+    """The protocol generation: `legacy` shakes hands by `initialize`, `modern` is 2026-07-28 on."""
+    unset_variables: Literal["error", "keep", "empty"] = "error"
+    """What a `${VAR}` without a value becomes."""
+    # For people
+    title: str = ""
+    description: str = ""
+    # Where it comes from
+    origin: Origin = CODE
+    shadowed: Sequence[Origin] = ()
+    """Definitions of the same name that this one hides, the nearest first."""
+    lines: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The line of each key of the entry, for errors: `command`, `env.TOKEN`."""
+    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Keys that mean nothing to dragoman, kept as written."""
+    notes: Sequence[Note] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            msg = "a server needs a name"
+            raise ValueError(msg)
+        object.__setattr__(self, "timeouts", Timeouts(**self.timeouts))
+        if self.allowed_tools is not None:
+            object.__setattr__(self, "allowed_tools", tuple(self.allowed_tools))
+        fallback = (self.fallback,) if isinstance(self.fallback, str) else tuple(self.fallback)
+        object.__setattr__(self, "fallback", fallback)
+        for name in ("denied_tools", "shadowed", "notes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @property
+    def kind(self) -> Literal["stdio", "http", "sse"]:
+        """The transport's name in configuration files."""
+        match self.transport:
+            case Stdio():
+                return "stdio"
+            case Http():
+                return "http"
+            case Sse():
+                return "sse"
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds a connection may take, from start to first listing."""
+        return self.timeouts.get("connect", DEFAULT_CONNECT_TIMEOUT)
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds a call may take unless the caller says otherwise."""
+        return self.timeouts.get("call", DEFAULT_CALL_TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A value that a person is asked for when a connection needs it (`${input:id}`)."""
+
+    id: str
+    description: str = ""
+    secret: bool = False
+    default: str | None = None
+    choices: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A place where configuration was looked for, and what was found there."""
+
+    path: str
+    """The file's path, or what stands for it: `environment`."""
+    dialect: str
+    scope: Literal["session", "local", "project", "user", "system", "code"]
+    status: Literal["absent", "loaded", "hidden", "broken"]
+    """`hidden`: it exists, but a nearer file is the only one that this profile reads."""
+    servers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that the configuration says, merged."""
+
+    servers: Sequence[ServerSpec] = ()
+    enabled: bool = True
+    """The global switch; when off, no server is started."""
+    auto_reload: bool = False
+    health_check_interval: float = 30.0
+    naming: str = "mcp_{server}_{tool}"
+    inputs: Sequence[Input] = ()
+    profile: str = "dragoman"
+    root: str = ""
+    """The project's directory, which relative paths and `${workspaceFolder}` refer to."""
+    sources: Sequence[Source] = ()
+    problems: Sequence[DragomanError] = ()
+    """Everything that could not be used; each is a `ConfigError` with its place."""
+
+    def server(self, name: str) -> ServerSpec | None:
+        """Return the server of that name, if there is one."""
+        return next((spec for spec in self.servers if spec.name == name), None)
+
+
+class ServerState(StrEnum):
+    """Where a server is in its life."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    BACKOFF = "backoff"
+    NEEDS_AUTH = "needs_auth"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """A reading of one server at one moment."""
+
+    name: str
+    state: ServerState
+    transport: str
+    """`stdio`, `http` or `sse`: what is in use, or what is configured while nothing is."""
+    protocol_version: str | None = None
+    server_name: str | None = None
+    """What the server calls itself; for show only."""
+    server_version: str | None = None
+    pid: int | None = None
+    tools: int = 0
+    last_error: str | None = None
+    retry_in: float | None = None
+    origin: Origin = CODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDef:
+    """One tool as an agent sees it."""
+
+    name: str
+    """The exposed name: what the model says."""
+    description: str
+    input_schema: JsonObject
+    func: Callable[..., Awaitable[Any]] | Callable[..., Any] | None = None
+    """What runs a built-in tool; remote tools run on their server."""
+    server: str = ""
+    original_name: str = ""
+    """What the server calls it."""
+    title: str = ""
+    output_schema: JsonObject | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    source: Literal["builtin", "mcp"] = "mcp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One piece of a result: a text, an image, a sound, a link, a resource, or data."""
+
+    kind: Literal["text", "image", "audio", "link", "resource", "structured"]
+    text: str = ""
+    """The text itself, or what stands for the piece where only text can go."""
+    data: bytes = b""
+    mime_type: str = ""
+    uri: str = ""
+    value: Any = None
+    """Structured data."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRef:
+    """Where a piece of an answer comes from, and how fresh it is."""
+
+    title: str
+    locator: str = ""
+    url: str = ""
+    updated: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Which server and tool an answer comes from, when, and on which sources it rests."""
+
+    server: str
+    tool: str
+    server_version: str = ""
+    at: float = 0.0
+    """Seconds since the epoch, when the answer came."""
+    sources: Sequence[SourceRef] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a call gave, whether it went well or not."""
+
+    success: bool
+    text: str = ""
+    """Everything as one string, for a model or a terminal."""
+    error: str | None = None
+    exception: DragomanError | None = None
+    """The typed error of a failed call."""
+    structured: Any = None
+    parts: Sequence[Part] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    provenance: Provenance | None = None
+    duration: float = 0.0
+    call_id: str = ""
+
+    @property
+    def output(self) -> str:
+        """The text of a call that went well, else nothing."""
+        return self.text if self.success else ""
+
+    def raise_for_error(self) -> ToolResult:
+        """Raise the call's error, if it has one; else return the result itself."""
+        if self.exception is not None:
+            raise self.exception
+        return self
+
+
+def with_origin(spec: ServerSpec, origin: Origin) -> ServerSpec:
+    """Return the spec as if it had been written down at that origin."""
+    return replace(spec, origin=origin)
