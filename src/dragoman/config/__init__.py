@@ -1,0 +1,1 @@
+"""Files and environment, in any dialect, become `Settings` with `ServerSpec`s; nothing is ever run."""

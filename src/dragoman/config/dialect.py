@@ -1,0 +1,208 @@
+"""What a dialect is: where its files lie, how to find the entries in one, and how it means them.
+
+A dialect is data and a few small functions. It never reads a file, never expands a variable, and
+never decides whether an entry is valid: `entries.py` builds every spec from every dialect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from dragoman.config.durations import Unit
+from dragoman.config.expand import NATIVE, Style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dragoman.config.documents import Document, Format
+    from dragoman.config.positions import Pointer
+    from dragoman.model import Input, Note
+
+Scope: TypeAlias = Literal["session", "local", "project", "user", "system", "code"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file that may hold servers; the path is a template of `expand.py`."""
+
+    path: str
+    scope: Scope
+    _: KW_ONLY
+    dialect: str = ""
+    """The dialect of this file where it is another than its owner's."""
+    platform: str = ""
+    """`linux`, `darwin` or `win32` where the file exists on that one only."""
+    format: Format | None = None
+
+
+@dataclass(slots=True)
+class Entry:
+    """One server as a file has it: the keys as they are written, and where they stand."""
+
+    name: str
+    fields: dict[str, Any]
+    document: Document
+    pointer: Pointer
+    scope: Scope | None = None
+    """Set where the file holds entries of several scopes."""
+    notes: list[Note] = field(default_factory=list["Note"])
+    spellings: dict[str, str] = field(default_factory=dict[str, str])
+    """A key that a translation made, and the key of the file that it comes from."""
+    layers: dict[str, Entry] = field(default_factory=dict[str, "Entry"])
+    """After a merge by field: the entry that each key comes from."""
+
+    def line(self, *keys: str | int) -> int | None:
+        """Return the line of a key of this entry, or of the entry itself."""
+        if not keys:
+            return self.document.line(self.pointer)
+        first = str(keys[0])
+        owner = self.layers.get(first, self)
+        spelling = self.spellings.get(first, first)
+        return owner.document.line((*owner.pointer, *spelling.split("."), *keys[1:]))
+
+    def move(self, old: str, new: str, value: object = None) -> None:
+        """Replace a key by another with the same meaning, and remember where it came from."""
+        taken = self.fields.pop(old)
+        self.fields[new] = taken if value is None else value
+        self.spellings[new] = self.spellings.get(old, old)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """What a file says beyond its servers; `None` and empty say nothing."""
+
+    enabled: bool | None = None
+    auto_reload: bool | None = None
+    health_check_interval: float | None = None
+    naming: str | None = None
+    inputs: Sequence[Input] = ()
+    only_servers: Sequence[str] | None = None
+    """Where given, only these may run."""
+    without_servers: Sequence[str] = ()
+    """These may not run."""
+    problems: Sequence[tuple[Pointer, str]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """What a key means: the field it sets, and the unit of a duration."""
+
+    field: str
+    unit: Unit | None = None
+
+
+EMPTY = Patch()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One host's way of writing servers down."""
+
+    name: str
+    title: str
+    # Where
+    places: Sequence[Place] = ()
+    """Its files, the strongest first."""
+    combine: Literal["replace", "fields", "first"] = "replace"
+    """One name in two files: the stronger entry, field by field, or only the first file counts."""
+    # How entries are found and read
+    find: Callable[[Document, str], Iterable[Entry]]
+    """Given a document and the project's directory, give its entries."""
+    translate: Callable[[Entry], None] | None = None
+    """Rewrite keys of an entry that need more than another name."""
+    patch: Callable[[Document, str], Patch] = lambda _document, _root: EMPTY
+    # What the keys mean
+    keys: Mapping[str, Key]
+    """Every spelling that the dialect has, and what it sets."""
+    style: Style = NATIVE
+    untyped_url: Literal["auto", "http", "sse", "error"] = "auto"
+    either_kind: bool = False
+    """Whether a typed URL is also tried as the other kind."""
+    sse_is_http: bool = False
+    """Whether `sse` means Streamable HTTP first, legacy SSE second."""
+    listed_need_transport: bool = False
+    """Whether an entry of a list must say its transport."""
+    empty_allows_all: bool = False
+    """Whether an empty allow-list means every tool."""
+    dropped: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Keys that dragoman cannot carry over, with the reason; kept in `extras` all the same."""
+    # How it is written
+    container: Sequence[str] = ("mcpServers",)
+    """The key, or the path of keys, under which entries stand in a file."""
+    as_list: bool = False
+    """Whether new entries are items of a list, with a `name`, instead of values of a map."""
+    writes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Fields of a spec that the dialect can express, and the key for each; empty: not written."""
+    write_unit: Literal["s", "ms", "text"] = "s"
+    remote_types: Mapping[str, str] = field(default_factory=dict[str, str])
+    """How `stdio`, `http` and `sse` are spelled when written; absent: not expressible."""
+
+
+def key_table(*pairs: str, unit: Unit = "s", **others: str | Key) -> dict[str, Key]:
+    """Build a table of keys: names that mean themselves, then `spelling=field` pairs.
+
+    Durations (`call`, `connect`, `idle`) get the unit.
+    """
+    table = {name: Key(field=name) for name in pairs}
+    for spelling, target in others.items():
+        table[spelling] = target if isinstance(target, Key) else Key(field=target)
+    durations = ("call", "connect", "idle", "health_check_interval")
+    return {
+        spelling: replace(key, unit=unit) if key.field in durations and key.unit is None else key
+        for spelling, key in table.items()
+    }
+
+
+def under(*path: str) -> Callable[[Document, str], Iterable[Entry]]:
+    """Find entries in the map, or in the list, that stands at a path."""
+
+    def find(document: Document, _root: str) -> Iterable[Entry]:
+        return entries_at(document, path)
+
+    return find
+
+
+def entries_at(document: Document, path: Sequence[str | int], scope: Scope | None = None) -> list[Entry]:
+    """Return the entries of the map or list at a path; an absent one has none.
+
+    A value that is no entry at all becomes an entry without a usable field, so that its error has a
+    place like any other.
+    """
+    found: object = document.data
+    for part in path:
+        if not isinstance(found, dict):
+            return []
+        found = cast("dict[str, Any]", found).get(str(part))
+    pointer = tuple(path)
+    if isinstance(found, dict):
+        items = cast("dict[str, Any]", found).items()
+        return [_entry(document, name, value, (*pointer, name), scope) for name, value in items]
+    if isinstance(found, list):
+        values = cast("list[Any]", found)
+        return [
+            _entry(document, _listed_name(value, index), value, (*pointer, index), scope)
+            for index, value in enumerate(values)
+        ]
+    if found is None:
+        return []
+    return [_entry(document, str(path[-1]) if path else "", found, pointer, scope)]
+
+
+def _entry(document: Document, name: str, value: object, pointer: Pointer, scope: Scope | None) -> Entry:
+    fields: dict[str, Any] = (
+        dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {NOT_A_MAP: value}
+    )
+    return Entry(name, fields, document, pointer, scope)
+
+
+def _listed_name(value: object, index: int) -> str:
+    if isinstance(value, dict):
+        name = cast("dict[str, Any]", value).get("name")
+        if isinstance(name, str) and name:
+            return name
+    return f"#{index + 1}"
+
+
+NOT_A_MAP = "\0"
+"""The only key of an entry that is not an object; no file can spell it as a meaningful key."""

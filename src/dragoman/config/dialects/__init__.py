@@ -1,0 +1,32 @@
+"""One small file a dialect; `dialect(name)` imports it when it is needed.
+
+To add one: a module here with a `DIALECT`, its name in `NAMES`, and a folder of fixtures in
+`tests/fixtures/dialects/`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dragoman.config.dialect import Dialect
+
+SEEDS = ("excelmanus", "legal", "otter", "kode", "rrclaw")
+"""Dialects of the applications that dragoman has a profile for."""
+HOSTS = ("claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini")
+"""Dialects of hosts that people already have, in the order in which `import --all` looks."""
+NAMES = ("dragoman", "mcp-json", *SEEDS, *HOSTS)
+
+
+def dialect(name: str) -> Dialect:
+    """Return the dialect of that name.
+
+    Raises:
+        KeyError: There is none.
+    """
+    if name not in NAMES:
+        raise KeyError(name)
+    module = import_module(f"dragoman.config.dialects.{name.replace('-', '_')}")
+    found: Dialect = module.DIALECT
+    return found

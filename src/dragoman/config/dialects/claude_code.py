@@ -1,0 +1,101 @@
+"""Claude Code: `.mcp.json` in the project, `~/.claude.json` for the user and for each project.
+
+A URL needs a type; `timeout` is in milliseconds and ignored below a second, as that host does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.config.dialect import Dialect, Entry, Patch, Place, entries_at, key_table
+from dragoman.config.dialects.sections import names_at, table_at
+from dragoman.config.expand import Style
+from dragoman.model import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dragoman.config.documents import Document
+
+_LEAST_TIMEOUT_MS = 1000
+
+
+def find(document: Document, root: str) -> Iterable[Entry]:
+    """Find the file's servers, and those that the user's file has for this project."""
+    return [
+        *entries_at(document, ("projects", root, "mcpServers"), "local"),
+        *entries_at(document, ("mcpServers",)),
+    ]
+
+
+def patch(document: Document, root: str) -> Patch:
+    """Honour what the user has switched off for this project."""
+    project = table_at(document, ("projects", root))
+    off = [
+        *(names_at(project, "disabledMcpServers") or ()),
+        *(names_at(project, "disabledMcpjsonServers") or ()),
+    ]
+    return Patch(without_servers=off)
+
+
+def translate(entry: Entry) -> None:
+    """Rewrite `oauth`, and leave a time-out below a second out."""
+    timeout = entry.fields.get("timeout")
+    if isinstance(timeout, int | float) and 0 < timeout < _LEAST_TIMEOUT_MS:
+        del entry.fields["timeout"]
+        message = f"{timeout} ms is below a second, which this host ignores"
+        entry.notes.append(Note(code="unit", key="timeout", message=message))
+    oauth = entry.fields.get("oauth")
+    if isinstance(oauth, dict):
+        entry.move("oauth", "auth", oauth_fields(cast("dict[str, Any]", oauth)))
+
+
+def oauth_fields(oauth: dict[str, Any]) -> dict[str, Any]:
+    """Rename the keys of an `oauth` object in camel case."""
+    names = {
+        "clientId": "client_id",
+        "clientSecret": "client_secret",
+        "callbackPort": "callback_port",
+        "authServerMetadataUrl": "metadata_url",
+        "redirectUri": "redirect_uri",
+        "scopes": "scopes",
+    }
+    return {names[key]: value for key, value in oauth.items() if key in names and value is not None}
+
+
+DIALECT = Dialect(
+    name="claude-code",
+    title="Claude Code",
+    places=(
+        Place("${workspaceFolder}/.mcp.json", "project"),
+        Place("${CLAUDE_CONFIG_DIR:-~}/.claude.json", "user"),
+    ),
+    find=find,
+    patch=patch,
+    translate=translate,
+    keys=key_table(
+        "command", "args", "env", "url", "headers", "auth", type="transport", timeout="call", unit="ms"
+    ),
+    style=Style(
+        braces=True,
+        defaults=True,
+        default_if_empty=False,
+        renamed={"CLAUDE_PROJECT_DIR": "${workspaceFolder}"},
+    ),
+    untyped_url="error",
+    dropped={
+        "headersHelper": "a command that prints headers is never run while reading; put the header in `headers`",
+        "alwaysLoad": "which tools are loaded is the agent's own choice",
+    },
+    writes={
+        "command": "command",
+        "args": "args",
+        "env": "env",
+        "url": "url",
+        "headers": "headers",
+        "transport": "type",
+        "call": "timeout",
+    },
+    write_unit="ms",
+    remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
+)

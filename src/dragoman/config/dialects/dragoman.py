@@ -1,0 +1,114 @@
+"""dragoman's own format, in TOML, JSON or YAML; also what a file of no known host is read as.
+
+Entries stand under `mcp.servers`, `mcpServers` or `servers`, as a map or as a list with names. Plain
+numbers are seconds. Every spelling that some host has for a key is understood.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.config.dialect import Dialect, Entry, Key, Patch, entries_at, key_table
+from dragoman.config.dialects.sections import settings_patch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dragoman.config.documents import Document
+
+KEYS = key_table(
+    "command",
+    "args",
+    "env",
+    "env_file",
+    "inherit_env",
+    "cwd",
+    "url",
+    "headers",
+    "transport",
+    "enabled",
+    "disabled",
+    "required",
+    "lazy",
+    "reconnect",
+    "replace",
+    "timeouts",
+    "health_check_interval",
+    "allowed_tools",
+    "denied_tools",
+    "max_concurrency",
+    "naming",
+    "fallback",
+    "auth",
+    "trust",
+    "trust_annotations",
+    "wire",
+    "protocol",
+    "title",
+    "description",
+    type="transport",
+    envFile="env_file",
+    uri="url",
+    serverUrl="url",
+    server_url="url",
+    baseUrl="url",
+    base_url="url",
+    timeout="call",
+    connect_timeout="connect",
+    idle_timeout="idle",
+    timeout_seconds=Key(field="call", unit="s"),
+    tool_timeout_sec=Key(field="call", unit="s"),
+    startup_timeout_sec=Key(field="connect", unit="s"),
+    requestTimeout=Key(field="call", unit="ms"),
+    connectionTimeout=Key(field="connect", unit="ms"),
+    enabled_tools="allowed_tools",
+    includeTools="allowed_tools",
+    disabled_tools="denied_tools",
+    disabledTools="denied_tools",
+    excludeTools="denied_tools",
+)
+
+
+def find(document: Document, _root: str) -> Iterable[Entry]:
+    """Find entries under each of the usual keys, or in the document itself."""
+    data = document.data
+    if isinstance(data, list):
+        return entries_at(document, ())
+    paths = (("mcp", "servers"), ("mcpServers",), ("servers",), ("mcp_servers",))
+    return [entry for path in paths for entry in entries_at(document, path)] or bare_map(document)
+
+
+def bare_map(document: Document) -> list[Entry]:
+    """Find entries in a document that is itself the map of servers."""
+    data = cast("dict[str, Any]", document.data) if isinstance(document.data, dict) else {}
+    values = [value for key, value in data.items() if not key.startswith("$")]
+    if values and all(isinstance(value, dict) and _ENTRY_KEYS & value.keys() for value in values):
+        return entries_at(document, ())
+    return []
+
+
+_ENTRY_KEYS = frozenset({"command", "url", "serverUrl", "httpUrl"})
+
+
+def patch(document: Document, _root: str) -> Patch:
+    """Read the `mcp` table's own keys."""
+    return settings_patch(document, ("mcp",))
+
+
+DIALECT = Dialect(
+    name="dragoman",
+    title="dragoman",
+    find=find,
+    patch=patch,
+    keys=KEYS,
+    container=("mcp", "servers"),
+    writes={
+        field: field
+        for field in (
+            "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools denied_tools "
+            "max_concurrency naming fallback auth trust trust_annotations wire protocol title description "
+            "command args env env_file inherit_env cwd url headers transport"
+        ).split()
+    },
+    remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
+)

@@ -1,0 +1,102 @@
+"""Gemini CLI: `mcpServers` in `settings.json`; milliseconds; `httpUrl` before `url` before `command`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
+from dragoman.config.dialects.claude_code import oauth_fields
+from dragoman.config.dialects.sections import names_at, table_at
+from dragoman.config.expand import Style
+from dragoman.model import Note
+
+if TYPE_CHECKING:
+    from dragoman.config.dialect import Entry
+    from dragoman.config.documents import Document
+
+
+def patch(document: Document, _root: str) -> Patch:
+    """Honour `mcp.allowed` and `mcp.excluded`."""
+    table = table_at(document, ("mcp",))
+    return Patch(only_servers=names_at(table, "allowed"), without_servers=names_at(table, "excluded") or ())
+
+
+def translate(entry: Entry) -> None:
+    """Choose between the ways to reach the server as this host does, and rewrite `oauth`."""
+    fields = entry.fields
+    if "httpUrl" in fields:
+        fields["type"] = "http"
+        entry.spellings["type"] = "httpUrl"
+        if "url" in fields:
+            _leave(entry, "url", "`httpUrl` wins over `url`")
+        entry.move("httpUrl", "url")
+    if "url" in fields and "command" in fields:
+        _leave(entry, "command", "a URL wins over a command in this host")
+    oauth = fields.get("oauth")
+    if isinstance(oauth, dict):
+        table = cast("dict[str, Any]", oauth)
+        entry.move("oauth", "auth", {"mode": "oauth"} | oauth_fields(table))
+
+
+def _leave(entry: Entry, key: str, message: str) -> None:
+    entry.move(key, f"ignored {key}")
+    entry.notes.append(Note(code="conflict", key=key, message=message))
+
+
+DIALECT = Dialect(
+    name="gemini",
+    title="Gemini CLI",
+    places=(
+        Place("${GEMINI_CLI_SYSTEM_SETTINGS_PATH:-/etc/gemini-cli/settings.json}", "system", platform="linux"),
+        Place(
+            "${GEMINI_CLI_SYSTEM_SETTINGS_PATH:-/Library/Application Support/GeminiCli/settings.json}",
+            "system",
+            platform="darwin",
+        ),
+        Place("${workspaceFolder}/.gemini/settings.json", "project"),
+        Place("${GEMINI_CLI_HOME:-~}/.gemini/settings.json", "user"),
+    ),
+    find=under("mcpServers"),
+    patch=patch,
+    translate=translate,
+    keys=key_table(
+        "command",
+        "args",
+        "env",
+        "cwd",
+        "url",
+        "headers",
+        "description",
+        "auth",
+        type="transport",
+        timeout="call",
+        includeTools="allowed_tools",
+        excludeTools="denied_tools",
+        unit="ms",
+    ),
+    style=Style(braces=True, bare=True, defaults=True, default_if_empty=False),
+    dropped={
+        "trust": "it skips that host's approval; dragoman's own policy decides",
+        "ignored url": "`httpUrl` wins",
+        "ignored command": "the URL wins",
+        "tcp": "plain TCP is not supported",
+        "authProviderType": "a login through that host's own cloud account",
+        "targetAudience": "a login through that host's own cloud account",
+        "targetServiceAccount": "a login through that host's own cloud account",
+    },
+    writes={
+        "command": "command",
+        "args": "args",
+        "env": "env",
+        "cwd": "cwd",
+        "url": "url",
+        "headers": "headers",
+        "transport": "type",
+        "description": "description",
+        "call": "timeout",
+        "allowed_tools": "includeTools",
+        "denied_tools": "excludeTools",
+    },
+    write_unit="ms",
+    remote_types={"stdio": "", "http": "http", "sse": "sse"},
+)

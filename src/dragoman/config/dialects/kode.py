@@ -1,0 +1,66 @@
+"""kode: `mcpServers` in `~/.kode.json` and `./.kode.json`, also `.mcp.json` and `.mcprc`.
+
+The global file also holds each project's own servers under `projects`, by its directory; those are
+the strongest. HTTP and SSE fall back to each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dragoman.config.dialect import Dialect, Entry, Patch, entries_at, key_table
+from dragoman.config.dialects.dragoman import bare_map
+from dragoman.config.dialects.sections import SHELL_LIKE, names_at, table_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dragoman.config.documents import Document
+
+_KEYS = (
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "headers",
+    "enabled",
+    "disabled",
+    "allowed_tools",
+    "denied_tools",
+    "fallback",
+    "required",
+    "lazy",
+)
+
+
+def find(document: Document, root: str) -> Iterable[Entry]:
+    """Find the file's servers, then those of this project; a `.mcprc` may be the bare map."""
+    found = [
+        *entries_at(document, ("projects", root, "mcpServers"), "local"),
+        *entries_at(document, ("mcpServers",)),
+    ]
+    return found or bare_map(document)
+
+
+def patch(document: Document, root: str) -> Patch:
+    """Honour the servers that the user has rejected for this project."""
+    project = table_at(document, ("projects", root))
+    return Patch(without_servers=names_at(project, "rejectedMcprcServers") or ())
+
+
+DIALECT = Dialect(
+    name="kode",
+    title="kode",
+    find=find,
+    patch=patch,
+    keys=key_table(*_KEYS, type="transport", transport="transport", timeout="call"),
+    style=SHELL_LIKE,
+    either_kind=True,
+    dropped={
+        "headersHelper": "a command that prints headers is never run",
+        "authToken": "it belongs to the editor's own connection",
+    },
+    writes={name: name for name in _KEYS} | {"call": "timeout", "transport": "type"},
+    remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
+)

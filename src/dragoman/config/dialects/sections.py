@@ -1,0 +1,67 @@
+"""Pieces that several dialects share: tables of settings, switches by name, maps of entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.config.dialect import Patch
+from dragoman.config.durations import seconds
+from dragoman.config.expand import Style
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dragoman.config.documents import Document
+    from dragoman.config.positions import Pointer
+
+SHELL_LIKE = Style(braces=True, defaults=True)
+"""`${VAR}` and `${VAR:-default}`, where an empty value counts as unset."""
+
+
+def table_at(document: Document, path: Sequence[str]) -> dict[str, Any]:
+    """Return the object at a path, or an empty one where there is none."""
+    found: object = document.data
+    for part in path:
+        if not isinstance(found, dict):
+            return {}
+        found = cast("dict[str, Any]", found).get(part)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def names_at(table: dict[str, Any], key: str) -> list[str] | None:
+    """Return a list of names, or `None` where the key is absent or no such list."""
+    value = table.get(key)
+    if not isinstance(value, list):
+        return None
+    return [name for name in cast("list[object]", value) if isinstance(name, str)]
+
+
+def settings_patch(document: Document, path: Sequence[str]) -> Patch:
+    """Read `enabled`, `auto_reload`, `health_check_interval` and `naming` from a table."""
+    table = table_at(document, path)
+    problems: list[tuple[Pointer, str]] = []
+
+    def boolean(key: str) -> bool | None:
+        value = table.get(key)
+        if value is None or isinstance(value, bool):
+            return value
+        problems.append(((*path, key), f"expected true or false, not {value!r:.60}"))
+        return None
+
+    interval: float | None = None
+    if "health_check_interval" in table:
+        try:
+            interval = seconds(table["health_check_interval"], "s")
+        except ValueError as error:
+            problems.append(((*path, "health_check_interval"), str(error)))
+    naming = table.get("naming")
+    if naming is not None and (not isinstance(naming, str) or "{tool}" not in naming):
+        problems.append(((*path, "naming"), "expected a text with {tool} in it, such as {server}__{tool}"))
+        naming = None
+    return Patch(
+        enabled=boolean("enabled"),
+        auto_reload=boolean("auto_reload"),
+        health_check_interval=interval,
+        naming=naming,
+        problems=problems,
+    )

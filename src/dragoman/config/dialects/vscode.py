@@ -1,0 +1,102 @@
+"""VS Code: `servers` and `inputs` in `.vscode/mcp.json` and in the user's `mcp.json`; JSON with comments.
+
+`http` is tried as Streamable HTTP, then as SSE. Inputs are asked for when a connection needs them; an
+input of the kind `command` is kept but never run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
+from dragoman.config.expand import Style
+from dragoman.model import Input
+
+if TYPE_CHECKING:
+    from dragoman.config.dialect import Entry
+    from dragoman.config.documents import Document
+    from dragoman.config.positions import Pointer
+
+
+def patch(document: Document, _root: str) -> Patch:
+    """Read the inputs."""
+    data = cast("dict[str, Any]", document.data) if isinstance(document.data, dict) else {}
+    written = data.get("inputs", [])
+    problems: list[tuple[Pointer, str]] = []
+    if not isinstance(written, list):
+        return Patch(problems=[(("inputs",), "expected a list of inputs")])
+    inputs: list[Input] = []
+    for index, item in enumerate(cast("list[object]", written)):
+        found = _input(cast("dict[str, Any]", item)) if isinstance(item, dict) else None
+        if found is None:
+            problems.append((("inputs", index), "an input needs an `id` and a `type` that asks for a value"))
+        else:
+            inputs.append(found)
+    return Patch(inputs=inputs, problems=problems)
+
+
+def _input(item: dict[str, Any]) -> Input | None:
+    name, kind = item.get("id"), item.get("type")
+    if not isinstance(name, str) or kind not in ("promptString", "pickString", "command"):
+        return None
+    options = item.get("options")
+    choices = [_option(option) for option in cast("list[object]", options)] if isinstance(options, list) else []
+    default = item.get("default")
+    return Input(
+        id=name,
+        description=str(item.get("description", "")),
+        secret=item.get("password") is True,
+        default=default if isinstance(default, str) and kind != "command" else None,
+        choices=choices,
+    )
+
+
+def _option(option: object) -> str:
+    value = cast("dict[str, object]", option).get("value", "") if isinstance(option, dict) else option
+    return str(value)
+
+
+def translate(entry: Entry) -> None:
+    """Rewrite `oauth`."""
+    oauth = entry.fields.get("oauth")
+    if isinstance(oauth, dict):
+        client = cast("dict[str, Any]", oauth).get("clientId")
+        entry.move("oauth", "auth", {"client_id": client} if client is not None else {"mode": "oauth"})
+
+
+DIALECT = Dialect(
+    name="vscode",
+    title="VS Code",
+    places=(
+        Place("${workspaceFolder}/.vscode/mcp.json", "project"),
+        Place("${XDG_CONFIG_HOME:-~/.config}/Code/User/mcp.json", "user", platform="linux"),
+        Place("~/Library/Application Support/Code/User/mcp.json", "user", platform="darwin"),
+        Place("${APPDATA}/Code/User/mcp.json", "user", platform="win32"),
+    ),
+    find=under("servers"),
+    patch=patch,
+    translate=translate,
+    keys=key_table(
+        "command", "args", "env", "cwd", "url", "headers", "auth", envFile="env_file", type="transport"
+    ),
+    style=Style(env_prefix=True, inputs=True, places=True),
+    either_kind=True,
+    dropped={
+        "dev": "watching a server's sources is for its developers",
+        "sandboxEnabled": "the sandbox is the editor's own",
+        "gallery": "where it was installed from means nothing here",
+        "version": "the version that the editor's gallery installed",
+    },
+    container=("servers",),
+    writes={
+        "command": "command",
+        "args": "args",
+        "env": "env",
+        "env_file": "envFile",
+        "cwd": "cwd",
+        "url": "url",
+        "headers": "headers",
+        "transport": "type",
+    },
+    remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
+)

@@ -1,0 +1,235 @@
+"""From a profile to `Settings`: look for the files, read them, merge them, report every problem.
+
+This is the only way configuration gets in. Nothing raises for what a file says: each problem is
+logged, kept in `Settings.problems` with its place, and the rest is used. A file that is not there is
+silence, unless somebody named it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from dragoman.config.detect import detect
+from dragoman.config.dialect import Place
+from dragoman.config.dialects import dialect
+from dragoman.config.documents import environment
+from dragoman.config.expand import Surroundings, expand, expand_home
+from dragoman.config.files import read
+from dragoman.config.merge import Layer, merge
+from dragoman.config.profiles import Profile, profile_named
+from dragoman.errors import ConfigError, ConfigSyntaxError
+from dragoman.model import Settings, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dragoman.config.documents import Document
+
+logger = logging.getLogger("dragoman")
+
+
+class _Unset(Exception):  # noqa: N818 -- a signal inside this module, never seen outside
+    """A place's path needs a variable that is not set, so there is no such place."""
+
+
+def load(
+    profile: str | Profile = "dragoman",
+    *,
+    root: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    # The world around, for tests and for applications that serve several users
+    env: Mapping[str, str] | None = None,
+    home: str | os.PathLike[str] | None = None,
+    platform: str | None = None,
+) -> Settings:
+    """Read all the configuration there is.
+
+    Args:
+        profile: An application's profile, or its name.
+        root: The project's directory; the working directory unless given.
+        config: The one file to read instead of the profile's own.
+        env: The environment; this process's unless given.
+        home: The home directory; this user's unless given.
+        platform: As `sys.platform`.
+    """
+    profile = profile_named(profile) if isinstance(profile, str) else profile
+    surroundings = Surroundings(
+        env=os.environ if env is None else env,
+        root=os.path.abspath(root or Path.cwd()),  # noqa: PTH100 -- keeps symbolic links as the user wrote them
+        home=str(home) if home else str(Path.home()),
+    )
+    search = _Search(profile, surroundings, platform or sys.platform)
+    search.run(None if config is None else str(config))
+    return search.settings()
+
+
+def candidate_places(
+    profile: Profile, surroundings: Surroundings, platform: str
+) -> Iterable[tuple[Place, Path]]:
+    """Yield the files that a profile looks for on this machine, the strongest first."""
+    for place in profile.all_places():
+        path = place_path(place.path, surroundings)
+        if path is not None and (not place.platform or platform.startswith(place.platform)):
+            yield place, path
+
+
+def place_path(template: str, surroundings: Surroundings) -> Path | None:
+    """Return the path that a template stands for; `None` where a variable in it is unset."""
+
+    def missing(_name: str, _whole: str) -> str:
+        raise _Unset
+
+    home = surroundings.home
+    try:
+        text = expand(template, surroundings, missing)
+    except _Unset:
+        return None
+    return Path(expand_home(text, home))
+
+
+class _Search:
+    """One pass over the places of a profile."""
+
+    def __init__(self, profile: Profile, surroundings: Surroundings, platform: str) -> None:
+        self.profile = profile
+        self.surroundings = surroundings
+        self.platform = platform
+        self.layers: list[Layer] = []
+        self.sources: list[Source] = []
+        self.problems: list[ConfigError] = []
+
+    def run(self, config: str | None) -> None:
+        variable = self.profile.config_variable()
+        named = config or (self.surroundings.env.get(variable, "") if variable else "")
+        if named:
+            path = Path(self.surroundings.root, expand_home(named, self.surroundings.home))
+            self._read_named(path, "" if config else variable)
+        candidates = candidate_places(self.profile, self.surroundings, self.platform)
+        for place, path in candidates:
+            self._read_place(place, path, hidden=bool(named))
+        if self.profile.environment and not config:
+            self._read_environment()
+
+    def settings(self) -> Settings:
+        combine = self.profile.combine
+        local = [layer for layer in self.layers if layer.scope == "local"]
+        others = [layer for layer in self.layers if layer.scope != "local"]
+        merged = merge([*local, *others], combine)
+        problems = [*self.problems, *merged.problems]
+        for problem in problems:
+            logger.error("%s", problem)
+        patch = merged.patch
+        policy = self._unset_policy()
+        servers = [spec if policy == "error" else replace(spec, unset_variables=policy) for spec in merged.servers]
+        return Settings(
+            servers=servers,
+            enabled=patch.enabled is not False,
+            auto_reload=patch.auto_reload is True,
+            health_check_interval=patch.health_check_interval or 30.0,
+            naming=patch.naming or self.profile.naming,
+            inputs=patch.inputs,
+            profile=self.profile.app,
+            root=self.surroundings.root,
+            sources=self.sources,
+            problems=problems,
+        )
+
+    def _unset_policy(self) -> Literal["error", "keep", "empty"]:
+        variable = self.profile.unset_variable
+        value = self.surroundings.env.get(variable, "error") if variable else "error"
+        return cast("Literal['error', 'keep', 'empty']", value) if value in ("keep", "empty") else "error"
+
+    def _read_named(self, path: Path, variable: str) -> None:
+        place = Place(str(path), "session")
+        try:
+            document = read(path)
+        except FileNotFoundError:
+            who = f"`{variable}` names it" if variable else "it was asked for"
+            msg = f"the file does not exist, although {who}"
+            self.problems.append(ConfigSyntaxError(msg, source=str(path), hint="check the path"))
+            self._note(place, path, "absent")
+            return
+        except ConfigSyntaxError as error:
+            self.problems.append(error)
+            self._note(place, path, "broken")
+            return
+        chosen = self.profile.default_dialect
+        if chosen in ("mcp-json", "legal"):
+            chosen = detect(document)
+        self._add(document, place, chosen)
+
+    def _read_place(self, place: Place, path: Path, *, hidden: bool) -> None:
+        only_first = self.profile.combine == "first" and bool(self.layers)
+        if hidden or only_first:
+            self._note(place, path, "hidden" if path.is_file() else "absent")
+            return
+        try:
+            document = read(path, place.format)
+        except (FileNotFoundError, NotADirectoryError):
+            self._note(place, path, "absent")
+        except ConfigSyntaxError as error:
+            self.problems.append(error)
+            self._note(place, path, "broken")
+        else:
+            self._add(document, place, place.dialect)
+
+    def _read_environment(self) -> None:
+        from dragoman.config.dialects import legal
+
+        found = replace(legal.DIALECT, find=legal.finder(self.profile.environment))
+        document = environment(self.surroundings.env)
+        entries = list(found.find(document, self.surroundings.root))
+        self.layers.append(Layer(document=document, dialect=found, scope="user", entries=entries))
+        self.sources.append(
+            Source(
+                path=f"environment: {self.profile.environment}_MCP_*",
+                dialect=found.name,
+                scope="user",
+                status="loaded" if entries else "absent",
+                servers=len(entries),
+            )
+        )
+
+    def _add(self, document: Document, place: Place, name: str) -> None:
+        found = dialect(name)
+        root = self.surroundings.root
+        entries = list(found.find(document, root))
+        patch = found.patch(document, root)
+        local = [entry for entry in entries if entry.scope == "local"]
+        others = [entry for entry in entries if entry.scope != "local"]
+        if local:
+            self.layers.append(Layer(document=document, dialect=found, scope="local", entries=local))
+        self.layers.append(
+            Layer(document=document, dialect=found, scope=place.scope, entries=others, patch=patch)
+        )
+        self.problems.extend(_repeated_keys(document))
+        self._note(place, Path(document.source), "loaded", servers=len(entries), dialect_name=name)
+
+    def _note(
+        self,
+        place: Place,
+        path: Path,
+        status: Literal["absent", "loaded", "hidden", "broken"],
+        *,
+        servers: int = 0,
+        dialect_name: str = "",
+    ) -> None:
+        source = Source(
+            path=str(path),
+            dialect=dialect_name or place.dialect,
+            scope=place.scope,
+            status=status,
+            servers=servers,
+        )
+        self.sources.append(source)
+
+
+def _repeated_keys(document: Document) -> Iterable[ConfigError]:
+    for pointer in document.duplicates:
+        msg = f"the key `{pointer[-1]}` stands twice in one object; the last one counts"
+        yield ConfigError(msg, source=document.source, hint="rename or remove one of them")

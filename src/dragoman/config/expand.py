@@ -1,0 +1,238 @@
+"""Variables in configuration text: one syntax inside, every dialect's own at the edge.
+
+The syntax inside (a *template*):
+
+- `${VAR}`, or `${env:VAR}`: the variable's value; without one, `unset_variables` of the spec decides.
+- `${VAR:-text}`: `text` where VAR is unset or empty; `${VAR-text}`: only where it is unset.
+- `${input:id}`: a value that a person gives.
+- `${workspaceFolder}`, `${workspaceFolderBasename}`, `${userHome}`, `${pathSeparator}` or `${/}`.
+- `$${` is a literal `${`. Any other `$` is itself, and so is a `${…}` that names none of the above.
+
+Expansion is one pass and never looks at what it has put in. It is total: any text gives a text or a
+`MissingVariableError`. A leading `~` is the home directory in commands, directories and file names.
+`Style` says which of this a dialect has; `to_template` turns the dialect's text into a template, so
+that what the dialect would leave alone stays alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dragoman.errors import MissingVariableError
+from dragoman.model import Http, Sse, Stdio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dragoman.model import ServerSpec, Transport
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_REFERENCE = re.compile(r"(\$+)\{([^}]*)\}")
+_VARIABLE = re.compile(rf"(?:env:)?(?P<name>{_NAME})(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL)
+_BARE = re.compile(rf"(\$*)\$({_NAME})")
+_PLACES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What variables are looked up in, and what relative paths refer to."""
+
+    env: Mapping[str, str] = field(repr=False)
+    root: str
+    """The project's directory."""
+    home: str
+    inputs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Answers to `${input:id}`, by id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """Which variable syntax a dialect has; everything else in its text is literal."""
+
+    braces: bool = False
+    """`${VAR}`."""
+    defaults: bool = False
+    """`${VAR:-text}`."""
+    default_if_empty: bool = True
+    """Whether `:-` also replaces an empty value, as shells do."""
+    env_prefix: bool = False
+    """`${env:VAR}`."""
+    bare: bool = False
+    """`$VAR`."""
+    inputs: bool = False
+    """`${input:id}`."""
+    places: bool = False
+    """`${workspaceFolder}` and its like."""
+    escape: bool = False
+    """`$${` for a literal `${`."""
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that the host itself sets, and the template that stands for each."""
+
+
+NATIVE = Style(braces=True, defaults=True, env_prefix=True, inputs=True, places=True, escape=True)
+NONE = Style()
+
+
+def escape(text: str) -> str:
+    """Turn literal text into the template that gives it back."""
+    return _REFERENCE.sub(lambda match: f"{match[1] * 2}{{{match[2]}}}", text)
+
+
+def to_template(text: str, style: Style) -> str:
+    """Turn a dialect's text into a template with the same meaning."""
+    pieces: list[str] = []
+    end = 0
+    for match in _REFERENCE.finditer(text):
+        pieces.append(_bare_to_template(text[end : match.start()], style))
+        pieces.append(_reference_to_template(match, style))
+        end = match.end()
+    pieces.append(_bare_to_template(text[end:], style))
+    return "".join(pieces)
+
+
+def _reference_to_template(match: re.Match[str], style: Style) -> str:
+    dollars, body = match[1], match[2]
+    if style.escape:
+        return match[0]
+    literal = escape(match[0])
+    before = "$" * (2 * (len(dollars) - 1))
+    if body.startswith("input:"):
+        return f"{before}${{{body}}}" if style.inputs else literal
+    if body in _PLACES:
+        return f"{before}${{{body}}}" if style.places else literal
+    variable = _VARIABLE.fullmatch(body)
+    if variable is None:
+        return literal
+    name, operator, default = variable["name"], variable["operator"], variable["default"]
+    known = style.env_prefix if body.startswith("env:") else style.braces
+    if not known or (operator and not style.defaults) or operator == "-":
+        return literal
+    if name in style.renamed:
+        return before + style.renamed[name]
+    if operator is None:
+        return f"{before}${{{name}}}"
+    return f"{before}${{{name}{':-' if style.default_if_empty else '-'}{default}}}"
+
+
+def _bare_to_template(text: str, style: Style) -> str:
+    if not style.bare:
+        return text
+    return _BARE.sub(lambda match: match[1] * 2 + style.renamed.get(match[2], f"${{{match[2]}}}"), text)
+
+
+def variables(text: str) -> list[str]:
+    """Return the environment variables that a template refers to, in order."""
+    found: list[str] = []
+    for match in _REFERENCE.finditer(text):
+        variable = _VARIABLE.fullmatch(match[2])
+        if len(match[1]) % 2 and variable and match[2] not in _PLACES and variable["name"] not in found:
+            found.append(variable["name"])
+    return found
+
+
+def expand(text: str, surroundings: Surroundings, missing: Callable[[str, str], str]) -> str:
+    """Replace every reference in a template.
+
+    Args:
+        text: The template.
+        surroundings: Where values come from.
+        missing: Called with the name and the whole reference of a variable that has no value;
+            gives the text to use, or raises.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        dollars, body = match[1], match[2]
+        before = "$" * (len(dollars) // 2)
+        if len(dollars) % 2 == 0:
+            return f"{before}{{{body}}}"
+        return before + _value(body, surroundings, missing)
+
+    return _REFERENCE.sub(value, text)
+
+
+def _value(body: str, surroundings: Surroundings, missing: Callable[[str, str], str]) -> str:
+    whole = f"${{{body}}}"
+    match body:
+        case "workspaceFolder":
+            return surroundings.root
+        case "workspaceFolderBasename":
+            return os.path.basename(surroundings.root)  # noqa: PTH119 -- no path object is needed for a name
+        case "userHome":
+            return surroundings.home
+        case "pathSeparator" | "/":
+            return os.sep
+        case _ if body.startswith("input:"):
+            answer = surroundings.inputs.get(body.removeprefix("input:"))
+            return missing(body, whole) if answer is None else answer
+        case _:
+            pass
+    variable = _VARIABLE.fullmatch(body)
+    if variable is None:
+        return whole
+    found = surroundings.env.get(variable["name"])
+    operator, default = variable["operator"], variable["default"]
+    if operator and (found is None or (operator == ":-" and not found)):
+        return default
+    return missing(variable["name"], whole) if found is None else found
+
+
+def expand_home(path: str, home: str) -> str:
+    """Replace a leading `~` by the home directory."""
+    return home + path[1:] if path == "~" or path.startswith(("~/", "~\\")) else path
+
+
+def expand_transport(spec: ServerSpec, surroundings: Surroundings) -> Transport:
+    """Return the spec's transport with every variable replaced: ready to connect.
+
+    The result holds secrets. It is for the connection alone: never log, cache or show it.
+
+    Raises:
+        MissingVariableError: A variable has no value; it names the field, the file and the line.
+    """
+
+    def text(template: str, key: str) -> str:
+        def missing(name: str, whole: str) -> str:
+            if spec.unset_variables != "error":
+                return whole if spec.unset_variables == "keep" else ""
+            raise _missing(spec, key, name)
+
+        return expand(template, surroundings, missing)
+
+    def path(template: str, key: str) -> str:
+        return expand_home(text(template, key), surroundings.home)
+
+    match spec.transport:
+        case Stdio() as stdio:
+            return replace(
+                stdio,
+                command=path(stdio.command, "command"),
+                args=[text(arg, f"args.{index}") for index, arg in enumerate(stdio.args)],
+                env={
+                    name: None if value is None else text(value, f"env.{name}")
+                    for name, value in stdio.env.items()
+                },
+                cwd=None if stdio.cwd is None else path(stdio.cwd, "cwd"),
+                env_file=[path(name, "env_file") for name in stdio.env_file],
+            )
+        case Http() | Sse() as remote:
+            headers = {name: text(value, f"headers.{name}") for name, value in remote.headers.items()}
+            return replace(remote, url=text(remote.url, "url"), headers=headers)
+
+
+def _missing(spec: ServerSpec, key: str, name: str) -> MissingVariableError:
+    pointer = ".".join(part for part in (spec.origin.pointer, key) if part)
+    line = spec.lines.get(key) or spec.lines.get(key.partition(".")[0]) or spec.origin.line
+    asked = name.startswith("input:")
+    what = f"the input `{name.removeprefix('input:')}`" if asked else f"the variable `{name}`"
+    hint = "answer it when asked, or pass `inputs`" if asked else f"set {name}, or write ${{{name}:-default}}"
+    return MissingVariableError(
+        f"{what}, which `{key}` of server `{spec.name}` needs, has no value",
+        variable=name,
+        source=spec.origin.source,
+        pointer=pointer,
+        line=line,
+        hint=hint,
+    )

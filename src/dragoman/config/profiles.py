@@ -1,0 +1,150 @@
+"""Profiles: where an application keeps its servers, what its variables are called, how it names tools.
+
+`Profile(app="myagent")` gives any application the usual places under its own name; the applications
+that dragoman knows are in `BUILT_IN`, and every host's dialect is a profile too.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dragoman.config.dialect import Place
+from dragoman.config.dialects import HOSTS, dialect
+from dragoman.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT_NAMING = "mcp_{server}_{tool}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How one application is configured.
+
+    Everything but `app` follows from its name where it is not given.
+    """
+
+    app: str = "dragoman"
+    """The application's name, as it stands in file names."""
+    places: Sequence[Place] | None = None
+    """Files that may hold servers, the strongest first."""
+    combine: Literal["replace", "fields", "first"] = "replace"
+    """One name in two files: the stronger entry, field by field, or only the first file counts."""
+    variable: str | None = None
+    """The environment variable that names the one file to read; empty: none."""
+    environment: str = ""
+    """The prefix of variables that describe servers themselves, as LEGAL in `LEGAL_MCP_SERVER_URL`."""
+    unset_variable: str = ""
+    """The environment variable that says what an unset `${VAR}` becomes: error, keep or empty."""
+    naming: str = DEFAULT_NAMING
+    """How tools are named for the model."""
+    write_to: str | None = None
+    """The file that `add` and `import` write to; empty: none."""
+    default_dialect: str = "mcp-json"
+    """The dialect of a file that is named instead of found."""
+
+    def all_places(self) -> Sequence[Place]:
+        """Return the files that may hold servers, the strongest first."""
+        if self.places is not None:
+            return self.places
+        user = f"${{XDG_CONFIG_HOME:-~/.config}}/{self.app}"
+        return (
+            Place("${workspaceFolder}/mcp.json", "project", dialect="mcp-json"),
+            Place("${workspaceFolder}/.mcp.json", "project", dialect="mcp-json"),
+            Place(f"${{workspaceFolder}}/{self.app}.toml", "project", dialect="dragoman"),
+            Place(f"{user}/mcp.json", "user", dialect="dragoman"),
+            Place(f"{user}/{self.app}.toml", "user", dialect="dragoman"),
+            Place(f"{user}/config.toml", "user", dialect="dragoman"),
+        )
+
+    def config_variable(self) -> str:
+        """Return the name of the variable that names the one file to read; empty: none."""
+        if self.variable is not None:
+            return self.variable
+        return f"{self.app.upper().replace('-', '_')}_MCP_CONFIG"
+
+    def written_file(self) -> str:
+        """Return the file that changes go to, a template; empty: this profile has none."""
+        if self.write_to is not None:
+            return self.write_to
+        return f"${{XDG_CONFIG_HOME:-~/.config}}/{self.app}/mcp.json"
+
+
+BUILT_IN: dict[str, Profile] = {
+    "dragoman": Profile(),
+    "excelmanus": Profile(
+        app="excelmanus",
+        places=(
+            Place("${workspaceFolder}/mcp.json", "project", dialect="excelmanus"),
+            Place("~/.excelmanus/mcp.json", "user", dialect="excelmanus"),
+        ),
+        combine="first",
+        unset_variable="EXCELMANUS_MCP_UNDEFINED_ENV",
+        write_to="~/.excelmanus/mcp.json",
+        default_dialect="excelmanus",
+    ),
+    "legal": Profile(
+        app="legal", places=(), variable="", environment="LEGAL", write_to="", default_dialect="legal"
+    ),
+    "otter": Profile(
+        app="otter",
+        places=(
+            Place("${workspaceFolder}/otter.toml", "project", dialect="otter"),
+            Place("${workspaceFolder}/.otter/config.toml", "project", dialect="otter"),
+            Place("${XDG_CONFIG_HOME:-~/.config}/otter/config.toml", "user", dialect="otter"),
+        ),
+        write_to="${XDG_CONFIG_HOME:-~/.config}/otter/config.toml",
+        default_dialect="otter",
+    ),
+    "kode": Profile(
+        app="kode",
+        places=(
+            Place("${workspaceFolder}/.kode.json", "project", dialect="kode"),
+            Place("${workspaceFolder}/.mcprc", "project", dialect="kode"),
+            Place("${workspaceFolder}/.mcp.json", "project", dialect="kode"),
+            Place("${KODE_CONFIG_DIR}/config.json", "user", dialect="kode"),
+            Place("~/.kode.json", "user", dialect="kode"),
+        ),
+        naming="{server}:{tool}",
+        write_to="~/.kode.json",
+        default_dialect="kode",
+    ),
+    "rrclaw": Profile(
+        app="rrclaw",
+        places=(
+            Place("${workspaceFolder}/config.toml", "project", dialect="rrclaw"),
+            Place("~/.rrclaw/config.toml", "user", dialect="rrclaw"),
+        ),
+        write_to="~/.rrclaw/config.toml",
+        default_dialect="rrclaw",
+    ),
+}
+
+
+def profile_named(name: str) -> Profile:
+    """Return a built-in profile, or the one of a host.
+
+    Raises:
+        ConfigError: There is none of that name; it suggests the nearest.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name in HOSTS:
+        host = dialect(name)
+        users = [place.path for place in host.places if place.scope == "user"]
+        return Profile(
+            app=name,
+            places=[Place(p.path, p.scope, dialect=name, platform=p.platform) for p in host.places],
+            combine=host.combine,
+            variable="",
+            write_to=users[0] if len(users) == 1 else "",
+            default_dialect=name,
+        )
+    known = [*BUILT_IN, *HOSTS]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    guess = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
+    msg = f"there is no profile `{name}`"
+    raise ConfigError(msg, hint=guess)
