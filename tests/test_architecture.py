@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dragoman"
 
 LAYERS = [
-    {"errors"},
+    {"errors", "version"},
     {"model"},
     {"events"},
     {"trust"},
@@ -35,8 +35,8 @@ LAYERS = [
     {"__main__"},
 ]
 SERVER_LAYERS = [
-    {"lifecycle", "backoff", "rpc", "process", "stream"},
-    {"trail"},
+    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger"},
+    {"trail", "lines", "event_stream"},
     {"pipe", "http", "sse"},
     {"transports"},
     {"sdk"},
@@ -47,7 +47,7 @@ SERVER_LAYERS = [
 FACADE_READERS = {"cli", "__main__"}
 """Who may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
-PURE = re.compile(r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc))$")
+PURE = re.compile(r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream))$")
 IMPURE = {"tools.registry", "config.discover", "config.files", "config.write"}
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),

@@ -2,7 +2,8 @@
 
 All are frozen dataclasses without behaviour of their own beyond small readings of their fields.
 Text that may hold `${…}` is a template: it is kept as written and expanded when a connection is
-opened (`config/expand.py`), so that no secret ever lives in these objects.
+opened (`config/expand.py`). What may hold a secret all the same, because somebody wrote it down, is left out
+of every `repr`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Stdio:
     """A server that is a child process, spoken to over its standard input and output."""
 
     command: str
-    args: Sequence[str] = ()
+    args: Sequence[str] = field(default=(), repr=False)
     _: KW_ONLY
     env: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"], repr=False)
     """Added to the inherited environment; `None` takes a variable away."""
@@ -59,7 +60,7 @@ class Stdio:
 class Http:
     """A server behind a URL that speaks Streamable HTTP."""
 
-    url: str
+    url: str = field(repr=False)
     _: KW_ONLY
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     alternate: bool = False
@@ -73,7 +74,7 @@ class Http:
 class Sse:
     """A server behind a URL that speaks the legacy HTTP+SSE transport."""
 
-    url: str
+    url: str = field(repr=False)
     _: KW_ONLY
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     alternate: bool = False
@@ -92,7 +93,7 @@ class Auth:
 
     mode: Literal["auto", "none", "oauth"] = "auto"
     client_id: str | None = None
-    client_secret: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
     """A template; write a variable here, not the secret itself."""
     scopes: Sequence[str] = ()
     callback_port: int | None = None
@@ -183,7 +184,7 @@ class ServerSpec:
     """Definitions of the same name that this one hides, the nearest first."""
     lines: Mapping[str, int] = field(default_factory=dict[str, int])
     """The line of each key of the entry, for errors: `command`, `env.TOKEN`."""
-    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    extras: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Keys that mean nothing to dragoman, kept as written."""
     notes: Sequence[Note] = ()
 
@@ -296,6 +297,8 @@ class ServerStatus:
     pid: int | None = None
     tools: int = 0
     last_error: str | None = None
+    error_code: str | None = None
+    """The stable code of the last error."""
     retry_in: float | None = None
     origin: Origin = CODE
 

@@ -1,0 +1,125 @@
+"""dragoman stands between an AI agent and the MCP servers it uses.
+
+These are the public names. Each is imported when it is first used, so that `import dragoman` costs
+next to nothing; the module behind a name may change, the name does not.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+if _TYPE_CHECKING:
+    from dragoman.config.profiles import Profile
+    from dragoman.errors import (
+        AuthRequiredError,
+        CallDeniedError,
+        CallTimeoutError,
+        ConfigError,
+        ConnectError,
+        DragomanError,
+        InvalidArgumentsError,
+        MissingVariableError,
+        ProtocolError,
+        ServerError,
+        ToolExecutionError,
+        ToolFailedError,
+        ToolUnavailableError,
+        UnknownServerError,
+        UnknownToolError,
+    )
+    from dragoman.manager import McpManager
+    from dragoman.model import (
+        Http,
+        Provenance,
+        ServerSpec,
+        ServerState,
+        ServerStatus,
+        Settings,
+        Sse,
+        Stdio,
+        ToolDef,
+        ToolResult,
+    )
+    from dragoman.tools.registry import ToolRegistry
+
+_MODULES = {
+    "dragoman.config.profiles": ("Profile",),
+    "dragoman.errors": (
+        "AuthRequiredError",
+        "CallDeniedError",
+        "CallTimeoutError",
+        "ConfigError",
+        "ConnectError",
+        "DragomanError",
+        "InvalidArgumentsError",
+        "MissingVariableError",
+        "ProtocolError",
+        "ServerError",
+        "ToolExecutionError",
+        "ToolFailedError",
+        "ToolUnavailableError",
+        "UnknownServerError",
+        "UnknownToolError",
+    ),
+    "dragoman.manager": ("McpManager",),
+    "dragoman.model": (
+        "Http",
+        "Provenance",
+        "ServerSpec",
+        "ServerState",
+        "ServerStatus",
+        "Settings",
+        "Sse",
+        "Stdio",
+        "ToolDef",
+        "ToolResult",
+    ),
+    "dragoman.tools.registry": ("ToolRegistry",),
+}
+
+__all__ = [
+    "AuthRequiredError",
+    "CallDeniedError",
+    "CallTimeoutError",
+    "ConfigError",
+    "ConnectError",
+    "DragomanError",
+    "Http",
+    "InvalidArgumentsError",
+    "McpManager",
+    "MissingVariableError",
+    "Profile",
+    "ProtocolError",
+    "Provenance",
+    "ServerError",
+    "ServerSpec",
+    "ServerState",
+    "ServerStatus",
+    "Settings",
+    "Sse",
+    "Stdio",
+    "ToolDef",
+    "ToolExecutionError",
+    "ToolFailedError",
+    "ToolRegistry",
+    "ToolResult",
+    "ToolUnavailableError",
+    "UnknownServerError",
+    "UnknownToolError",
+]
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "__version__":
+        return _import_module("dragoman.version").VERSION
+    for module, names in _MODULES.items():
+        if name in names:
+            value = getattr(_import_module(module), name)
+            globals()[name] = value
+            return value
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

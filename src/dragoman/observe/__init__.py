@@ -1,0 +1,1 @@
+"""Watching: events reach whoever listens; nothing here changes what happens."""

@@ -1,0 +1,80 @@
+"""The way from what happens to who listens. Publishing never waits and never fails.
+
+A listener that falls behind loses its oldest events, and knows how many; nobody else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from dragoman.events import Event
+
+CAPACITY = 10_000
+
+
+class EventBus:
+    """Hands every event to every subscription that is still held by someone."""
+
+    def __init__(self) -> None:
+        self._subscriptions: WeakSet[Subscription] = WeakSet()
+        self._closed = False
+
+    def publish(self, event: Event) -> None:
+        """Give an event to all who listen."""
+        for subscription in list(self._subscriptions):
+            subscription.put(event)
+
+    def subscribe(self) -> Subscription:
+        """Listen from now on; dropping the subscription ends it."""
+        subscription = Subscription()
+        if self._closed:
+            subscription.close()
+        else:
+            self._subscriptions.add(subscription)
+        return subscription
+
+    def close(self) -> None:
+        """End every subscription, after what it has not read yet."""
+        self._closed = True
+        for subscription in list(self._subscriptions):
+            subscription.close()
+        self._subscriptions.clear()
+
+
+class Subscription:
+    """Events from the moment it was made, to be read with `async for`."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+        self.dropped = 0
+        """How many events were lost because nobody read them in time."""
+
+    def put(self, event: Event) -> None:
+        """Keep an event until it is read."""
+        if len(self._events) >= CAPACITY:
+            self._events.popleft()
+            self.dropped += 1
+        self._events.append(event)
+        self._changed.set()
+
+    def close(self) -> None:
+        """Let the iteration end once everything kept has been read."""
+        self._closed = True
+        self._changed.set()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self._closed:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        return self._events.popleft()

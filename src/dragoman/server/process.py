@@ -1,0 +1,120 @@
+"""What a child process needs besides its pipes: an environment, an ear for its stderr, a sure end.
+
+Never writes to our own terminal, and never hands a child more of our environment than its spec says.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from asyncio import get_running_loop
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+from dragoman.config.dotenv import parse_env
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from dragoman.model import Stdio
+
+TAIL_BYTES = 16_384
+
+
+def child_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what a child gets beyond the SDK's safe set: inherited names, env files, its own `env`.
+
+    Raises:
+        OSError: An env file cannot be read.
+    """
+    match stdio.inherit_env:
+        case "safe":
+            given: dict[str, str] = {}
+        case "all":
+            given = dict(env)
+        case names:
+            given = {name: env[name] for name in names if name in env}
+    for name in stdio.env_file:
+        given |= parse_env(Path(name).read_text(encoding="utf-8-sig"))
+    for name, value in stdio.env.items():
+        if value is None:
+            given.pop(name, None)
+        else:
+            given[name] = value
+    return given
+
+
+def removed_variables(stdio: Stdio) -> list[str]:
+    """Return the variables that the spec takes away even from the safe set."""
+    return [name for name, value in stdio.env.items() if value is None]
+
+
+def kill_group(pid: int) -> None:
+    """Kill whatever is left of a child's process group; its leader may already be gone."""
+    if sys.platform != "win32":
+        # macOS refuses the signal if only zombies are left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+class StderrTail:
+    """Takes a child's standard error and remembers its end; use it in the loop's own thread."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self._source: int | None = None
+        if sys.platform == "win32":
+            # Proactor loops cannot watch a pipe; a file serves, at the price of growing.
+            self.sink: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in __exit__
+            return
+        self._source, target = os.pipe()
+        os.set_blocking(self._source, False)
+        self.sink = os.fdopen(target, "wb", buffering=0)
+        get_running_loop().add_reader(self._source, self._read)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.text()
+        self._let_go()
+        self.sink.close()
+
+    def spawned(self) -> None:
+        """Drop our own end of the pipe: the child has it now."""
+        if self._source is not None:
+            self.sink.close()
+
+    def text(self) -> str:
+        """Return the last lines that came."""
+        if self._source is not None:
+            self._read()
+        elif not self.sink.closed:
+            size = self.sink.seek(0, os.SEEK_END)
+            self.sink.seek(max(0, size - TAIL_BYTES))
+            self._kept[:] = self.sink.read()
+        return self._kept.decode("utf-8", "replace").strip()
+
+    def _read(self) -> None:
+        if self._source is None:
+            return
+        with suppress(BlockingIOError):
+            # One pipe's worth at a time: a flood must not keep the loop here.
+            for _ in range(4):
+                if not (chunk := os.read(self._source, TAIL_BYTES)):
+                    self._let_go()
+                    return
+                self._kept += chunk
+                del self._kept[:-TAIL_BYTES]
+
+    def _let_go(self) -> None:
+        if self._source is not None:
+            get_running_loop().remove_reader(self._source)
+            os.close(self._source)
+            self._source = None

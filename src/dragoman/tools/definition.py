@@ -1,0 +1,122 @@
+"""A tool as its server defines it becomes a `ToolDef`, or is set aside with the reason.
+
+The policy: schemas are kept verbatim. A missing description becomes `MCP tool`, a missing input schema
+an object without properties. A definition without a usable name, or whose input schema is not valid
+JSON Schema, is rejected; it never spoils its neighbours. Nothing a schema refers to is ever fetched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.model import ToolDef
+from dragoman.tools.naming import Pair, expose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dragoman.model import JsonObject
+
+# The validator recurses, and a schema that is deep enough takes the whole process down with it.
+MAX_DEPTH = 200
+DEFAULT_DESCRIPTION = "MCP tool"
+DEFAULT_SCHEMA: JsonObject = {"type": "object", "properties": {}}
+
+# Any other `$schema` would make the validator look for it on the network.
+_KNOWN_DIALECTS = frozenset(
+    {
+        "http://json-schema.org/draft-04/schema",
+        "http://json-schema.org/draft-06/schema",
+        "http://json-schema.org/draft-07/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A definition that cannot be used, and why."""
+
+    tool: str
+    reason: str
+
+
+def define(raw: Mapping[str, Any], *, server: str, template: str) -> ToolDef | Rejected:
+    """Turn one entry of a server's listing into a tool under its exposed name."""
+    name = raw.get("name")
+    if not isinstance(name, str) or not name:
+        return Rejected(tool=str(name), reason="it has no name")
+    schema: object = raw.get("inputSchema")
+    if schema is None:
+        schema = dict(DEFAULT_SCHEMA)
+    if reason := schema_fault(schema):
+        return Rejected(tool=name, reason=f"its input schema is not valid JSON Schema: {reason}")
+    output: object = raw.get("outputSchema")
+    annotations = _mapping(raw.get("annotations"))
+    return ToolDef(
+        name=expose(template, Pair(server, name)),
+        description=_text(raw.get("description")) or DEFAULT_DESCRIPTION,
+        input_schema=cast("JsonObject", schema),
+        server=server,
+        original_name=name,
+        title=_text(raw.get("title")) or _text(annotations.get("title")),
+        output_schema=_mapping(output) or None,
+        annotations=annotations,
+    )
+
+
+def fill_in_schemas(result: Mapping[str, Any]) -> None:
+    """Give every tool of a raw listing that has no input schema the default one, in place."""
+    tools: object = result.get("tools")
+    for tool in cast("list[object]", tools) if isinstance(tools, list) else ():
+        if isinstance(tool, dict):
+            fields = cast("dict[str, Any]", tool)
+            if fields.get("inputSchema") is None:
+                fields["inputSchema"] = dict(DEFAULT_SCHEMA)
+
+
+def schema_fault(schema: object) -> str:
+    """Say why something is not a valid JSON Schema for arguments, or nothing if it is one."""
+    if not isinstance(schema, dict):
+        return "it is not an object"
+    checked = _mapping(cast("object", schema))
+    if _is_too_deep(checked):
+        return f"it is nested more than {MAX_DEPTH} deep"
+    import jsonschema_rs
+
+    dialect = checked.get("$schema")
+    if isinstance(dialect, str) and dialect.rstrip("#") not in _KNOWN_DIALECTS:
+        del checked["$schema"]
+    try:
+        jsonschema_rs.meta.validate(checked)
+    except jsonschema_rs.ValidationError as exc:
+        place = "/".join(str(step) for step in exc.instance_path)
+        return f"{exc.message} at `/{place}`"
+    except ValueError as exc:
+        return f"it cannot be read ({type(exc).__name__})"
+    return ""
+
+
+def _is_too_deep(schema: dict[str, Any]) -> bool:
+    level: list[object] = [schema]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: object) -> list[object]:
+    if isinstance(node, dict):
+        return list(cast("dict[str, object]", node).values())
+    return cast("list[object]", node) if isinstance(node, list) else []
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}

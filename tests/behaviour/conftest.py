@@ -1,0 +1,64 @@
+"""Real servers for tests of the public API: plain ones as children, the official SDK's over every transport."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dragoman import Http, ServerSpec, Sse, Stdio
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+SERVERS = Path(__file__).resolve().parents[1] / "servers"
+
+
+@pytest.fixture
+def server() -> Callable[..., ServerSpec]:
+    """Make the spec of one of tests/servers: `server("name", "plain.py", "argument")`."""
+
+    def make(
+        name: str, script: str, *args: str, env: dict[str, str | None] | None = None, **more: Any
+    ) -> ServerSpec:
+        stdio = Stdio(sys.executable, [str(SERVERS / script), *args], env=env or {})
+        return ServerSpec(name, stdio, **more)
+
+    return make
+
+
+@asynccontextmanager
+async def listening(transport: str, token: str = "") -> AsyncIterator[str]:
+    """Run the official server over HTTP or SSE in a child; give its URL."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(SERVERS / "official.py"),
+        transport,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **({"EXPECTED_TOKEN": token} if token else {})},
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        yield (await child.stdout.readline()).decode().strip()
+    finally:
+        child.stdin.close()
+        await child.wait()
+        child._transport.close()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(params=["stdio", "http", "sse"])
+async def official(request: pytest.FixtureRequest) -> AsyncIterator[ServerSpec]:
+    """The official SDK's server, over each transport in turn."""
+    transport: str = request.param
+    if transport == "stdio":
+        yield ServerSpec("official", Stdio(sys.executable, [str(SERVERS / "official.py"), "stdio"]))
+        return
+    async with listening(transport) as url:
+        yield ServerSpec("official", Http(url) if transport == "http" else Sse(url))

@@ -1,0 +1,342 @@
+"""Calling tools through the manager and through the registry, against a real child process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from dragoman import (
+    CallTimeoutError,
+    InvalidArgumentsError,
+    McpManager,
+    ProtocolError,
+    ServerSpec,
+    Settings,
+    ToolDef,
+    ToolExecutionError,
+    ToolFailedError,
+    ToolRegistry,
+    ToolUnavailableError,
+    UnknownToolError,
+)
+from dragoman.errors import ConnectionLostError, InvalidResultError
+from dragoman.events import CallFinished, CallStarted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    Make = Callable[..., ServerSpec]
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def mcp(server: Make) -> AsyncIterator[McpManager]:
+    """A manager with one plain server, `fs_1`, ready."""
+    async with McpManager([server("fs_1", "plain.py")]) as manager:
+        with anyio.fail_after(20):
+            assert await manager.wait_ready()
+        yield manager
+
+
+@pytest.mark.requirement("excel-3.2")
+@pytest.mark.requirement("legal-discovery.schema")
+@pytest.mark.requirement("kode-discovery.metadata")
+@pytest.mark.requirement("excel-3.3")
+@pytest.mark.requirement("rrclaw-name.prefix")
+async def test_listed_tool_becomes_a_definition_with_nothing_lost(mcp: McpManager) -> None:
+    echo = mcp.registry.get("mcp_fs_1_echo")
+    assert echo == ToolDef(
+        name="mcp_fs_1_echo",
+        description="Does echo.",
+        input_schema={
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": ["text"],
+            "additionalProperties": False,
+        },
+        server="fs_1",
+        original_name="echo",
+        title="Echo",
+        annotations={"readOnlyHint": True},
+    )
+    add = mcp.registry.get("mcp_fs_1_add")
+    assert add is not None
+    assert add.output_schema == {
+        "type": "object",
+        "properties": {"sum": {"type": "number"}},
+        "required": ["sum"],
+    }
+
+
+@pytest.mark.requirement("rrclaw-description.default")
+async def test_tool_without_a_description_gets_one(mcp: McpManager) -> None:
+    bare = mcp.registry.get("mcp_fs_1_bare")
+    assert bare is not None
+    assert bare.description == "MCP tool"
+
+
+@pytest.mark.requirement("excel-3.4")
+@pytest.mark.requirement("otter-schema")
+async def test_tool_whose_schema_is_no_json_schema_is_skipped_with_a_warning(
+    server: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    with anyio.fail_after(20):
+        async with McpManager([server("plain", "plain.py")]) as mcp:
+            await mcp.wait_ready()
+            assert "mcp_plain_bad-schema" not in mcp.registry
+            assert "mcp_plain_echo" in mcp.registry
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("bad-schema" in line and "not valid JSON Schema" in line for line in warnings)
+
+
+@pytest.mark.requirement("excel-5.1")
+@pytest.mark.requirement("excel-5.2")
+@pytest.mark.requirement("excel-5.3")
+@pytest.mark.requirement("otter-p0.stdio")
+@pytest.mark.requirement("legal-client.stdio")
+@pytest.mark.requirement("legal-config.many")
+async def test_registry_calls_the_right_server_by_its_own_name_and_gives_a_string(server: Make) -> None:
+    # Both names could be cut in two ways; only a table knows which is meant.
+    specs = [server("a", "plain.py"), server("a_b", "plain.py")]
+    with anyio.fail_after(20):
+        async with McpManager(specs) as mcp:
+            await mcp.wait_ready()
+            for name in ("a", "a_b"):
+                pid = mcp.status()[name].pid
+                assert f'"pid": {pid}' in await mcp.registry.call(f"mcp_{name}_environment")
+            assert await mcp.registry.call("mcp_a_b_echo", {"text": "x"}) == "x"
+
+
+@pytest.mark.requirement("kode-registry.naming")
+@pytest.mark.requirement("kode-registry.register")
+async def test_naming_scheme_of_the_settings_and_of_one_server(server: Make) -> None:
+    specs = [server("kode", "paging.py", "1"), server("own", "paging.py", "1", naming="{tool}@{server}")]
+    with anyio.fail_after(20):
+        async with McpManager(Settings(servers=specs, naming="{server}:{tool}")) as mcp:
+            await mcp.wait_ready()
+            assert [tool.name for tool in mcp.tools()] == ["kode:t0", "t0@own"]
+            assert (await mcp.call("kode:t0")).success
+
+
+@pytest.mark.requirement("rrclaw-manager.tools")
+@pytest.mark.requirement("rrclaw-config.allowed")
+@pytest.mark.requirement("kode-registry.filter")
+async def test_only_allowed_tools_are_exposed_and_deny_wins(server: Make) -> None:
+    specs = [
+        server("one", "plain.py", allowed_tools=["e*", "add"], denied_tools=["exit", "env*"]),
+        server("none", "plain.py", allowed_tools=[]),
+    ]
+    with anyio.fail_after(20):
+        async with McpManager(specs) as mcp:
+            await mcp.wait_ready()
+            assert [tool.name for tool in mcp.tools()] == ["mcp_one_add", "mcp_one_echo"]
+            hidden = await mcp.call("mcp_one_exit")
+            assert isinstance(hidden.exception, UnknownToolError)
+
+
+@pytest.mark.requirement("excel-4.2")
+@pytest.mark.requirement("otter-p0.toolset")
+async def test_built_in_and_remote_tools_share_one_schema_and_one_call(server: Make) -> None:
+    registry = ToolRegistry()
+    registry.register(
+        ToolDef(
+            name="greet",
+            description="Greet.",
+            input_schema={"type": "object", "properties": {}},
+            func=lambda name: f"hello {name}",
+            source="builtin",
+        )
+    )
+    with anyio.fail_after(20):
+        async with McpManager([server("pages", "paging.py", "2")], registry=registry) as mcp:
+            await mcp.wait_ready()
+            assert [tool["function"]["name"] for tool in registry.to_openai_schema()] == [
+                "greet",
+                "mcp_pages_t0",
+                "mcp_pages_t1",
+            ]
+            assert [tool.name for tool in mcp.tools()] == ["mcp_pages_t0", "mcp_pages_t1"]
+            assert (await mcp.call("greet", {"name": "Ada"})).text == "hello Ada"
+            assert await registry.call("mcp_pages_t0") == "ok"
+        assert [tool.name for tool in registry] == ["greet"]
+
+
+@pytest.mark.requirement("excel-4.3")
+async def test_name_that_is_taken_keeps_its_tool_and_the_warning_names_both(
+    server: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = ToolRegistry()
+    mine = ToolDef(
+        name="mcp_pages_t0", description="", input_schema={}, func=lambda: "mine", source="builtin"
+    )
+    registry.register(mine)
+    with anyio.fail_after(20):
+        async with McpManager([server("pages", "paging.py", "2")], registry=registry) as mcp:
+            await mcp.wait_ready()
+            assert await registry.call("mcp_pages_t0") == "mine"
+            assert mcp.status()["pages"].tools == 1
+    assert "tool `t0` of server `pages` is skipped" in caplog.text
+    assert "taken by built-in tool `mcp_pages_t0`" in caplog.text
+
+
+@pytest.mark.requirement("rrclaw-result.text")
+async def test_texts_are_joined_and_an_image_leaves_a_description(mcp: McpManager) -> None:
+    assert (await mcp.call("mcp_fs_1_pair")).text == "first\nsecond"
+    image = await mcp.call("mcp_fs_1_image")
+    assert image.text.startswith("[image: image/png, 64x32, ")
+    assert image.parts[0].data.startswith(b"\x89PNG")
+    assert image.parts[0].text == image.text
+
+
+async def test_structured_content_is_kept_and_not_shown_twice(mcp: McpManager) -> None:
+    result = await mcp.call("mcp_fs_1_add", {"a": 2, "b": 3})
+    assert result.structured == {"sum": 5}
+    assert result.text == '{"sum": 5}'
+
+
+@pytest.mark.requirement("legal-law.attribution")
+async def test_result_says_where_it_comes_from(mcp: McpManager) -> None:
+    result = await mcp.call("mcp_fs_1_law")
+    origin = result.provenance
+    assert origin is not None
+    assert (origin.server, origin.tool, origin.server_version) == ("fs_1", "law", "7.1")
+    assert [(source.title, source.locator, source.updated) for source in origin.sources] == [
+        ("Sample Act", "Art. 4", "2026-01-30")
+    ]
+    assert result.text.endswith("Sources:\n- Sample Act, Art. 4 <sample://act/4> (updated 2026-01-30)")
+
+
+@pytest.mark.requirement("rrclaw-result.error")
+@pytest.mark.requirement("otter-call.failed")
+async def test_error_of_the_tool_is_a_result(mcp: McpManager) -> None:
+    result = await mcp.call("mcp_fs_1_fail")
+    assert (result.success, result.output, result.error) == (False, "", "the disk is full")
+    assert isinstance(result.exception, ToolFailedError)
+    assert result.exception.call_id == result.call_id
+    with pytest.raises(ToolFailedError, match="the disk is full"):
+        result.raise_for_error()
+
+
+@pytest.mark.requirement("excel-5.5")
+async def test_registry_raises_the_tools_error(mcp: McpManager) -> None:
+    with pytest.raises(ToolExecutionError, match="the disk is full"):
+        await mcp.registry.call("mcp_fs_1_fail")
+
+
+async def test_refusal_of_the_server_keeps_its_code_and_data(mcp: McpManager) -> None:
+    error = (await mcp.call("mcp_fs_1_refuse")).exception
+    assert isinstance(error, ProtocolError)
+    assert (error.rpc_code, error.data, error.server) == (-32602, {"why": "because"}, "fs_1")
+    assert "no such thing" in str(error)
+
+
+async def test_result_that_breaks_its_output_schema_is_an_error(mcp: McpManager) -> None:
+    assert isinstance((await mcp.call("mcp_fs_1_wrong-output")).exception, InvalidResultError)
+
+
+@pytest.mark.requirement("excel-5.4")
+@pytest.mark.requirement("legal-call.timeout")
+async def test_call_past_its_deadline_ends_and_the_server_is_told(mcp: McpManager) -> None:
+    with anyio.fail_after(10):
+        result = await mcp.call("mcp_fs_1_slow", timeout=0.1)
+        assert isinstance(result.exception, CallTimeoutError)
+        assert isinstance(result.exception, TimeoutError)
+        assert result.exception.seconds == 0.1
+        assert "did not answer within 0.1 s" in (result.error or "")
+        # This tool answers only after a cancellation has reached the server.
+        assert (await mcp.call("mcp_fs_1_cancelled")).text == "1"
+
+
+async def test_deadline_is_thirty_seconds_unless_the_spec_says_otherwise(server: Make) -> None:
+    assert server("plain", "plain.py").call_timeout == 30
+    with anyio.fail_after(20):
+        async with McpManager([server("plain", "plain.py", timeouts={"call": 0.1})]) as mcp:
+            await mcp.wait_ready()
+            error = (await mcp.call("mcp_plain_slow")).exception
+            assert isinstance(error, CallTimeoutError)
+            assert error.seconds == 0.1
+
+
+async def test_cancelled_caller_is_cancelled_and_the_server_is_told(mcp: McpManager) -> None:
+    with anyio.fail_after(10):
+        events = mcp.events()
+        call = asyncio.ensure_future(mcp.call("mcp_fs_1_slow"))
+        assert isinstance(await anext(events), CallStarted)
+        assert (await mcp.call("mcp_fs_1_pair")).success
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await mcp.call("mcp_fs_1_cancelled")).text == "1"
+
+
+@pytest.mark.requirement("kode-call.async")
+async def test_slow_call_blocks_no_other(mcp: McpManager) -> None:
+    with anyio.fail_after(10):
+        slow = asyncio.ensure_future(mcp.call("mcp_fs_1_slow"))
+        texts = [str(number) for number in range(50)]
+        results = await asyncio.gather(*(mcp.call("mcp_fs_1_echo", {"text": text}) for text in texts))
+        assert [result.text for result in results] == texts
+        assert not slow.done()
+        await mcp.shutdown()
+        assert isinstance((await slow).exception, ToolUnavailableError)
+
+
+@pytest.mark.requirement("rrclaw-result.failure")
+async def test_lost_connection_is_a_result_that_says_the_call_may_have_run(mcp: McpManager) -> None:
+    with anyio.fail_after(10):
+        result = await mcp.call("mcp_fs_1_exit")
+    assert not result.success
+    assert isinstance(result.exception, ToolUnavailableError)
+    assert result.exception.may_have_run
+    assert isinstance(result.exception.__cause__, ConnectionLostError)
+
+
+async def test_bytes_that_are_no_text_do_not_deafen_the_session(mcp: McpManager) -> None:
+    with anyio.fail_after(10):
+        assert (await mcp.call("mcp_fs_1_bad-bytes")).text == "still here"
+        assert (await mcp.call("mcp_fs_1_echo", {"text": "and here"})).text == "and here"
+
+
+async def test_unknown_tool_is_a_result_with_suggestions(mcp: McpManager) -> None:
+    error = (await mcp.call("mcp_fs_1_ecco")).exception
+    assert isinstance(error, UnknownToolError)
+    assert "mcp_fs_1_echo" in error.suggestions
+    with pytest.raises(UnknownToolError):
+        await mcp.registry.call("nothing like it")
+
+
+async def test_arguments_that_are_no_object_are_refused_before_sending(mcp: McpManager) -> None:
+    result = await mcp.call("mcp_fs_1_echo", ["text"])  # type: ignore[arg-type]
+    assert isinstance(result.exception, InvalidArgumentsError)
+
+
+@pytest.mark.requirement("excel-7.2")
+async def test_call_is_logged_with_its_arguments_shortened_and_masked(
+    mcp: McpManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "dragoman")
+    await mcp.call("mcp_fs_1_pair", {"path": "README.md", "api_key": "s3cr3t", "body": "x" * 5000})
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "dragoman"]
+    assert "mcp_fs_1_pair" in line
+    assert "README.md" in line
+    assert "s3cr3t" not in line
+    assert len(line) < 400
+
+
+async def test_calls_are_announced_and_reported(mcp: McpManager) -> None:
+    events = mcp.events()
+    result = await mcp.call("mcp_fs_1_fail")
+    started, finished = await anext(events), await anext(events)
+    assert started == CallStarted(server="fs_1", tool="mcp_fs_1_fail", call_id=result.call_id)
+    assert finished == CallFinished(
+        server="fs_1",
+        tool="mcp_fs_1_fail",
+        call_id=result.call_id,
+        success=False,
+        duration=result.duration,
+        error_code="tool.failed",
+    )

@@ -1,0 +1,76 @@
+"""A manager made of configuration files, and what a reload changes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from dragoman import DragomanError, McpManager, ServerSpec, ServerState, Stdio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Make = Callable[..., ServerSpec]
+
+pytestmark = pytest.mark.anyio
+
+
+def write(file: Path, *specs: ServerSpec) -> None:
+    servers: dict[str, Any] = {}
+    for spec in specs:
+        assert isinstance(spec.transport, Stdio)
+        servers[spec.name] = {"command": spec.transport.command, "args": list(spec.transport.args)}
+    file.write_text(json.dumps({"mcpServers": servers}, indent=2))
+
+
+async def test_manager_starts_what_the_project_file_says(server: Make, tmp_path: Path) -> None:
+    write(tmp_path / "mcp.json", server("pages", "paging.py", "1"))
+    with anyio.fail_after(20):
+        async with McpManager.from_config(root=tmp_path, trust_project=True) as mcp:
+            assert await mcp.wait_ready()
+            assert [tool.name for tool in mcp.tools()] == ["mcp_pages_t0"]
+            assert mcp.status()["pages"].origin.source == str(tmp_path / "mcp.json")
+
+
+async def test_reload_touches_only_what_changed(server: Make, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    write(file, server("kept", "plain.py"), server("changed", "paging.py", "1"), server("gone", "plain.py"))
+    with anyio.fail_after(20):
+        async with McpManager.from_config(config=file, trust_project=True) as mcp:
+            assert await mcp.wait_ready()
+            pid = mcp.status()["kept"].pid
+            write(
+                file,
+                server("new", "paging.py", "1"),
+                server("kept", "plain.py"),
+                server("changed", "paging.py", "2"),
+            )
+            await mcp.reload()
+            assert mcp.status()["kept"].pid == pid
+            assert {name: status.state for name, status in mcp.status().items()} == dict.fromkeys(
+                ("kept", "changed", "new"), ServerState.READY
+            )
+            assert [tool.name for tool in mcp.tools() if tool.server != "kept"] == [
+                "mcp_changed_t0",
+                "mcp_changed_t1",
+                "mcp_new_t0",
+            ]
+
+
+async def test_manager_without_files_has_nothing_to_reload() -> None:
+    async with McpManager([]) as mcp:
+        with pytest.raises(DragomanError, match="no configuration"):
+            await mcp.reload()
+
+
+async def test_no_file_at_all_gives_a_manager_without_servers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with McpManager.from_config(root=tmp_path) as mcp:
+        assert await mcp.wait_ready()
+        assert mcp.status() == {}
+    assert caplog.records == []

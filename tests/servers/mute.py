@@ -1,0 +1,6 @@
+"""Starts, and never answers anything."""
+
+import sys
+
+for _ in sys.stdin:
+    pass

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import pytest
+from mcp.shared.exceptions import MCPError
+from pydantic import TypeAdapter, ValidationError
+
+from dragoman.errors import AuthRequiredError, InvalidResultError, ProtocolError, ToolFailedError
+from dragoman.model import Http, ServerSpec, Stdio
+from dragoman.server import sdk
+from dragoman.server.trail import Trail
+
+STDIO = ServerSpec("s", Stdio("run-me"))
+HTTP = ServerSpec("s", Http("http://x/${SECRET}"))
+
+
+def invalid() -> ValidationError:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(list[int]).validate_python([1, "secret"])
+    return caught.value
+
+
+def test_first_error_in_nested_groups_is_the_telling_one() -> None:
+    group = BaseExceptionGroup(
+        "", [asyncio.CancelledError(), ExceptionGroup("", [OSError("a"), ValueError("b")])]
+    )
+    assert str(sdk.telling(group)) == "a"
+
+
+@pytest.mark.parametrize("inside", [KeyboardInterrupt(), asyncio.CancelledError()])
+def test_what_must_not_be_caught_goes_on(inside: BaseException) -> None:
+    with pytest.raises(type(inside)):
+        sdk.telling(BaseExceptionGroup("", [inside]))
+
+
+def test_interrupt_goes_on_even_beside_an_error() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        sdk.telling(BaseExceptionGroup("", [OSError(), KeyboardInterrupt()]))
+
+
+@pytest.mark.parametrize(
+    ("exc", "spec", "trail", "said"),
+    [
+        (TimeoutError(), STDIO, Trail(kind="stdio", stage="handshake"), "no answer within 30 s"),
+        (
+            FileNotFoundError(2, "No such file"),
+            STDIO,
+            Trail(kind="stdio", stage="spawn"),
+            "`run-me` cannot be started",
+        ),
+        (
+            FileNotFoundError(2, "No such file", "x.env"),
+            STDIO,
+            Trail(kind="stdio", stage="variables"),
+            "x.env",
+        ),
+        (
+            MCPError(-32000, "Connection closed"),
+            STDIO,
+            Trail(kind="stdio", exit_code=3),
+            "the process ended with code 3",
+        ),
+        (MCPError(-32000, "Connection closed"), STDIO, Trail(kind="stdio"), "the process ended"),
+        (MCPError(-32603, "x"), HTTP, Trail(kind="http", http_status=503), "the server answered HTTP 503"),
+        (MCPError(-32603, "locked"), HTTP, Trail(kind="http", http_status=200), "locked (-32603)"),
+        (invalid(), STDIO, Trail(kind="stdio", stage="listing"), "rejected as a whole"),
+        (invalid(), STDIO, Trail(kind="stdio", stage="handshake"), "no valid MCP"),
+        (httpx2.ConnectError("refused"), HTTP, Trail(kind="http"), "ConnectError: refused"),
+        (RuntimeError("odd"), HTTP, Trail(kind="http"), "RuntimeError: odd"),
+    ],
+)
+def test_reason_of_a_failed_connection(exc: Exception, spec: ServerSpec, trail: Trail, said: str) -> None:
+    error = sdk.connect_error(ExceptionGroup("", [exc]), spec, trail)
+    assert said in str(error)
+    assert "secret" not in str(error)
+    assert error.server == "s"
+
+
+def test_child_that_ran_out_of_time_has_no_exit_code_of_its_own() -> None:
+    assert sdk.connect_error(TimeoutError(), STDIO, Trail(kind="stdio", exit_code=-15)).exit_code is None
+
+
+def test_unauthorized_asks_for_a_login() -> None:
+    error = sdk.connect_error(MCPError(-32603, "x"), HTTP, Trail(kind="http", http_status=401))
+    assert isinstance(error, AuthRequiredError)
+
+
+def test_loss_says_what_is_known() -> None:
+    assert "the process ended with code 9" in str(
+        sdk.lost_error(None, STDIO, Trail(kind="stdio", exit_code=9))
+    )
+    assert "the server closed it" in str(sdk.lost_error(None, HTTP, Trail(kind="sse")))
+    assert "ReadError" in str(sdk.lost_error(httpx2.ReadError(""), HTTP, Trail(kind="http")))
+
+
+@pytest.mark.parametrize(
+    ("exc", "kind"),
+    [
+        (MCPError(-32602, "no"), ProtocolError),
+        (invalid(), ProtocolError),
+        (RuntimeError("breaks its schema"), InvalidResultError),
+        (OSError("odd"), ProtocolError),
+        (ToolFailedError("ours"), ToolFailedError),
+    ],
+)
+def test_failed_call_is_mapped_by_type(exc: Exception, kind: type[Exception]) -> None:
+    assert type(sdk.call_error(exc, server="s", tool="t")) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [(None, False), (200, True), (404, True), (405, True), (401, False), (429, False), (503, False)],
+)
+def test_only_an_answer_about_the_transport_is_a_refusal(status: int | None, refused: bool) -> None:
+    assert Trail(kind="http", http_status=status).refused is refused
