@@ -1,0 +1,1 @@
+"""The `dragoman` program: it shows what the library does, and decides nothing itself."""

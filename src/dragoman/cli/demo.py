@@ -1,0 +1,132 @@
+"""`dragoman demo`: the whole way once, on two bundled servers, without configuration and without a key."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.options import Options, common_options
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from rich.console import Console
+
+    from dragoman.manager import McpManager
+
+CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("Text", "mcp_studio_greet", {"name": "traveller"}),
+    ("Structured data", "mcp_studio_measure", {"text": "one line\nand another"}),
+    ("An image", "mcp_studio_swatch", {"colour": "violet", "width": 96, "height": 32}),
+    ("An error of the tool", "mcp_studio_divide", {"a": 1, "b": 0}),
+    ("An answer with its source and date", "mcp_legal_search_statutes", {"query": "deposit", "limit": 1}),
+)
+"""One call for each kind of result, with a title for people."""
+
+
+@click.command()
+@common_options
+@click.option("--no-session", is_flag=True, help="Do not open the interactive session at the end.")
+@click.pass_obj
+def demo(options: Options, no_session: bool) -> None:
+    """Connect two bundled demo servers and show what they do.
+
+    One is a child process (stdio), one listens on loopback (Streamable HTTP). On a terminal a small
+    interactive session opens at the end.
+    """
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not no_session and not options.json
+    raise click.exceptions.Exit(asyncio.run(_run(options, interactive=interactive)))
+
+
+async def _run(options: Options, *, interactive: bool) -> int:
+    from rich.console import Console
+
+    from dragoman.demo.launch import demo_servers
+    from dragoman.manager import McpManager
+
+    options.quiet_logs()
+    console = Console(highlight=False, quiet=options.json)
+    console.print("[bold]dragoman[/] connects an agent to its MCP servers. Two bundled ones are starting:\n")
+    async with demo_servers() as specs, McpManager(specs) as mcp:
+        await _watch_start(console, mcp)
+        _list_tools(console, mcp)
+        results = [await _show_call(console, mcp, *call) for call in CALLS]
+        ready = all(status.state == "ready" for status in mcp.status().values())
+        if options.json:
+            _print_json(mcp, results)
+        if ready and interactive:
+            from dragoman.cli.session import Session
+
+            console.print(
+                "\n[dim]A small session on the same two servers:[/] /help [dim]lists the commands.[/]"
+            )
+            await Session(mcp, console).run()
+    return 0 if ready else 1
+
+
+async def _watch_start(console: Console, mcp: McpManager) -> None:
+    """Show the servers coming up, live on a terminal, once elsewhere."""
+    from rich.live import Live
+
+    from dragoman.cli.tables import status_table
+
+    if not console.is_terminal:
+        await mcp.wait_ready()
+        console.print(status_table(mcp.status().values()))
+        return
+    with Live(status_table(mcp.status().values()), console=console, refresh_per_second=12) as live:
+        waiting = asyncio.ensure_future(mcp.wait_ready())
+        async for _ in _ticks_until(waiting):
+            live.update(status_table(mcp.status().values()))
+
+
+async def _ticks_until(future: asyncio.Future[Any]) -> AsyncGenerator[None]:
+    """Yield some ten times a second until a future is done, and once more after it."""
+    while not future.done():
+        await asyncio.wait({future}, timeout=0.1)
+        yield
+    future.result()
+
+
+def _list_tools(console: Console, mcp: McpManager) -> None:
+    from dragoman.cli.tables import tools_table
+
+    tools = mcp.tools()
+    console.print(f"\n[bold]{len(tools)} tools[/], named for a model as `mcp_SERVER_TOOL`:\n")
+    console.print(tools_table(tools))
+
+
+async def _show_call(
+    console: Console, mcp: McpManager, title: str, tool: str, arguments: dict[str, Any]
+) -> Any:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from dragoman.cli.tables import result_view
+
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    console.print(Text.assemble("\n", (title, "bold"), "  ", (f"{tool}({shown})", "cyan")))
+    result = await mcp.call(tool, arguments)
+    console.print(Padding(result_view(result), (0, 0, 0, 2), expand=False))
+    return result
+
+
+def _print_json(mcp: McpManager, results: list[Any]) -> None:
+    from dragoman.cli.output import say_json
+
+    say_json(
+        {
+            "servers": [
+                {"name": status.name, "state": status.state.value, "tools": status.tools}
+                for status in mcp.status().values()
+            ],
+            "tools": [tool.name for tool in mcp.tools()],
+            "calls": [
+                {"tool": call[1], "success": result.success, "text": result.text, "error": result.error}
+                for call, result in zip(CALLS, results, strict=True)
+            ],
+        }
+    )

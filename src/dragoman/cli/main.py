@@ -1,0 +1,138 @@
+"""The program's entry: finds the command, imports only what it needs, turns errors into one line.
+
+Exit codes: 0 done, 1 the thing asked for failed, 2 wrong usage, 3 the configuration has problems.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from dragoman.cli.options import Options, common_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_FAILED = 1
+EXIT_CONFIG = 3
+
+_COMMANDS = {
+    "config": ("dragoman.cli.config:config", "Show, check and locate the configuration."),
+    "import": ("dragoman.cli.importing:import_", "Take servers over from another host's files."),
+    "add": ("dragoman.cli.editing:add", "Add a server, by command, URL or well-known name."),
+    "remove": ("dragoman.cli.editing:remove", "Remove a server."),
+    "enable": ("dragoman.cli.editing:enable", "Switch a server on."),
+    "disable": ("dragoman.cli.editing:disable", "Switch a server off."),
+    "demo": ("dragoman.cli.demo:demo", "Connect the bundled demo servers and show what they do."),
+}
+"""Where each command lives, and its one line of help, so that listing them imports none."""
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.5)
+            guess = f" Did you mean `{near[0]}`?" if near else " `dragoman --help` lists the commands."
+            ctx.fail(f"There is no command `{name}`.{guess}")
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from dragoman.version import VERSION
+
+        click.echo(f"dragoman {VERSION}")
+        context.exit()
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@common_options
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version.",
+)
+def cli() -> None:
+    """Connect an agent to all of its MCP servers, and keep it connected."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or pipe that cannot show a character gets its code, not a traceback.
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code."""
+    options = Options()
+    try:
+        result = cli.main(
+            list(arguments) if arguments is not None else None,
+            prog_name="dragoman",
+            standalone_mode=False,
+            obj=options,
+        )
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        return _close_quietly()
+    except Exception as error:
+        if options.debug:
+            raise
+        return _explain(error)
+    return result if isinstance(result, int) else 0
+
+
+def _explain(error: Exception) -> int:
+    """Put an error into one line on standard error."""
+    from dragoman.cli.output import safe
+    from dragoman.errors import ConfigError, DragomanError
+
+    expected = isinstance(error, DragomanError)
+    text = str(error) if expected else f"{type(error).__name__}: {error} (--debug shows where)"
+    click.secho(f"error: {safe(' '.join(text.split()))}", fg="red", err=True)
+    return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+
+
+def _close_quietly() -> int:
+    """End without a word when the reader of a pipe has gone, as other programs do."""
+    import os
+
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    return EXIT_FAILED

@@ -1,0 +1,74 @@
+"""The options that every command has, taken before and after the subcommand alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dragoman.model import Settings
+
+
+@dataclass(slots=True)
+class Options:
+    """What was asked for globally; later mentions win."""
+
+    profile: str = "dragoman"
+    config: str | None = None
+    json: bool = False
+    debug: bool = False
+
+    def load(self) -> Settings:
+        """Read the configuration that these options point to; the command shows its problems itself."""
+        from dragoman.config.discover import load
+
+        self.quiet_logs()
+        return load(self.profile, config=self.config)
+
+    def quiet_logs(self) -> None:
+        """Keep log lines off the screen, which shows the same things in its own way."""
+        import logging
+
+        logging.getLogger("dragoman").disabled = not self.debug
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    options = context.ensure_object(Options)
+    if value is not None and parameter.name:
+        setattr(options, parameter.name, value)
+    return value
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--profile`, `--config`, `--json` and `--debug`."""
+    for option in reversed(
+        (
+            click.option(
+                "--profile",
+                metavar="NAME",
+                help="Whose configuration is read: dragoman, excelmanus, claude-code, …",
+            ),
+            click.option("--config", metavar="FILE", help="Read this file and no other."),
+            click.option("--json", is_flag=True, default=None, help="Print JSON for programs."),
+            click.option("--debug", is_flag=True, default=None, help="Show tracebacks and log lines."),
+        )
+    ):
+        command = _bound(option)(command)
+    return command
+
+
+def _bound(option: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Attach an option whose value goes to the shared `Options` only, not to the function."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        decorated = option(command)
+        parameter: click.Parameter = decorated.__click_params__[-1]
+        parameter.callback = _remember
+        parameter.expose_value = False
+        return decorated
+
+    return decorate

@@ -1,0 +1,139 @@
+"""How things are put on the screen: plain, aligned, masked, and safe for any terminal or pipe.
+
+Text from files and servers is made harmless before it is printed; colour is for terminals only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.model import Http, Sse, Stdio
+from dragoman.trust.redact import mask_args, mask_url, mask_values
+
+if TYPE_CHECKING:
+    from dragoman.errors import DragomanError
+    from dragoman.model import Origin, ServerSpec, Transport
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
+    r"\U000e0000-\U000e007f]"
+)
+_QUOTE_FREE = re.compile(r"[\w@%+=:,./${}\-•*~]+")
+
+
+def safe(text: str) -> str:
+    """Replace characters that could move the cursor, hide text or change its direction."""
+    return _CONTROL.sub("�", text)
+
+
+def say(text: str = "", **style: Any) -> None:
+    """Print a line for people."""
+    click.secho(safe(text), **style)
+
+
+def say_json(value: object) -> None:
+    """Print a value for programs."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    click.echo(_CONTROL.sub(lambda match: json.dumps(match[0])[1:-1].replace("\x7f", "\\u007f"), text))
+
+
+def warn(text: str) -> None:
+    """Print a line to standard error."""
+    click.secho(safe(text), fg="yellow", err=True)
+
+
+def shorten_path(path: str) -> str:
+    """Write a path as people do: relative to here, or to home."""
+    here, home = os.getcwd(), os.path.expanduser("~")  # noqa: PTH109, PTH111 -- texts in, texts out
+    if path == here or path.startswith(here + os.sep):
+        return "." + path[len(here) :]
+    if home != os.sep and path.startswith(home + os.sep):
+        return "~" + path[len(home) :]
+    return path
+
+
+def place(origin: Origin) -> str:
+    """Say where a definition stands."""
+    source = shorten_path(origin.source)
+    if origin.source == "environment":
+        return f"environment, {origin.pointer}"
+    return f"{source}:{origin.line}" if origin.line else source
+
+
+def command_line(transport: Transport) -> str:
+    """Show how a server is reached, with secrets masked."""
+    match transport:
+        case Stdio():
+            return " ".join(_quoted(word) for word in [_command(transport), *mask_args(transport.args)])
+        case Http() | Sse():
+            return mask_url(transport.url)
+
+
+def _command(stdio: Stdio) -> str:
+    # People write whole command lines into `command`, options with secrets included.
+    return " ".join(mask_args(stdio.command.split(" ")))
+
+
+def _quoted(word: str) -> str:
+    return word if _QUOTE_FREE.fullmatch(word) else shlex.quote(word)
+
+
+def spec_json(spec: ServerSpec) -> dict[str, Any]:
+    """Return a spec for programs, with secrets masked; absent keys mean the default."""
+    shown: dict[str, Any] = {"name": spec.name, "transport": spec.kind, "enabled": spec.enabled}
+    match spec.transport:
+        case Stdio() as stdio:
+            shown |= {"command": _command(stdio), "args": mask_args(stdio.args)}
+            shown |= {"env": mask_values(stdio.env)} if stdio.env else {}
+            shown |= {"cwd": stdio.cwd} if stdio.cwd else {}
+            shown |= {"env_file": list(stdio.env_file)} if stdio.env_file else {}
+            if stdio.inherit_env != "safe":
+                inherit = stdio.inherit_env
+                shown["inherit_env"] = inherit if isinstance(inherit, str) else list(inherit)
+        case Http() | Sse() as remote:
+            shown |= {"url": mask_url(remote.url), "alternate": remote.alternate}
+            shown |= {"headers": mask_values(remote.headers)} if remote.headers else {}
+    for name in ("required", "lazy", "trust_annotations"):
+        shown |= {name: True} if getattr(spec, name) else {}
+    for name in ("max_concurrency", "naming", "health_check_interval", "title", "description"):
+        shown |= {name: getattr(spec, name)} if getattr(spec, name) else {}
+    shown |= {} if spec.reconnect else {"reconnect": False}
+    shown |= {"timeouts": dict(spec.timeouts)} if spec.timeouts else {}
+    shown |= {} if spec.allowed_tools is None else {"allowed_tools": list(spec.allowed_tools)}
+    shown |= {"denied_tools": list(spec.denied_tools)} if spec.denied_tools else {}
+    shown |= {"fallback": list(spec.fallback)} if spec.fallback else {}
+    shown["origin"] = origin_json(spec.origin)
+    shown["shadowed"] = [origin_json(origin) for origin in spec.shadowed]
+    shown["extras"] = sorted(spec.extras)
+    shown["notes"] = [{"code": note.code, "key": note.key, "message": note.message} for note in spec.notes]
+    return shown
+
+
+def origin_json(origin: Origin) -> dict[str, Any]:
+    """Return an origin for programs."""
+    return {
+        "source": origin.source,
+        "line": origin.line,
+        "pointer": origin.pointer,
+        "dialect": origin.dialect,
+        "scope": origin.scope,
+    }
+
+
+def problem_json(problem: DragomanError) -> dict[str, Any]:
+    """Return a problem for programs."""
+    return {
+        "code": problem.code,
+        "source": getattr(problem, "source", ""),
+        "line": getattr(problem, "line", None),
+        "pointer": getattr(problem, "pointer", ""),
+        "message": problem.message,
+        "hint": problem.hint,
+        "problems": list(getattr(problem, "problems", ())),
+    }

@@ -1,0 +1,123 @@
+"""The interactive session: a line is read, a slash command is carried out, its outcome is printed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.patch_stdout import patch_stdout
+from rich.text import Text
+
+from dragoman.cli import slash
+from dragoman.cli.output import safe
+from dragoman.errors import DragomanError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+    from rich.console import Console
+
+    from dragoman.manager import McpManager
+
+
+class Session:
+    """Reads and answers lines until the person leaves; Ctrl-C ends the running command only."""
+
+    def __init__(self, mcp: McpManager, console: Console) -> None:
+        self._mcp = mcp
+        self._console = console
+        self._prompt: PromptSession[str] = PromptSession(
+            completer=_Completer(mcp), complete_while_typing=False
+        )
+
+    async def run(self) -> None:
+        """Run until `/quit` or Ctrl-D."""
+        while True:
+            try:
+                with patch_stdout():
+                    line = await self._prompt.prompt_async("dragoman> ")
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            if not line.strip():
+                continue
+            try:
+                await self._answer(line)
+            except slash.Leave:
+                return
+
+    async def _answer(self, line: str) -> None:
+        if not line.lstrip().startswith("/"):
+            self._complain("commands begin with a slash: /help lists them")
+            return
+        task = asyncio.ensure_future(slash.run(self._mcp, line))
+        try:
+            with _interrupts_cancel(task):
+                await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if task.cancelled():
+            self._complain("interrupted")
+            return
+        try:
+            outcome = task.result()
+        except (slash.UsageError, DragomanError) as error:
+            self._complain(str(error))
+        else:
+            self._console.print(outcome)
+
+    def _complain(self, text: str) -> None:
+        self._console.print(Text(safe(text), style="yellow"))
+
+
+@contextmanager
+def _interrupts_cancel(task: asyncio.Future[Any]) -> Generator[None]:
+    """Let Ctrl-C cancel the task, and only the task."""
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        loop.add_signal_handler(signal.SIGINT, task.cancel)
+    except NotImplementedError:  # Windows: Ctrl-C ends the session there
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+
+class _Completer(Completer):
+    """Completes slash commands, servers, tools and the names of a tool's arguments."""
+
+    def __init__(self, mcp: McpManager) -> None:
+        self._mcp = mcp
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        del complete_event
+        text = document.text_before_cursor.lstrip()
+        word = text.rpartition(" ")[2]
+        for candidate in self._candidates(text):
+            if candidate.startswith(word if not candidate.startswith("/") else text):
+                start = -len(text) if candidate.startswith("/") else -len(word)
+                yield Completion(candidate, start_position=start)
+
+    def _candidates(self, text: str) -> Iterable[str]:
+        words = text.split(" ")
+        if text.startswith(("/mcp tools ", "/mcp restart ")):
+            return list(self._mcp.status())
+        if words[0] == "/call" and len(words) == 2:
+            return [tool.name for tool in self._mcp.tools()]
+        if words[0] == "/call" and len(words) > 2:
+            tool = next((tool for tool in self._mcp.tools() if tool.name == words[1]), None)
+            properties: dict[str, Any] = (tool.input_schema.get("properties") or {}) if tool else {}
+            return [f"{name}=" for name in properties]
+        return list(slash.COMMANDS)
