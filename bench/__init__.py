@@ -1,0 +1,1 @@
+"""Measurements, each a ratio within one run: machines differ and are noisy, ratios travel."""
