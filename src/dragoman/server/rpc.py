@@ -1,0 +1,291 @@
+"""JSON-RPC without I/O: bytes in, calls resolved; calls in, bytes out.
+
+It owns the ids, the calls that wait for an answer, progress, and the reading of whatever a peer may send.
+It never waits, never writes, and knows nothing of MCP. The policy for what comes in:
+
+- A message that does not parse (bad UTF-8, NaN, too deep, a number too long, a lone surrogate, too large)
+  is junk. If the id of a waiting call can still be read from it, that call fails at once.
+- A batch is taken apart; each message in it counts by itself.
+- An answer must hold an object as its result, or an error; anything else fails its call.
+- An id may come back as a text ("7" for 7). An id that nobody waits for is junk: late, repeated or wrong.
+- Everything that is junk is counted and described to `on_junk`; nothing of it is an exception here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from pydantic_core import from_json, to_json
+
+from dragoman.errors import InvalidArgumentsError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dragoman.errors import DragomanError
+
+RequestId: TypeAlias = int | str
+Params: TypeAlias = "Mapping[str, Any] | None"
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""The size from which a message is refused, unless a server's spec says otherwise."""
+SALVAGE_BYTES = 4096
+"""How much of both ends of an unreadable message is searched for its id."""
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+
+_ID = re.compile(rb'"id"\s*:\s*(?:(\d{1,18})(?=\s*[,}])|"((?:[^"\\]|\\.){0,200})")')
+
+
+class Listener(Protocol):
+    """What a core tells of things that are no answer to a call."""
+
+    def on_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
+        """Take a request of the peer's; it is answered with `result` or `error`."""
+
+    def on_notification(self, method: str, params: dict[str, Any] | None) -> None:
+        """Take a notification, in the order of receipt."""
+
+    def on_junk(self, reason: str, sample: bytes) -> None:
+        """Take note of something unusable."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A call that waits for its answer."""
+
+    method: str
+    resolve: Callable[[dict[str, Any] | DragomanError], None]
+    on_progress: Callable[[float, float | None, str | None], None] | None
+
+
+class Rpc:
+    """One side of one conversation."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.junk = 0
+        """How many messages could not be used."""
+        self.received = 0
+        """How many messages came in, junk included: the proof of life."""
+        self._listener = listener
+        self._waiting: dict[RequestId, _Waiting] = {}
+        self._last_id = 0
+        self._closed: DragomanError | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for an answer."""
+        return len(self._waiting)
+
+    def request(
+        self,
+        method: str,
+        params: Params,
+        *,
+        resolve: Callable[[dict[str, Any] | DragomanError], None],
+        request_id: RequestId | None = None,
+        on_progress: Callable[[float, float | None, str | None], None] | None = None,
+    ) -> tuple[RequestId, bytes]:
+        """Begin a call; returns its id and what to send.
+
+        Args:
+            method: The method's name.
+            params: Its parameters; with `on_progress` a progress token is put into their `_meta`.
+            resolve: Called exactly once, with the result or with the error, unless the call is forgotten.
+            request_id: An id of the caller's own.
+            on_progress: Called with progress, total and message.
+
+        Raises:
+            DragomanError: The conversation is over; it is the error that it ended with.
+            InvalidArgumentsError: The parameters cannot be written as JSON.
+            ValueError: The caller's id is in use.
+        """
+        if self._closed is not None:
+            raise self._closed
+        if request_id is None:
+            request_id = self._free_id()
+        elif _key(request_id) in self._waiting:
+            msg = f"the request id {request_id!r} is already in use"
+            raise ValueError(msg)
+        if on_progress is not None:
+            params = dict(params or {})
+            params["_meta"] = {**(params.get("_meta") or {}), "progressToken": request_id}
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
+        if params is not None:
+            message["params"] = params
+        data = _encode(message)
+        self._waiting[_key(request_id)] = _Waiting(method, resolve, on_progress)
+        return request_id, data
+
+    def notification(self, method: str, params: Params = None) -> bytes:
+        """Return a notification to send."""
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = params
+        return _encode(message)
+
+    def result(self, request_id: RequestId, result: Mapping[str, Any]) -> bytes:
+        """Return the answer to a request of the peer's."""
+        return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    def error(self, request_id: RequestId | None, code: int, message: str, data: object = None) -> bytes:
+        """Return the refusal of a request of the peer's."""
+        error: dict[str, Any] = {"code": code, "message": message}
+        if data is not None:
+            error["data"] = data
+        return _encode({"jsonrpc": "2.0", "id": request_id, "error": error})
+
+    def forget(self, request_id: RequestId) -> bool:
+        """Stop waiting for an answer; returns whether anybody waited."""
+        return self._waiting.pop(_key(request_id), None) is not None
+
+    def fail(self, request_id: RequestId, error: DragomanError) -> bool:
+        """End one call with an error; returns whether anybody waited."""
+        waiting = self._waiting.pop(_key(request_id), None)
+        if waiting is None:
+            return False
+        waiting.resolve(error)
+        return True
+
+    def close(self, error: DragomanError) -> None:
+        """End the conversation: every waiting call, and every later one, gets the error."""
+        if self._closed is None:
+            self._closed = error
+        waiting, self._waiting = self._waiting, {}
+        for call in waiting.values():
+            call.resolve(error)
+
+    def receive(self, data: bytes | bytearray) -> RequestId | None:
+        """Take a whole message in; returns the id of the call that it ended, if it ended one."""
+        self.received += 1
+        try:
+            message = from_json(data, allow_inf_nan=False)
+        except ValueError as error:
+            return self.salvage(bytes(data[:SALVAGE_BYTES]), bytes(data[-SALVAGE_BYTES:]), str(error))
+        if type(message) is dict:
+            return self._take(cast("dict[str, Any]", message), data)
+        if type(message) is list:
+            ended: RequestId | None = None
+            for item in cast("list[object]", message):
+                if type(item) is dict:
+                    ended = self._take(cast("dict[str, Any]", item), data) or ended
+                else:
+                    self._note_junk("an item of a batch is no message", data)
+            return ended
+        self._note_junk("it is no JSON-RPC message", data)
+        return None
+
+    def salvage(self, head: bytes, tail: bytes, reason: str) -> RequestId | None:
+        """Note a message that cannot be read, and fail the call whose id still can."""
+        self._note_junk(reason, head)
+        for part in (head, tail):
+            for match in _ID.finditer(part):
+                found: RequestId = int(match[1]) if match[1] else match[2].decode("utf-8", "replace")
+                if self.fail(found, self._unusable(found, f"the answer cannot be read: {reason}")):
+                    return found
+        return None
+
+    def _take(self, message: dict[str, Any], data: bytes | bytearray) -> RequestId | None:
+        method = message.get("method")
+        if method is None:
+            return self._take_answer(message, data)
+        params = message.get("params")
+        if type(method) is not str or (params is not None and type(params) is not dict):
+            self._note_junk("a request without a usable method or parameters", data)
+            return None
+        if "id" in message and message["id"] is not None:
+            request_id = message["id"]
+            if type(request_id) is int or type(request_id) is str:
+                self._listener.on_request(request_id, method, params)
+            else:
+                self._note_junk("a request whose id is neither a number nor a text", data)
+            return None
+        if method == "notifications/progress" and params is not None:
+            self._progress(params)
+        self._listener.on_notification(method, params)
+        return None
+
+    def _take_answer(self, message: dict[str, Any], data: bytes | bytearray) -> RequestId | None:
+        request_id = message.get("id")
+        is_id = type(request_id) is int or type(request_id) is str
+        waiting = self._waiting.pop(_key(cast("RequestId", request_id)), None) if is_id else None
+        if waiting is None:
+            reason = "an answer that nobody waits for" if is_id else "neither a request nor an answer"
+            self._note_junk(reason, data)
+            return None
+        error = message.get("error")
+        if error is not None:
+            waiting.resolve(_remote_error(error))
+        elif type(result := message.get("result")) is dict:
+            waiting.resolve(cast("dict[str, Any]", result))
+        else:
+            kind = "no result" if "result" not in message else f"{_json_kind(result)} as its result"
+            waiting.resolve(self._unusable(request_id, f"the answer to {waiting.method} has {kind}"))
+        return cast("RequestId", request_id)
+
+    def _progress(self, params: dict[str, Any]) -> None:
+        token, progress = params.get("progressToken"), params.get("progress")
+        if (type(token) is not int and type(token) is not str) or type(progress) not in (int, float):
+            return
+        waiting = self._waiting.get(_key(token))
+        if waiting is not None and waiting.on_progress is not None:
+            total, message = params.get("total"), params.get("message")
+            waiting.on_progress(
+                float(cast("float", progress)),
+                float(cast("float", total)) if type(total) in (int, float) else None,
+                message if isinstance(message, str) else None,
+            )
+
+    def _free_id(self) -> int:
+        self._last_id += 1
+        while self._last_id in self._waiting:
+            self._last_id += 1
+        return self._last_id
+
+    def _note_junk(self, reason: str, data: bytes | bytearray) -> None:
+        self.junk += 1
+        self._listener.on_junk(reason, bytes(data[:200]))
+
+    def _unusable(self, request_id: object, message: str) -> ProtocolError:
+        return ProtocolError(message, rpc_code=PARSE_ERROR, data={"id": request_id})
+
+
+def _key(request_id: RequestId) -> RequestId:
+    """Make 7 and "7" the same id, since some peers echo it as a text."""
+    if type(request_id) is str and request_id.isascii() and request_id.isdecimal() and len(request_id) < 19:  # noqa: PLR2004 -- what fits 64 bits
+        return int(request_id)
+    return request_id
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    try:
+        return to_json(message)
+    except ValueError as error:
+        msg = f"the request cannot be written as JSON: {error}"
+        raise InvalidArgumentsError(msg, problems=[str(error)]) from None
+
+
+def _remote_error(error: object) -> ProtocolError:
+    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    code, message = fields.get("code"), fields.get("message")
+    text = (
+        message if isinstance(message, str) and message else f"the server reported an error: {error!r:.200}"
+    )
+    return ProtocolError(text, rpc_code=code if type(code) is int else None, data=fields.get("data"))
+
+
+def _json_kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case list():
+            return "a list"
+        case bool():
+            return "true or false"
+        case str():
+            return "a text"
+        case _:
+            return "a number"
