@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.durations import Unit
 from dragoman.config.expand import NATIVE, Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.config.documents import Document, Format
+    from dragoman.config.durations import Unit
     from dragoman.config.positions import Pointer
     from dragoman.model import Input, Note
 
@@ -41,31 +41,57 @@ class Entry:
     """One server as a file has it: the keys as they are written, and where they stand."""
 
     name: str
-    fields: dict[str, Any]
+    """Empty where an item of a list has none."""
+    fields: dict[str, Any] = field(repr=False)
     document: Document
     pointer: Pointer
     scope: Scope | None = None
     """Set where the file holds entries of several scopes."""
+    beside: bool = False
+    """Whether its keys stand beside it instead of in it, as environment variables do."""
     notes: list[Note] = field(default_factory=list["Note"])
+    problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """What a translation found wrong: the key, and the message."""
     spellings: dict[str, str] = field(default_factory=dict[str, str])
     """A key that a translation made, and the key of the file that it comes from."""
     layers: dict[str, Entry] = field(default_factory=dict[str, "Entry"])
-    """After a merge by field: the entry that each key comes from."""
+    """After a merge by field: the entry that each key, or each key of a table in it, comes from."""
+
+    def written(self, *keys: str | int) -> tuple[str | int, ...]:
+        """Return a key, and a key inside it, as the file has them."""
+        whole, first = ".".join(map(str, keys)), str(keys[0])
+        if whole in self.spellings:
+            return tuple(self.spellings[whole].split("."))
+        return (*self.spellings.get(first, first).split("."), *keys[1:])
+
+    def owner(self, *keys: str | int) -> Entry:
+        """Return the entry that a key comes from: this one, unless weaker ones were merged into it."""
+        written = self.written(*keys) if keys else ()
+        inner = self.layers.get(".".join(map(str, written[:2])))
+        return inner or (self.layers.get(str(written[0]), self) if written else self)
+
+    def place(self, *keys: str | int) -> Pointer:
+        """Return the pointer of a key in its file, or of the entry itself."""
+        if not keys:
+            return self.pointer
+        pointer = self.owner(*keys).pointer
+        return (*(pointer[:-1] if self.beside else pointer), *self.written(*keys))
 
     def line(self, *keys: str | int) -> int | None:
         """Return the line of a key of this entry, or of the entry itself."""
-        if not keys:
-            return self.document.line(self.pointer)
-        first = str(keys[0])
-        owner = self.layers.get(first, self)
-        spelling = self.spellings.get(first, first)
-        return owner.document.line((*owner.pointer, *spelling.split("."), *keys[1:]))
+        return self.owner(*keys).document.line(self.place(*keys))
 
     def move(self, old: str, new: str, value: object = None) -> None:
         """Replace a key by another with the same meaning, and remember where it came from."""
         taken = self.fields.pop(old)
         self.fields[new] = taken if value is None else value
-        self.spellings[new] = self.spellings.get(old, old)
+        self.spellings[new] = self.spellings.pop(old, old)
+
+    def leave(self, key: str, note: Note | None = None) -> None:
+        """Set a key aside, so that it is kept but means nothing."""
+        self.move(key, f"{LEFT}{key}")
+        if note is not None:
+            self.notes.append(note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +142,8 @@ class Dialect:
     keys: Mapping[str, Key]
     """Every spelling that the dialect has, and what it sets."""
     style: Style = NATIVE
-    untyped_url: Literal["auto", "http", "sse", "error"] = "auto"
+    untyped_url: Literal["auto", "both", "http", "sse", "error"] = "auto"
+    """`both`: Streamable HTTP, then SSE; `auto`: the same, but SSE first where the path ends in /sse."""
     either_kind: bool = False
     """Whether a typed URL is also tried as the other kind."""
     sse_is_http: bool = False
@@ -133,7 +160,12 @@ class Dialect:
     as_list: bool = False
     """Whether new entries are items of a list, with a `name`, instead of values of a map."""
     writes: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Fields of a spec that the dialect can express, and the key for each; empty: not written."""
+    """Fields of a spec that the dialect can express, and the key for each; empty: not written.
+
+    Besides the fields, `header_variables` and `bearer_variable`: keys that name a variable for a header.
+    """
+    literal_when_written: bool = False
+    """Whether written text has no variables, although `translate` makes templates when reading."""
     write_unit: Literal["s", "ms", "text"] = "s"
     remote_types: Mapping[str, str] = field(default_factory=dict[str, str])
     """How `stdio`, `http` and `sse` are spelled when written; absent: not expressible."""
@@ -181,12 +213,12 @@ def entries_at(document: Document, path: Sequence[str | int], scope: Scope | Non
     if isinstance(found, list):
         values = cast("list[Any]", found)
         return [
-            _entry(document, _listed_name(value, index), value, (*pointer, index), scope)
+            _entry(document, _listed_name(value), value, (*pointer, index), scope)
             for index, value in enumerate(values)
         ]
     if found is None:
         return []
-    return [_entry(document, str(path[-1]) if path else "", found, pointer, scope)]
+    return [Entry("", {NOT_SERVERS: found}, document, pointer, scope)]
 
 
 def _entry(document: Document, name: str, value: object, pointer: Pointer, scope: Scope | None) -> Entry:
@@ -196,13 +228,14 @@ def _entry(document: Document, name: str, value: object, pointer: Pointer, scope
     return Entry(name, fields, document, pointer, scope)
 
 
-def _listed_name(value: object, index: int) -> str:
-    if isinstance(value, dict):
-        name = cast("dict[str, Any]", value).get("name")
-        if isinstance(name, str) and name:
-            return name
-    return f"#{index + 1}"
+def _listed_name(value: object) -> str:
+    name = cast("dict[str, Any]", value).get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else ""
 
 
-NOT_A_MAP = "\0"
+NOT_A_MAP = "\0entry"
 """The only key of an entry that is not an object; no file can spell it as a meaningful key."""
+NOT_SERVERS = "\0servers"
+"""The only key of what stands for a value that should hold servers and is neither map nor list."""
+LEFT = "\0left "
+"""In front of a key that a translation sets aside."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Key, Place, key_table, under
@@ -11,88 +12,90 @@ from dragoman.model import Note
 if TYPE_CHECKING:
     from dragoman.config.dialect import Entry
 
-_STDIO_ONLY = ("args", "env", "env_vars", "cwd")
-_HTTP_ONLY = ("bearer_token_env_var", "http_headers", "env_http_headers", "http_headers_helper")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEXTS = ("command", "args", "env", "cwd", "url", "http_headers", "oauth", "scopes", "oauth_resource")
 
 
 def translate(entry: Entry) -> None:
-    """Turn keys that name variables into templates, and refuse keys of the other transport."""
+    """Turn keys that name variables into templates; keep every other `${…}` literal."""
     fields = entry.fields
-    _escape_literals(fields)
+    for key in _TEXTS:
+        if key in fields:
+            fields[key] = _escaped(fields[key])
     if "type" in fields:
         message = "this host has no `type` and ignores it; a URL is Streamable HTTP"
-        entry.notes.append(Note(code="transport", key="type", message=message))
-        entry.move("type", "ignored type")
+        entry.leave("type", Note(code="transport", key="type", message=message))
+    if "startup_timeout_sec" in fields and "startup_timeout_ms" in fields:
+        message = "`startup_timeout_sec` wins"
+        entry.leave("startup_timeout_ms", Note(code="conflict", key="startup_timeout_ms", message=message))
     _headers(entry)
     _passed_variables(entry)
-    if "startup_timeout_sec" in fields and "startup_timeout_ms" in fields:
-        entry.move("startup_timeout_ms", "ignored startup_timeout_ms")
-    oauth = fields.get("oauth")
-    auth: dict[str, Any] = {}
-    if isinstance(oauth, dict):
-        auth |= {key: value for key, value in cast("dict[str, Any]", oauth).items() if key != "enabled"}
-    if "scopes" in fields:
-        auth["scopes"] = fields["scopes"]
-    if "oauth_resource" in fields:
-        auth["resource"] = fields["oauth_resource"]
-    if auth:
-        spelling = next(key for key in ("oauth", "scopes", "oauth_resource") if key in fields)
-        for key in ("scopes", "oauth_resource", "oauth", "auth"):
-            if key != spelling:
-                fields.pop(key, None)
-        entry.move(spelling, "oauth table", auth)
-    if fields.get("auth") == "chatgpt":
-        entry.move("auth", "ignored auth")
-    wrong = _STDIO_ONLY if "url" in fields else _HTTP_ONLY
-    for key in wrong:
-        if key in fields:
-            owner = "command" if "url" in fields else "url"
-            message = f"it belongs to a server with a `{owner}`"
-            entry.notes.append(Note(code="conflict", key=key, message=message))
+    _login(entry)
 
 
-def _escape_literals(fields: dict[str, Any]) -> None:
-    """Keep `${…}` in this host's texts literal, so that only the templates made here expand."""
-    for key in ("command", "url", "cwd"):
-        if isinstance(fields.get(key), str):
-            fields[key] = escape(fields[key])
-    if isinstance(fields.get("args"), list):
-        fields["args"] = [escape(arg) if isinstance(arg, str) else arg for arg in fields["args"]]
-    for key in ("env", "http_headers"):
-        if isinstance(fields.get(key), dict):
-            table = cast("dict[str, Any]", fields[key])
-            fields[key] = {name: escape(text) if isinstance(text, str) else text for name, text in table.items()}
+def _escaped(value: object) -> object:
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, list):
+        return [_escaped(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in cast("dict[str, object]", value).items()}
+    return value
 
 
 def _headers(entry: Entry) -> None:
+    """Add the headers whose values are variables to the literal ones."""
     fields = entry.fields
-    made: dict[str, Any] = {}
-    token = fields.get("bearer_token_env_var")
-    if isinstance(token, str):
-        made["Authorization"] = f"Bearer ${{{token}}}"
+    made: dict[str, object] = {}
+    bearer = fields.pop("bearer_token_env_var", None)
+    if bearer is not None:
+        made["Authorization"] = f"Bearer {_reference(entry, 'bearer_token_env_var', bearer)}"
+        entry.spellings["http_headers.Authorization"] = "bearer_token_env_var"
     named = fields.get("env_http_headers")
     if isinstance(named, dict):
-        made |= {name: f"${{{variable}}}" for name, variable in cast("dict[str, Any]", named).items()}
-    if not made:
-        return
+        for header, variable in cast("dict[str, object]", fields.pop("env_http_headers")).items():
+            made[header] = _reference(entry, "env_http_headers", variable)
+            entry.spellings[f"http_headers.{header}"] = f"env_http_headers.{header}"
+    elif named is not None:
+        entry.problems.append(("env_http_headers", "expected an object of headers and variables"))
     literal = fields.get("http_headers")
-    if isinstance(literal, dict):
-        made = cast("dict[str, Any]", literal) | made
-    origin = "bearer_token_env_var" if isinstance(token, str) else "env_http_headers"
-    fields["http_headers"] = made
-    entry.spellings.setdefault("http_headers", "http_headers" if literal else origin)
-    fields.pop("bearer_token_env_var", None)
-    fields.pop("env_http_headers", None)
+    if made and (literal is None or isinstance(literal, dict)):
+        fields["http_headers"] = {**cast("dict[str, object]", literal or {}), **made}
+
+
+def _reference(entry: Entry, key: str, variable: object) -> str:
+    if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
+        entry.problems.append((key, "expected the name of an environment variable"))
+    return f"${{{variable}}}"
 
 
 def _passed_variables(entry: Entry) -> None:
     passed = entry.fields.get("env_vars")
-    if not isinstance(passed, list):
-        return
-    names: list[Any] = []
-    for item in cast("list[object]", passed):
-        names.append(cast("dict[str, Any]", item).get("name") if isinstance(item, dict) else item)
-    entry.move("env_vars", "inherit_env", names)
+    if isinstance(passed, list):
+        items = cast("list[object]", passed)
+        names = [
+            cast("dict[str, Any]", item).get("name") if isinstance(item, dict) else item for item in items
+        ]
+        entry.move("env_vars", "inherit_env", names)
+
+
+def _login(entry: Entry) -> None:
+    """Gather `oauth`, `scopes` and `oauth_resource` in one table."""
+    fields = entry.fields
+    if fields.get("auth") == "chatgpt":
+        entry.leave("auth", Note(code="unused", key="auth", message="a login that belongs to that host"))
+    table: dict[str, Any] = {}
+    for key, name in (("scopes", "scopes"), ("oauth_resource", "resource")):
+        if key in fields:
+            table[name] = fields.pop(key)
+            entry.spellings[f"oauth.{name}"] = key
+    oauth = fields.get("oauth")
+    if table and (oauth is None or isinstance(oauth, dict)):
+        fields["oauth"] = {**cast("dict[str, Any]", oauth or {}), **table}
+        if oauth is None:
+            entry.spellings["oauth"] = entry.spellings[f"oauth.{next(iter(table))}"]
+    if "oauth" in fields and fields.get("auth") == "oauth":
+        del fields["auth"]
 
 
 DIALECT = Dialect(
@@ -106,32 +109,28 @@ DIALECT = Dialect(
     combine="fields",
     find=under("mcp_servers"),
     translate=translate,
-    keys={
-        **key_table(
-            "command",
-            "args",
-            "env",
-            "cwd",
-            "url",
-            "inherit_env",
-            "enabled",
-            "required",
-            http_headers="headers",
-            enabled_tools="allowed_tools",
-            disabled_tools="denied_tools",
-            startup_timeout_sec=Key(field="connect", unit="s"),
-            startup_timeout_ms=Key(field="connect", unit="ms"),
-            tool_timeout_sec=Key(field="call", unit="s"),
-            auth="auth",
-        ),
-        "oauth table": Key(field="auth"),
-    },
+    keys=key_table(
+        "command",
+        "args",
+        "env",
+        "cwd",
+        "url",
+        "inherit_env",
+        "enabled",
+        "required",
+        "auth",
+        env_vars="inherit_env",
+        http_headers="headers",
+        oauth="auth",
+        enabled_tools="allowed_tools",
+        disabled_tools="denied_tools",
+        startup_timeout_sec=Key(field="connect", unit="s"),
+        startup_timeout_ms=Key(field="connect", unit="ms"),
+        tool_timeout_sec=Key(field="call", unit="s"),
+    ),
     style=Style(braces=True, escape=True),
     untyped_url="http",
     dropped={
-        "ignored type": "this host has no `type`",
-        "ignored startup_timeout_ms": "`startup_timeout_sec` wins",
-        "ignored auth": "a login that belongs to that host",
         "http_headers_helper": "a command that prints headers is never run while reading",
         "default_tools_approval_mode": "approval is decided by dragoman's own policy",
         "tools": "approval of single tools is decided by dragoman's own policy",
@@ -148,6 +147,9 @@ DIALECT = Dialect(
         "cwd": "cwd",
         "url": "url",
         "headers": "http_headers",
+        "header_variables": "env_http_headers",
+        "bearer_variable": "bearer_token_env_var",
+        "inherit_env": "env_vars",
         "enabled": "enabled",
         "required": "required",
         "allowed_tools": "enabled_tools",
@@ -155,5 +157,6 @@ DIALECT = Dialect(
         "connect": "startup_timeout_sec",
         "call": "tool_timeout_sec",
     },
+    literal_when_written=True,
     remote_types={"stdio": "", "http": ""},
 )

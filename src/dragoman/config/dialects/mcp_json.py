@@ -19,4 +19,6 @@ DIALECT = replace(
         for spelling, key in dragoman.KEYS.items()
     },
     container=("mcpServers",),
+    # Other hosts read the type under this name only.
+    writes={**dragoman.DIALECT.writes, "transport": "type"},
 )

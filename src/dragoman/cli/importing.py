@@ -1,0 +1,270 @@
+"""`dragoman import`: servers of other hosts are shown, with all that would be lost, and taken over if asked.
+
+Reading runs nothing and writes nothing; only `--write` changes a file, and then only dragoman's side.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from dragoman.cli import adding, output
+from dragoman.cli.editing import target_of
+from dragoman.cli.options import Options, common_options
+from dragoman.errors import ConfigError, InvalidSpecError, UnknownServerError
+from dragoman.model import Stdio
+from dragoman.trust.redact import mask_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dragoman.config.export import Loss
+    from dragoman.config.write import Target
+    from dragoman.model import ServerSpec, Settings
+
+EXIT_PROBLEMS = 3
+
+
+@dataclass(slots=True)
+class _Found:
+    """One server of another host, and what becomes of it."""
+
+    spec: ServerSpec
+    status: Literal["new", "replaces", "taken", "refused"] = "new"
+    why: str = ""
+    """For one that is not taken over: the reason."""
+    losses: list[Loss] = field(default_factory=list["Loss"])
+
+
+@dataclass(slots=True)
+class _Host:
+    """What was found in one host's files, or in one file."""
+
+    title: str
+    settings: Settings
+    servers: list[_Found] = field(default_factory=list[_Found])
+
+
+@click.command("import")
+@common_options
+@click.argument("source", required=False, metavar="HOST|FILE")
+@click.option("--all", "everything", is_flag=True, help="Look at every host there is.")
+@click.option("--only", "names", multiple=True, metavar="NAME", help="Take this server only; repeatable.")
+@click.option("--replace", is_flag=True, help="Replace servers of the same name.")
+@click.option("--to", metavar="FILE", help="Write to this file instead of the profile's own.")
+@click.option("--write", "writes", is_flag=True, help="Write; nothing is written unless given.")
+@click.pass_obj
+def import_(
+    options: Options,
+    source: str | None,
+    *,
+    everything: bool,
+    names: tuple[str, ...],
+    replace: bool,
+    to: str | None,
+    writes: bool,
+) -> None:
+    """Take servers over from another host's files, or show what that would do.
+
+    HOST is claude-desktop, claude-code, cursor, vscode, codex, gemini, or a profile; FILE is any file with
+    servers in it. Exits with 3 if a file has problems; what is good in it is taken all the same.
+    """
+    if bool(source) == everything:
+        msg = "name one HOST or FILE, or say --all"
+        raise click.UsageError(msg)
+    hosts = [_one(options, source)] if source else list(_all(options))
+    target = target_of(options, config=to)
+    _judge(hosts, target, _present(options, to), names=names, replace=replace)
+    wanted = [found.spec for host in hosts for found in host.servers if found.status in ("new", "replaces")]
+    if writes and wanted:
+        from dragoman.config import write
+
+        write.put(target, wanted, replaces=replace)
+    _show(options, hosts, target, written=writes)
+    if any(host.settings.problems for host in hosts):
+        raise click.exceptions.Exit(EXIT_PROBLEMS)
+
+
+def _one(options: Options, source: str) -> _Host:
+    """Read one host, or one file of any origin."""
+    from dragoman.config.dialects import HOSTS, dialect
+    from dragoman.config.profiles import BUILT_IN
+
+    if source in HOSTS or source in BUILT_IN:
+        title = dialect(source).title if source in HOSTS else source
+        return _Host(title, _load(options, source))
+    path = Path(source).expanduser()
+    if not path.exists():
+        near = adding.near(source, [*HOSTS, *BUILT_IN])
+        hint = f"did you mean {' or '.join(near)}?" if near else f"the hosts are: {', '.join(HOSTS)}"
+        msg = f"`{source}` is neither a host nor a file"
+        raise ConfigError(msg, hint=hint)
+    return _Host(output.shorten_path(os.path.abspath(path)), _load(options, "dragoman", str(path)))  # noqa: PTH100
+
+
+def _all(options: Options) -> Iterable[_Host]:
+    from dragoman.config.dialects import HOSTS, dialect
+
+    for name in HOSTS:
+        settings = _load(options, name)
+        if name != options.profile and any(
+            source.status in ("loaded", "broken") for source in settings.sources
+        ):
+            yield _Host(dialect(name).title, settings)
+
+
+def _load(options: Options, profile: str, config: str | None = None) -> Settings:
+    """Read somebody's configuration; its problems are shown here, not logged."""
+    return Options(profile=profile, config=config, debug=options.debug).load()
+
+
+def _present(options: Options, to: str | None) -> dict[str, str]:
+    """Return the servers that are configured already, and where."""
+    file = to or options.config
+    if file is not None and not Path(file).expanduser().exists():
+        return {}
+    settings = _load(options, options.profile, file)
+    return {spec.name: output.place(spec.origin) for spec in settings.servers}
+
+
+def _judge(
+    hosts: Sequence[_Host], target: Target, present: dict[str, str], *, names: Sequence[str], replace: bool
+) -> None:
+    """Decide about every server that was found, and find out what it would lose."""
+    taken: dict[str, str] = {}
+    for host in hosts:
+        for spec in host.settings.servers:
+            if names and spec.name not in names:
+                continue
+            found = _Found(spec)
+            host.servers.append(found)
+            _measure(found, host.settings, target)
+            if found.status == "refused":
+                continue
+            if spec.name in taken:
+                found.status, found.why = "taken", f"the one of {taken[spec.name]} comes first"
+            elif spec.name in present and not replace:
+                found.status = "taken"
+                found.why = f"it is configured already, in {present[spec.name]}; --replace takes this one"
+            else:
+                found.status = "replaces" if spec.name in present else "new"
+                taken[spec.name] = host.title
+    known = [spec.name for host in hosts for spec in host.settings.servers]
+    for name in names:
+        if name not in known:
+            near = adding.near(name, known)
+            hint = (
+                f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known) or 'none'}"
+            )
+            msg = f"no server is called `{name}` there"
+            raise UnknownServerError(msg, server=name, suggestions=near, hint=hint)
+
+
+def _measure(found: _Found, settings: Settings, target: Target) -> None:
+    from dragoman.config.export import Loss, entry
+
+    try:
+        _, losses = entry(found.spec, target.dialect, format=target.format)
+    except InvalidSpecError as error:
+        found.status, found.why = "refused", "; ".join(error.problems)
+        return
+    known = {"", *found.spec.extras, *(loss.key for loss in losses)}
+    for note in found.spec.notes:
+        if note.code in ("unused", "unknown") and note.key not in known:
+            losses.append(Loss(note.key, note.message))
+    for name in _inputs(found.spec):
+        if (
+            any(item.id == name for item in settings.inputs)
+            and target.dialect.name != found.spec.origin.dialect
+        ):
+            losses.append(Loss(f"inputs.{name}", "it is asked for by its id; its description stays behind"))
+    found.losses = losses
+
+
+def _inputs(spec: ServerSpec) -> list[str]:
+    """Return the inputs that a server asks a person for."""
+    from dragoman.config.comparing import Reference, pieces
+
+    transport = spec.transport
+    texts: list[str | None] = (
+        [transport.command, *transport.args, *transport.env.values()]
+        if isinstance(transport, Stdio)
+        else [transport.url, *transport.headers.values()]
+    )
+    parts = [piece for text in texts if text for piece in pieces(text)]
+    return list(dict.fromkeys(p.name for p in parts if isinstance(p, Reference) and p.kind == "input"))
+
+
+def _show(options: Options, hosts: Sequence[_Host], target: Target, *, written: bool) -> None:
+    if options.json:
+        output.say_json(_as_json(hosts, target, written=written))
+        return
+    for host in hosts:
+        files = [source.path for source in host.settings.sources if source.status in ("loaded", "broken")]
+        shown = ", ".join(output.shorten_path(path) for path in files)
+        where = f"  {output.safe(shown)}" if shown not in ("", host.title) else ""
+        click.echo(click.style(output.safe(host.title), bold=True) + where)
+        for found in host.servers:
+            _show_server(found, target)
+        if not host.servers:
+            output.say("  no servers")
+        for problem in host.settings.problems:
+            output.warn(f"  problem: {problem}")
+    count = sum(found.status in ("new", "replaces") for host in hosts for found in host.servers)
+    others = sum(len(host.servers) for host in hosts) - count
+    where = output.shorten_path(str(target.path))
+    rest = f", {others} left alone" if others else ""
+    servers = f"{count} server{'s' * (count != 1)}"
+    if not hosts:
+        output.say("No other host's configuration was found.")
+    elif written:
+        output.say(f"{servers} written to {where}{rest}")
+    else:
+        again = "; `--write` does it" if count else ""
+        output.say(f"{servers} would be written to {where}{rest}: nothing is written yet{again}")
+
+
+def _show_server(found: _Found, target: Target) -> None:
+    spec, transport = found.spec, found.spec.transport
+    off = "" if spec.enabled else "  (off)"
+    output.say(f"  {spec.name}  {spec.kind}  {output.command_line(transport)}{off}")
+    is_stdio = isinstance(transport, Stdio)
+    values = mask_values(transport.env if is_stdio else transport.headers)
+    separator = "=" if is_stdio else ": "
+    if values:
+        shown = ", ".join(f"{name}{separator}{value or ''}" for name, value in values.items())
+        output.say(f"      {'env' if is_stdio else 'headers':<8} {shown}")
+    match found.status:
+        case "new" | "replaces":
+            instead = ", instead of the one there" if found.status == "replaces" else ""
+            output.say(f"      {'goes to':<8} {output.shorten_path(str(target.path))}{instead}")
+            for loss in found.losses:
+                output.say(f"      {'lost':<8} {loss}")
+        case "taken":
+            output.say(f"      {'skipped':<8} {found.why}")
+        case "refused":
+            output.say(f"      {'refused':<8} {found.why}")
+
+
+def _as_json(hosts: Sequence[_Host], target: Target, *, written: bool) -> dict[str, Any]:
+    return {
+        "target": str(target.path),
+        "dialect": target.dialect.name,
+        "written": written,
+        "servers": [
+            {
+                "host": host.title,
+                "status": found.status,
+                "why": found.why,
+                "losses": [{"key": loss.key, "why": loss.why} for loss in found.losses],
+                "server": output.spec_json(found.spec),
+            }
+            for host in hosts
+            for found in host.servers
+        ],
+        "problems": [output.problem_json(problem) for host in hosts for problem in host.settings.problems],
+    }

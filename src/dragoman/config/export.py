@@ -1,0 +1,344 @@
+"""A `ServerSpec` becomes an entry of a dialect, and a list of what the dialect has no way to say.
+
+Policy: a variable is written in the dialect's own syntax or not at all. Where a command, an argument or a
+URL cannot be written, the server is refused, because half a command is worse than none; where any other
+field cannot, it is left out and named as a loss. The entry is then read back by the same code that reads
+files, and whatever comes back otherwise is a loss too, so nothing is lost without a word.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import MISSING, dataclass, fields
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.config.comparing import Reference, differences, loosely, pieces
+from dragoman.config.dialect import Entry
+from dragoman.config.dialects import NAMES
+from dragoman.config.dialects import dialect as dialect_named
+from dragoman.config.documents import Document
+from dragoman.config.entries import build
+from dragoman.config.expand import NONE, Style, to_template
+from dragoman.errors import ConfigError, InvalidSpecError
+from dragoman.model import Auth, ServerSpec, Stdio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dragoman.config.dialect import Dialect
+    from dragoman.config.documents import Format
+    from dragoman.model import Http, Sse
+
+_PLAIN_FIELDS = (
+    *("enabled", "required", "lazy", "reconnect", "replace", "max_concurrency", "naming", "fallback"),
+    *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
+    *("title", "description"),
+)
+"""Fields whose value is written as it is."""
+_DEFAULTS: dict[str, Any] = {
+    item.name: item.default_factory() if item.default_factory is not MISSING else item.default
+    for item in fields(ServerSpec)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One thing that an entry cannot say."""
+
+    key: str
+    """The field, as `cwd` or `env.TOKEN`; for a key that only its old host knows, that key."""
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.why}"
+
+
+def entry(
+    spec: ServerSpec,
+    dialect: Dialect,
+    *,
+    format: Format = "json",  # noqa: A002 -- as in `documents.parse`
+    listed: bool | None = None,
+) -> tuple[dict[str, Any], list[Loss]]:
+    """Write a spec as an entry of a dialect.
+
+    Args:
+        spec: The server.
+        dialect: Whose way of writing.
+        format: The file's format; TOML has no null.
+        listed: Whether the entry is an item of a list; as the dialect likes it unless given.
+
+    Returns:
+        The entry, and what is lost in it.
+
+    Raises:
+        InvalidSpecError: The dialect has no way at all to write this server.
+        ConfigError: The dialect is never written.
+    """
+    listed = dialect.as_list if listed is None else listed
+    if not dialect.writes:
+        msg = f"servers of {dialect.title} are not written to a file"
+        raise ConfigError(msg)
+    writer = _Writer(spec, dialect, format)
+    written = writer.written()
+    if writer.problems:
+        raise _refused(spec, dialect, writer.problems)
+    chosen: tuple[dict[str, Any], dict[str, str]] | None = None
+    problems: Sequence[str] = ()
+    for spelling in writer.type_spellings():
+        candidate = written if not spelling else {dialect.writes["transport"]: spelling} | written
+        candidate = {"name": spec.name} | candidate if listed else candidate
+        try:
+            unlike = differences(spec, read_back(spec.name, candidate, dialect, listed=listed), dialect.title)
+        except InvalidSpecError as error:
+            problems = problems or error.problems
+            continue
+        if chosen is None or ("transport" in chosen[1] and "transport" not in unlike):
+            chosen = candidate, unlike
+    if chosen is None:
+        raise _refused(spec, dialect, problems)
+    known = {_folded(loss.key) for loss in writer.losses}
+    more = [Loss(key, why) for key, why in chosen[1].items() if _folded(key) not in known]
+    return chosen[0], [*writer.losses, *more]
+
+
+def read_back(name: str, entry: Mapping[str, Any], dialect: Dialect, *, listed: bool = False) -> ServerSpec:
+    """Read an entry as if it stood in a file of that dialect."""
+    pointer = (*dialect.container, 0 if listed else name)
+    return build(Entry(name, copy.deepcopy(dict(entry)), Document("", "json", {}), pointer), dialect, "user")
+
+
+def from_template(text: str, style: Style) -> str:
+    """Write a template in a dialect's own variable syntax: the inverse of `to_template`.
+
+    Raises:
+        ValueError: The style cannot say it; the message names the reference.
+    """
+    if style.escape:
+        return text
+    written = "".join(piece if isinstance(piece, str) else _reference(piece, style) for piece in pieces(text))
+    if loosely(pieces(to_template(written, style))) != loosely(pieces(text)):
+        msg = "a `$` in it would be taken for a variable"
+        raise ValueError(msg)
+    return written
+
+
+def _reference(reference: Reference, style: Style) -> str:
+    name = reference.name
+    whole = f"`${{{'input:' if reference.kind == 'input' else ''}{name}}}`"
+    match reference.kind:
+        case "input" if style.inputs:
+            return f"${{input:{name}}}"
+        case "place" if style.places:
+            return f"${{{name}}}"
+        case "place":
+            for variable, template in style.renamed.items():
+                if template == f"${{{name}}}" and style.braces:
+                    return f"${{{variable}}}"
+        case "variable" if not reference.operator or style.defaults:
+            default = f":-{reference.default}" if reference.operator else ""
+            if style.braces:
+                return f"${{{name}{default}}}"
+            if style.env_prefix:
+                return f"${{env:{name}{default}}}"
+        case "variable" if style.braces or style.env_prefix:
+            msg = f"a default for {whole} cannot be written"
+            raise ValueError(msg)
+        case _:
+            pass
+    msg = f"{whole} cannot be written"
+    raise ValueError(msg)
+
+
+class _Writer:
+    """Writes one spec's fields, and collects what is lost and what forbids writing it."""
+
+    def __init__(self, spec: ServerSpec, dialect: Dialect, format: Format) -> None:  # noqa: A002
+        self.losses: list[Loss] = []
+        self.problems: list[str] = []
+        self._spec = spec
+        self._dialect = dialect
+        self._writes = dialect.writes
+        self._style = NONE if dialect.literal_when_written else dialect.style
+        self._has_null = format != "toml"
+
+    def written(self) -> dict[str, Any]:
+        """Return the entry without its type."""
+        result: dict[str, Any] = {}
+        transport = self._spec.transport
+        if self._spec.kind not in self._dialect.remote_types:
+            self.problems.append(f"it has no servers of the type `{self._spec.kind}`")
+        elif isinstance(transport, Stdio):
+            self._stdio(result, transport)
+        else:
+            self._remote(result, transport)
+        self._common(result)
+        self._timeouts(result)
+        self._extras(result)
+        return result
+
+    def type_spellings(self) -> list[str]:
+        """Return the spellings of the type to try, the plainest first; empty is to leave it out."""
+        spelled = self._dialect.remote_types[self._spec.kind]
+        if "transport" not in self._writes or self._spec.kind == "stdio":
+            return [spelled if "transport" in self._writes else ""]
+        others = [self._dialect.remote_types.get(kind, "") for kind in ("http", "sse")]
+        return list(dict.fromkeys([spelled, "", *others]))
+
+    def _stdio(self, result: dict[str, Any], stdio: Stdio) -> None:
+        self._put(result, "command", self._vital("command", stdio.command))
+        self._put(result, "args", [self._vital(f"args.{i}", arg) for i, arg in enumerate(stdio.args)] or None)
+        env: dict[str, str | None] = {}
+        for name, value in stdio.env.items():
+            if value is None and not self._has_null:
+                self._lose(f"env.{name}", "TOML has no null, which takes a variable away")
+            elif value is None:
+                env[name] = None
+            else:
+                self._keep(env, f"env.{name}", name, value)
+        self._put(result, "env", env or None)
+        self._put(result, "cwd", None if stdio.cwd is None else self._text("cwd", stdio.cwd))
+        files = [text for name in stdio.env_file if (text := self._text("env_file", name)) is not None]
+        self._put(result, "env_file", files[0] if len(files) == 1 else files or None)
+        inherit = stdio.inherit_env
+        if inherit == "all" and self._writes.get("inherit_env") not in (None, "inherit_env"):
+            self._lose("inherit_env", f"{self._dialect.title} passes on named variables only")
+        elif inherit != "safe":
+            self._put(result, "inherit_env", inherit if isinstance(inherit, str) else list(inherit))
+
+    def _remote(self, result: dict[str, Any], remote: Http | Sse) -> None:
+        self._put(result, "url", self._vital("url", remote.url))
+        headers: dict[str, str] = {}
+        named: dict[str, str] = {}
+        for name, value in remote.headers.items():
+            match pieces(value):
+                case [Reference(kind="variable", operator="") as one] if "header_variables" in self._writes:
+                    named[name] = one.name
+                case ["Bearer ", Reference(kind="variable", operator="") as one] if (
+                    "bearer_variable" in self._writes and name.lower() == "authorization"
+                ):
+                    self._put(result, "bearer_variable", one.name)
+                case _:
+                    self._keep(headers, f"headers.{name}", name, value)
+        self._put(result, "headers", headers or None)
+        self._put(result, "header_variables", named or None)
+
+    def _common(self, result: dict[str, Any]) -> None:
+        spec = self._spec
+        for name in _PLAIN_FIELDS:
+            value: Any = getattr(spec, name)
+            negated = "enabled" not in self._writes and "disabled" in self._writes
+            if name == "enabled" and not value and negated:
+                self._put(result, "disabled", value=True)
+            elif value != _DEFAULTS[name]:
+                self._put(
+                    result, name, list(cast("tuple[str]", value)) if isinstance(value, tuple) else value
+                )
+        if spec.allowed_tools is not None and "*" not in spec.allowed_tools:
+            self._put(result, "allowed_tools", list(spec.allowed_tools))
+        if spec.auth is not None:
+            self._put(result, "auth", self._auth(spec.auth) if "auth" in self._writes else {})
+        if spec.health_check_interval is not None:
+            interval = self._duration(spec.health_check_interval)
+            self._put(result, "health_check_interval", interval)
+
+    def _auth(self, auth: Auth) -> dict[str, Any]:
+        table: dict[str, Any] = {"mode": auth.mode}
+        for name in ("client_id", "client_secret", "redirect_uri", "metadata_url", "resource"):
+            value: str | None = getattr(auth, name)
+            text = None if value is None else self._text(f"auth.{name}", value)
+            table |= {} if text is None else {name: text}
+        table |= {"scopes": list(auth.scopes)} if auth.scopes else {}
+        table |= {} if auth.callback_port is None else {"callback_port": auth.callback_port}
+        return table
+
+    def _timeouts(self, result: dict[str, Any]) -> None:
+        wanted = cast("dict[str, float]", self._spec.timeouts)
+        if "timeouts" in self._writes:
+            durations = {key: self._duration(value) for key, value in wanted.items()}
+            self._put(result, "timeouts", durations or None)
+            return
+        for key, value in wanted.items():
+            if key in self._writes:
+                self._put(result, key, self._duration(value))
+            else:
+                self._lose(f"timeouts.{key}", f"{self._dialect.title} has no key for it")
+
+    def _duration(self, seconds: float) -> int | float | str:
+        if self._dialect.write_unit == "ms":
+            return max(1, round(seconds * 1000))
+        if self._dialect.write_unit == "text":
+            digits = format(Decimal(repr(float(seconds))), "f")
+            return f"{digits.removesuffix('.0')}s"
+        return int(seconds) if float(seconds).is_integer() else seconds
+
+    def _extras(self, result: dict[str, Any]) -> None:
+        source = self._spec.origin.dialect
+        dropped: Mapping[str, str] = dialect_named(source).dropped if source in NAMES else {}
+        for key, value in self._spec.extras.items():
+            if source != self._dialect.name:
+                noted = [
+                    note.message for note in self._spec.notes if note.key == key and note.code != "unknown"
+                ]
+                why = [dropped.get(key, ""), *noted, f"{self._dialect.title} has no such key"]
+                self._lose(key, next(filter(None, why)))
+            elif key in result or (not self._has_null and _holds_null(value)):
+                self._lose(key, "it cannot stand beside what is written")
+            else:
+                result[key] = copy.deepcopy(value)
+
+    def _vital(self, key: str, template: str) -> str:
+        """Write a text without which there is no server."""
+        try:
+            return from_template(template, self._style)
+        except ValueError as error:
+            self.problems.append(f"`{key}`: {error}")
+            return ""
+
+    def _text(self, key: str, template: str) -> str | None:
+        try:
+            return from_template(template, self._style)
+        except ValueError as error:
+            self._lose(key, f"{error} in {self._dialect.title}")
+            return None
+
+    def _keep(self, table: dict[str, Any], key: str, name: str, template: str) -> None:
+        text = self._text(key, template)
+        if text is not None:
+            table[name] = text
+
+    def _put(self, result: dict[str, Any], field: str, value: object) -> None:
+        """Write a field under its key, or lose it where the dialect has none."""
+        if value is None:
+            return
+        if field in self._writes:
+            result[self._writes[field]] = value
+        elif field in ("command", "url", "args"):
+            self.problems.append(f"{self._dialect.title} has no key for `{field}`")
+        elif isinstance(value, dict) and field in ("env", "headers"):
+            for name in cast("dict[str, object]", value):
+                self._lose(f"{field}.{name}", f"{self._dialect.title} has no key for it")
+        else:
+            self._lose(field, f"{self._dialect.title} has no key for it")
+
+    def _lose(self, key: str, why: str) -> None:
+        self.losses.append(Loss(key, why))
+
+
+def _holds_null(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_null(item) for item in cast("dict[str, object]", value).values())
+    if isinstance(value, list):
+        return any(_holds_null(item) for item in cast("list[object]", value))
+    return value is None
+
+
+def _folded(key: str) -> str:
+    """Names of headers are the same in any case."""
+    return key.lower() if key.startswith("headers.") else key
+
+
+def _refused(spec: ServerSpec, dialect: Dialect, problems: Sequence[str]) -> InvalidSpecError:
+    msg = f"server `{spec.name}` cannot be written for {dialect.title}: {'; '.join(problems)}"
+    return InvalidSpecError(msg, problems=problems, source=spec.origin.source, line=spec.origin.line)

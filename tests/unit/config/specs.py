@@ -1,0 +1,107 @@
+"""Random specs and templates, for the tests of everything that writes configuration."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from dragoman.config.dialects import NAMES, dialect
+from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
+
+WRITABLE = [name for name in NAMES if dialect(name).writes]
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+_WORD = st.text("abcXYZ09_-./ äß¥$", min_size=1, max_size=10).filter(lambda text: bool(text.strip()))
+_VARIABLE = st.sampled_from(["TOKEN", "_A1", "HOME", "CLAUDE_PROJECT_DIR", "input"])
+_DEFAULT = st.text("abc $:-{", max_size=5)
+_REFERENCE = st.one_of(
+    _VARIABLE.map(lambda name: f"${{{name}}}"),
+    _VARIABLE.map(lambda name: f"${{env:{name}}}"),
+    st.builds(
+        lambda name, operator, text: f"${{{name}{operator}{text}}}",
+        _VARIABLE,
+        st.sampled_from([":-", "-"]),
+        _DEFAULT,
+    ),
+    st.sampled_from(["${input:key}", "${workspaceFolder}", "${userHome}", "${/}", "${pathSeparator}"]),
+)
+_LITERAL = st.one_of(
+    _WORD, st.sampled_from(["$", "$$", "{", "}", "$NAME", "$${X}", "$$${X}", "${", "${not a name}"])
+)
+TEMPLATES = (
+    st.lists(st.one_of(_LITERAL, _REFERENCE), min_size=1, max_size=4)
+    .map("".join)
+    .filter(lambda text: bool(text.strip()))
+)
+NAMES_OF_SERVERS = st.text("abcXYZ09_-. é@/'\"\\", min_size=1, max_size=12).filter(
+    lambda text: bool(text.strip())
+)
+_HEADER = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=12)
+_ENV_NAME = st.text("ABC_9", min_size=1, max_size=6)
+_DURATION = st.one_of(
+    st.integers(1, 100_000).map(float), st.floats(0.001, 100_000, allow_nan=False).map(lambda x: round(x, 3))
+)
+
+
+def transports(text: st.SearchStrategy[str]) -> st.SearchStrategy[Stdio | Http | Sse]:
+    stdio = st.builds(
+        Stdio,
+        text,
+        st.lists(st.one_of(text, _TEXT.filter(lambda value: "$" not in value)), max_size=4),
+        env=st.dictionaries(_ENV_NAME, st.one_of(st.none(), text), max_size=3),
+        cwd=st.one_of(st.none(), text),
+        env_file=st.lists(text, max_size=2),
+        inherit_env=st.one_of(st.sampled_from(["safe", "all"]), st.lists(_ENV_NAME, max_size=2)),
+    )
+    urls = st.sampled_from(
+        ["http://h/mcp", "https://h:8/a/sse", "${URL}", "https://h/sse/?k=${TOKEN}", "http://h/?a=1#x"]
+    )
+    headers = st.dictionaries(
+        st.sampled_from(["Authorization", "authorization", "X-Key"]),
+        st.one_of(
+            st.sampled_from(["Bearer ${TOKEN}", "${TOKEN}", "abc", "Bearer $$x"]),
+            text.filter(lambda value: not set(value) & set("\r\n\0")),
+        ),
+        max_size=1,
+    )
+    return st.one_of(
+        stdio,
+        st.builds(Http, urls, headers=headers, alternate=st.booleans()),
+        st.builds(Sse, urls, headers=headers, alternate=st.booleans()),
+    )
+
+
+def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerSpec]:
+    return st.builds(
+        ServerSpec,
+        NAMES_OF_SERVERS,
+        transports(text),
+        enabled=st.booleans(),
+        required=st.booleans(),
+        lazy=st.booleans(),
+        reconnect=st.booleans(),
+        replace=st.sampled_from(["start-first", "stop-first"]),
+        timeouts=st.fixed_dictionaries(
+            {}, optional={"connect": _DURATION, "call": _DURATION, "idle": _DURATION}
+        ),
+        health_check_interval=st.one_of(st.none(), _DURATION),
+        allowed_tools=st.one_of(st.none(), st.lists(st.sampled_from(["read", "w*", "*"]), max_size=2)),
+        denied_tools=st.lists(st.sampled_from(["rm", "x_*"]), max_size=2),
+        max_concurrency=st.one_of(st.none(), st.integers(1, 9)),
+        naming=st.sampled_from([None, "{server}__{tool}"]),
+        fallback=st.lists(st.sampled_from(["b", "c"]), max_size=2),
+        auth=st.one_of(
+            st.none(),
+            st.builds(
+                Auth,
+                mode=st.sampled_from(["auto", "none", "oauth"]),
+                client_id=st.one_of(st.none(), text),
+                scopes=st.lists(st.sampled_from(["a", "b"]), max_size=2),
+                callback_port=st.one_of(st.none(), st.integers(1, 9)),
+            ),
+        ),
+        trust=st.sampled_from(["warn", "strict", "off"]),
+        wire=st.sampled_from(["dragoman", "sdk"]),
+        protocol=st.sampled_from(["auto", "legacy", "modern"]),
+        title=st.sampled_from(["", "A title"]),
+        description=st.sampled_from(["", "what it does"]),
+    )
