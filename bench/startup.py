@@ -41,14 +41,22 @@ def main() -> None:
     reference = min(times[REFERENCE])
     for name, taken in times.items():
         ratio = min(taken) / reference
-        goal = f"  (goal {GOALS[name]}: {'met' if ratio <= GOALS[name] else 'MISSED'})" if name in GOALS else ""
-        print(f"{name:<22} best {min(taken) * 1000:7.1f} ms, median {statistics.median(taken) * 1000:7.1f} ms, "
-              f"{ratio:5.2f} × `{REFERENCE}`{goal}")
+        goal = (
+            f"  (goal {GOALS[name]}: {'met' if ratio <= GOALS[name] else 'MISSED'})" if name in GOALS else ""
+        )
+        print(
+            f"{name:<22} best {min(taken) * 1000:7.1f} ms, median {statistics.median(taken) * 1000:7.1f} ms, "
+            f"{ratio:5.2f} × `{REFERENCE}`{goal}"
+        )
 
 
 def _write_configuration(folder: Path) -> None:
     servers = {
-        f"server{number}": {"command": "npx", "args": ["-y", f"package-{number}"], "env": {"TOKEN": "${TOKEN}"}}
+        f"server{number}": {
+            "command": "npx",
+            "args": ["-y", f"package-{number}"],
+            "env": {"TOKEN": "${TOKEN}"},
+        }
         for number in range(5)
     }
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}, indent=2), "utf-8")

@@ -113,7 +113,7 @@ def set_up(kind: str) -> None:
         write_stamp(environment, "place", place)
     install_lock(environment, ROOT / "requirements" / f"{kind}.txt")
     pip_install(environment, "--no-build-isolation", "--no-deps", "--no-index", "--editable", str(ROOT))
-    # pip compiles what it installs; an editable project is compiled here, so that the first start is fast too.
+    # pip compiles what it installs; an editable project is compiled here: the first start is fast too.
     run_quietly([str(python_in(environment)), "-m", "compileall", "-q", str(ROOT / "src")])
     for name in ("run", "dev") if kind == "dev" else ("run",):
         write_stamp(environment, name, stamps[name])

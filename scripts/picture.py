@@ -6,6 +6,7 @@ state of that screen becomes the picture. Nothing in it is drawn by hand.
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import pty
@@ -45,7 +46,7 @@ def main() -> None:
     """Run, record, write."""
     screen = pyte.Screen(COLUMNS, LINES)
     _play([str(Path(sys.executable).with_name("dragoman")), "demo", "--no-session"], screen)
-    console = Console(width=COLUMNS + 2, record=True, file=Path(os.devnull).open("w"), force_terminal=True)
+    console = Console(width=COLUMNS + 2, record=True, file=io.StringIO(), force_terminal=True)
     last = max((row for row in range(LINES) if screen.display[row].strip()), default=0)
     for row in range(last + 1):
         console.print(_line(screen, row), no_wrap=True, overflow="crop")
@@ -84,7 +85,7 @@ def _line(screen: pyte.Screen, row: int) -> Text:
     cells = [screen.buffer[row][column] for column in range(COLUMNS)]
     for style, run in itertools.groupby(cells, key=_style):
         words = "".join(cell.data for cell in run)
-        # Some viewers swallow the spaces at the start of a piece; as a piece of their own they only take room.
+        # Some viewers swallow the spaces at the start of a piece; as their own piece they only take room.
         text.append(" " * (len(words) - len(words.lstrip())), GAP)
         text.append(words.lstrip(), style)
     text.rstrip()

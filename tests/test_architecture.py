@@ -35,10 +35,12 @@ LAYERS = [
     {"__main__"},
 ]
 SERVER_LAYERS = [
-    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger"},
-    {"trail", "lines", "event_stream"},
-    {"pipe", "http", "sse"},
+    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning"},
+    {"trail", "lines", "event_stream", "wire", "child"},
+    {"pipe", "http_client"},
+    {"http", "sse"},
     {"transports"},
+    {"dispatcher"},
     {"sdk"},
     {"auth", "handlers"},
     {"connection"},
@@ -47,7 +49,7 @@ SERVER_LAYERS = [
 FACADE_READERS = {"cli", "__main__"}
 """Who may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
-PURE = re.compile(r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream))$")
+PURE = re.compile(r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream|cleaning))$")
 IMPURE = {"tools.registry", "config.discover", "config.files", "config.write"}
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),
@@ -57,9 +59,9 @@ EFFECTS = {
 }
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
-SDK_USERS = re.compile(r"^(server\.(sdk|auth|handlers|connection|supervisor)|demo(\..+)?)$")
+SDK_USERS = re.compile(r"^(server\.(dispatcher|sdk|auth|handlers|connection|supervisor)|demo(\..+)?)$")
 PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.registry|demo(\..+)?)$")
-HEAVY = {"server.sdk", "server.auth", "server.handlers", "server.connection"}
+HEAVY = {"server.dispatcher", "server.sdk", "server.auth", "server.handlers", "server.connection"}
 """Modules that import the SDK, which costs a second: everybody above loads them late."""
 
 LONGEST_FILE = 500

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dragoman import call
 from dragoman.config.expand import Surroundings
-from dragoman.errors import DragomanError, InvalidSpecError, UnknownServerError
+from dragoman.errors import ConnectError, DragomanError, InvalidSpecError, UnknownServerError
 from dragoman.model import ServerState, Settings
 from dragoman.observe.bus import EventBus
 from dragoman.server.supervisor import Supervisor
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from dragoman.model import ServerSpec, ServerStatus, ToolDef, ToolResult
 
 logger = logging.getLogger("dragoman")
+
+STARTING_AT_ONCE = 16
+"""How many servers are started side by side; a hanging one gives its place up soon."""
 
 
 class McpManager:
@@ -66,6 +69,7 @@ class McpManager:
         self._route = call.Route(
             registry=self.registry, supervisors=self._supervisors, publish=self._bus.publish
         )
+        self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._load: Callable[[], Settings] | None = None
         self._started = False
         self._closed = False
@@ -110,6 +114,7 @@ class McpManager:
         manager = cls(servers, registry=registry)
         try:
             manager._start()
+            await manager._require()
             await manager.wait_ready()
         except BaseException:
             await manager.shutdown()
@@ -118,6 +123,7 @@ class McpManager:
 
     async def __aenter__(self) -> Self:
         self._start()
+        await self._require()
         return self
 
     async def __aexit__(
@@ -263,6 +269,18 @@ class McpManager:
             if self._starts_itself(supervisor.spec):
                 supervisor.start()
 
+    async def _require(self) -> None:
+        """Wait for the servers that the program cannot do without; fail if one of them cannot be had."""
+        for supervisor in list(self._supervisors.values()):
+            if not supervisor.spec.required or not self._starts_itself(supervisor.spec):
+                continue
+            if await supervisor.wait_settled() is not ServerState.READY:
+                await self.shutdown()
+                name = supervisor.spec.name
+                msg = f"server `{name}` is required, and it is not ready: {supervisor.error}"
+                hint = "mend it, or take `required` out of its entry"
+                raise ConnectError(msg, server=name, stage="start", hint=hint) from supervisor.error
+
     def _starts_itself(self, spec: ServerSpec) -> bool:
         return self.settings.enabled and spec.enabled and not spec.lazy
 
@@ -288,7 +306,12 @@ class McpManager:
             msg = f"there are two servers named `{spec.name}`"
             raise InvalidSpecError(msg, source=spec.origin.source, line=spec.origin.line)
         supervisor = Supervisor(
-            spec, surroundings=self._surroundings(), publish=self._bus.publish, listed=self._on_listed
+            spec,
+            surroundings=self._surroundings(),
+            publish=self._bus.publish,
+            listed=self._on_listed,
+            slots=self._slots,
+            health_check_interval=self.settings.health_check_interval,
         )
         self._supervisors[spec.name] = supervisor
         return supervisor

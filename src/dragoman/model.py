@@ -300,6 +300,9 @@ class ServerStatus:
     error_code: str | None = None
     """The stable code of the last error."""
     retry_in: float | None = None
+    """Seconds until the next try to connect, where one is planned."""
+    crash_loop: bool = False
+    """Whether it failed so often that it is tried once a minute only."""
     origin: Origin = CODE
 
 

@@ -101,7 +101,7 @@ async def test_headers_are_sent_and_a_refusal_asks_for_a_login(
             mcp = await McpManager.connect_all(specs)
             try:
                 assert mcp.status()["in"].state is ServerState.READY
-                assert mcp.status()["out"].state is ServerState.FAILED
+                assert mcp.status()["out"].state is ServerState.NEEDS_AUTH
                 assert isinstance(mcp._supervisors["out"].error, AuthRequiredError)
             finally:
                 await mcp.shutdown()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import ref
 
 if TYPE_CHECKING:
     from dragoman.events import Event
@@ -20,13 +20,14 @@ class EventBus:
     """Hands every event to every subscription that is still held by someone."""
 
     def __init__(self) -> None:
-        self._subscriptions: WeakSet[Subscription] = WeakSet()
+        self._subscriptions: list[ref[Subscription]] = []
         self._closed = False
 
     def publish(self, event: Event) -> None:
         """Give an event to all who listen."""
-        for subscription in list(self._subscriptions):
-            subscription.put(event)
+        for reference in self._subscriptions:
+            if (subscription := reference()) is not None:
+                subscription.put(event)
 
     def subscribe(self) -> Subscription:
         """Listen from now on; dropping the subscription ends it."""
@@ -34,15 +35,19 @@ class EventBus:
         if self._closed:
             subscription.close()
         else:
-            self._subscriptions.add(subscription)
+            self._subscriptions = [*self._subscriptions, ref(subscription, self._forget)]
         return subscription
 
     def close(self) -> None:
         """End every subscription, after what it has not read yet."""
         self._closed = True
-        for subscription in list(self._subscriptions):
-            subscription.close()
-        self._subscriptions.clear()
+        for reference in self._subscriptions:
+            if (subscription := reference()) is not None:
+                subscription.close()
+        self._subscriptions = []
+
+    def _forget(self, gone: ref[Subscription]) -> None:
+        self._subscriptions = [reference for reference in self._subscriptions if reference is not gone]
 
 
 class Subscription:

@@ -1,9 +1,9 @@
-"""One live session with one server: open it, list its tools, call them, close it.
+"""One live session with one server: open it, list its tools, call them, probe it, close it.
 
-`serve` is the session's whole stay and belongs to one task, which enters and leaves the SDK's contexts;
-`call_tool` and `close` are for any task. Every call runs in a task of its own and races three things:
-the connection's loss, its deadline, and its caller's cancellation. So it always ends, and what befalls
-the transport never reaches the caller as a cancellation.
+`serve` is the session's whole stay and belongs to one task, which enters and leaves the SDK's contexts; the
+rest is for any task. Over our own wires a call runs in its caller's task, since nothing below can cancel it;
+over the SDK's transports it runs in a task of its own. Either way it races its deadline, its caller's
+cancellation and the connection's end, and so it always ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from dragoman.errors import ConnectError, ConnectionLostError
+from dragoman.errors import ConnectError, ConnectionLostError, DragomanError
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server import sdk
 from dragoman.server.trail import Trail
@@ -29,37 +29,72 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 MAX_PAGES = 500
-CLOSE_SECONDS = 5.0
+MAX_TOOLS = 10_000
+CLOSE_SECONDS = 10.0
+"""More than our wires and the SDK's ever take to close: 2 s for the input, 2 s for TERM, then KILL."""
 CANCEL_SECONDS = 1.0
+SLOT_SECONDS = 1.5
+"""How long a starting server holds its place: a hanging one must not keep others waiting."""
+RELIST_PAUSE = 0.1
+"""Announced changes of the listing within this time are one."""
+PROBE_SECONDS = 10.0
+PROBE_MISSES = 3
+
+
+def _nothing(*_: object) -> None:
+    """Stand in for a listener until there is one."""
 
 
 class Connection:
     """A session that is opened, stays, and ends; it is not used again."""
 
-    def __init__(self, spec: ServerSpec, transport: Transport, *, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        transport: Transport,
+        *,
+        env: Mapping[str, str],
+        era: sdk.Era | None = None,
+        slots: asyncio.Semaphore | None = None,
+        health_check_interval: float = math.inf,
+    ) -> None:
         self.spec = spec
         self.trail = _trail(transport)
+        self.era = era
+        """The protocol generation: what the last connection found, then what this one did."""
         self.tools: list[dict[str, Any]] = []
         """The server's listing, raw."""
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the connection ended without our doing."""
+        self.listing_error: DragomanError | None = None
+        """Why there is no listing, if the server is connected without one."""
+        self.calls = 0
+        """How many requests are under way."""
+        self.on_ready: Callable[[], None] = _nothing
+        self.on_listing: Callable[[DragomanError | None], None] = _nothing
+        """Told of every listing after the first, with the error if it failed."""
+        self.on_lost: Callable[[DragomanError], None] = _nothing
+        """Told when the connection ended without our doing."""
         self._transport = transport
         self._env = env
+        self._slots = slots
+        self._health_check_interval = health_check_interval
         self._session: sdk.Session | None = None
         self._scope: anyio.CancelScope | None = None
-        self._leave: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._calls: set[asyncio.Task[Answer]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._leave: asyncio.Future[None] = self._loop.create_future()
+        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self._relist_due = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def session(self) -> sdk.Session | None:
         """The session while it can be used."""
         return self._session
 
-    async def serve(self, ready: Callable[[], None]) -> None:
-        """Open the session, list the tools, call `ready`, and stay until `close` or the end.
+    async def serve(self) -> None:
+        """Open the session, list the tools, say so, and stay until `close` or the end.
 
         Raises:
-            ConnectError: It could not be opened, or its tools could not be listed.
+            ConnectError: It could not be opened.
             ConnectionLostError: It was open and ended without our doing.
         """
         attempts = _attempts(self._transport)
@@ -69,7 +104,7 @@ class Connection:
             last = transport is attempts[-1]
             self.trail = _trail(transport)
             try:
-                await self._serve(transport, ready, seconds if last else seconds / 2)
+                await self._serve(transport, seconds if last else seconds / 2)
             except ConnectError as exc:
                 failures.append(exc)
                 if last or not self.trail.refused:
@@ -96,11 +131,30 @@ class Connection:
         session = self._session
         if session is None:
             raise self._ended_under_call(may_have_run=False)
-        task = asyncio.create_task(session.call_tool(name, dict(arguments)))
-        self._calls.add(task)
+        self.calls += 1
+        try:
+            if session.direct:
+                return await self._call_here(session, name, dict(arguments), seconds)
+            return await self._call_apart(session, name, dict(arguments), seconds)
+        finally:
+            self.calls -= 1
+
+    async def _call_here(
+        self, session: sdk.Session, name: str, arguments: dict[str, Any], seconds: float
+    ) -> Answer:
+        try:
+            return await session.call_tool(name, arguments, deadline=self._loop.time() + seconds)
+        except Exception as exc:
+            raise sdk.call_error(exc, server=self.spec.name, tool=name) from exc
+
+    async def _call_apart(
+        self, session: sdk.Session, name: str, arguments: dict[str, Any], seconds: float
+    ) -> Answer:
+        task = asyncio.create_task(session.call_tool(name, arguments))
+        self._tasks.add(task)
         task.add_done_callback(self._forget)
         try:
-            await asyncio.wait({task, self.lost}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, self._lost}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             # A cancelled call tells the server so, in its own time: nobody waits for that.
             task.cancel()
@@ -108,22 +162,22 @@ class Connection:
             exc = task.exception()
             if exc is None:
                 return task.result()
-            if not self.lost.done():
+            if not self._lost.done():
                 raise sdk.call_error(exc, server=self.spec.name, tool=name) from exc
-        if self.lost.done() or task.done():
+        if self._lost.done() or task.done():
             raise self._ended_under_call(may_have_run=True)
         raise TimeoutError
 
-    def loss(self) -> ConnectionLostError:
-        """Say that the connection ended, as far as that is known at once."""
-        return sdk.lost_error(None, self.spec, self.trail)
+    # The owner's side
 
-    async def _serve(self, transport: Transport, ready: Callable[[], None], seconds: float) -> None:
+    async def _serve(self, transport: Transport, seconds: float) -> None:
         failure: Exception | None = None
-        if self.lost.done():
-            self.lost = asyncio.get_running_loop().create_future()
-        scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
+        if self._lost.done():
+            self._lost = self._loop.create_future()
+        scope = anyio.CancelScope()
         is_open = False
+        release = await self._take_slot()
+        scope.deadline = anyio.current_time() + seconds
         try:
             # The deadline is set on a scope around everything: a scope inside could not outlive the SDK's.
             with scope:
@@ -131,21 +185,29 @@ class Connection:
                 if self._leave.done():
                     return
                 async with sdk.open_session(
-                    self.spec, transport, env=self._env, trail=self.trail, ended=self._on_ended
+                    self.spec,
+                    transport,
+                    env=self._env,
+                    trail=self.trail,
+                    era=self.era,
+                    ended=self._on_ended,
+                    changed=self._relist_due.set,
                 ) as session:
                     self.trail.stage = "listing"
-                    self.tools = await self._list(session)
+                    await self._first_listing(session)
                     scope.deadline = math.inf
                     is_open = True
-                    await self._stay(session, ready, scope)
+                    release()
+                    await self._stay(session, scope)
         except asyncio.CancelledError:
             raise
         except BaseException as exc:  # noqa: BLE001 -- the SDK's groups may hold anything; they are opened here
             failure = sdk.telling(exc)
         finally:
+            release()
             self._session = None
             self._scope = None
-            self._cancel_calls()
+            self._cancel_tasks()
         if self._leave.done():
             return
         if is_open:
@@ -155,23 +217,91 @@ class Connection:
         if failure is not None:
             raise sdk.connect_error(failure, self.spec, self.trail) from failure
 
-    async def _stay(self, session: sdk.Session, ready: Callable[[], None], scope: anyio.CancelScope) -> None:
-        if not self.lost.done():
+    async def _take_slot(self) -> Callable[[], None]:
+        """Wait for a place among the starting servers; returns what gives it back, once."""
+        slots = self._slots
+        if slots is None or self._leave.done():
+            return _nothing
+        await slots.acquire()
+        held = [slots]
+
+        def release() -> None:
+            timer.cancel()
+            if held:
+                held.pop().release()
+
+        timer = self._loop.call_later(SLOT_SECONDS, lambda: held.pop().release() if held else None)
+        return release
+
+    async def _stay(self, session: sdk.Session, scope: anyio.CancelScope) -> None:
+        if not self._lost.done():
             self._session = session
-            ready()
+            self.era = session.era
+            self.on_ready()
+            self._start(self._keep_listing(session))
+            self._start(self._keep_probing(session))
+            self._start(session.watch_changes(self._relist_due.set))
         try:
-            await asyncio.wait({self._leave, self.lost}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self._leave, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._session = None
             scope.deadline = anyio.current_time() + CLOSE_SECONDS
-        if calls := self._cancel_calls():
-            # The server is told while there is still a way to tell it.
-            await asyncio.wait(calls, timeout=CANCEL_SECONDS)
+        if tasks := self._cancel_tasks():
+            # The server is told of cancelled calls while there is still a way to tell it.
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+
+    async def _first_listing(self, session: sdk.Session) -> None:
+        try:
+            self.tools = await self._list(session)
+        except Exception as exc:
+            if self._lost.done():
+                raise
+            self.listing_error = sdk.connect_error(exc, self.spec, self.trail)
+            self._relist_due.set()
+
+    async def _keep_listing(self, session: sdk.Session) -> None:
+        """List again whenever the server says that something changed, or while there is no good listing."""
+        pause = RELIST_PAUSE
+        while True:
+            await self._relist_due.wait()
+            await asyncio.sleep(pause)
+            self._relist_due.clear()
+            error: DragomanError | None = None
+            try:
+                async with asyncio.timeout(self.spec.connect_timeout):
+                    self.tools = await self._list(session)
+            except Exception as exc:  # noqa: BLE001 -- whatever it is, it becomes one of our errors
+                error = sdk.connect_error(exc, self.spec, self.trail)
+            if self._session is None:
+                return
+            self.on_listing(error)
+            pause = RELIST_PAUSE if error is None else min(60.0, pause * 4)
+            if error is not None:
+                self._relist_due.set()
+
+    async def _keep_probing(self, session: sdk.Session) -> None:
+        """Probe an idle connection; any traffic is proof of life, and a server at work is left in peace."""
+        if not session.direct or not math.isfinite(self._health_check_interval):
+            return
+        misses, heard = 0, session.received
+        while True:
+            pause = self._health_check_interval
+            await asyncio.sleep(min(1.0, pause) if misses else pause)
+            if session.received != heard or self.calls:
+                misses, heard = 0, session.received
+                continue
+            alive = await session.probe(min(PROBE_SECONDS, max(1.0, self._health_check_interval)))
+            misses = 0 if alive or session.received != heard else misses + 1
+            heard = session.received
+            if misses >= PROBE_MISSES:
+                self._on_ended(f"it did not answer {misses} probes")
+                return
 
     async def _list(self, session: sdk.Session) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         cursor: str | None = None
         seen: set[str] = set()
+        why = ""
         for _ in range(MAX_PAGES):
             tools, cursor = await session.list_page(cursor)
             for tool in tools:
@@ -180,30 +310,42 @@ class Connection:
             if cursor is None:
                 return list(found.values())
             if cursor in seen:
-                logger.warning("%s: the listing repeats itself and was cut short", self.spec.name)
-                return list(found.values())
+                why = "repeats itself"
+                break
+            if len(found) > MAX_TOOLS:
+                why = f"has more than {MAX_TOOLS} tools"
+                break
             seen.add(cursor)
-        logger.warning("%s: the listing has more than %d pages and was cut short", self.spec.name, MAX_PAGES)
+        why = why or f"has more than {MAX_PAGES} pages"
+        logger.warning("%s: the listing %s and was cut short", self.spec.name, why)
         return list(found.values())
 
-    def _on_ended(self) -> None:
-        if not self._leave.done() and not self.lost.done():
-            self.lost.set_result(None)
+    def _on_ended(self, reason: str = "") -> None:
+        if self._leave.done() or self._lost.done():
+            return
+        self._lost.set_result(reason)
+        if self._session is not None:
+            self._session = None
+            self.on_lost(sdk.lost_error(None, self.spec, self.trail, reason))
 
-    def _cancel_calls(self) -> set[asyncio.Task[Answer]]:
-        calls = set(self._calls)
-        for task in calls:
+    def _start(self, job: Any) -> None:
+        task = asyncio.create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    def _cancel_tasks(self) -> set[asyncio.Task[Any]]:
+        tasks = set(self._tasks)
+        for task in tasks:
             task.cancel()
-        return calls
+        return tasks
 
-    def _forget(self, task: asyncio.Task[Answer]) -> None:
-        self._calls.discard(task)
-        if not task.cancelled():
-            # Asking for it keeps Python quiet about errors that nobody waits for any more.
-            task.exception()
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            logger.debug("%s: a background job ended: %r", self.spec.name, exc)
 
     def _ended_under_call(self, *, may_have_run: bool) -> ConnectionLostError:
-        how = "was lost" if self.lost.done() else "was closed"
+        how = "was lost" if self._lost.done() else "was closed"
         msg = f"the connection to server `{self.spec.name}` {how}"
         return ConnectionLostError(msg, server=self.spec.name, may_have_run=may_have_run)
 

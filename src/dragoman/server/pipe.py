@@ -14,7 +14,9 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING
 
+from dragoman.errors import ConnectionLostError
 from dragoman.server.lines import Lines, TooLong
+from dragoman.server.wire import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 256 * 1024
 PIPE_BYTES = 1024 * 1024
+NO_ENVELOPE = Envelope()
 _SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
@@ -30,63 +33,52 @@ class Pipe:
     """Both pipes of one child, bound to one conversation."""
 
     def __init__(
-        self, rpc: Rpc, *, stdin: int, stdout: int, limit: int, on_end: Callable[[str], None]
+        self, rpc: Rpc, *, server: str, stdin: int, stdout: int, limit: int, on_end: Callable[[str], None]
     ) -> None:
         """Take over two descriptors; they are closed with the wire.
 
         Args:
             rpc: The conversation.
+            server: The server's name, for errors.
             stdin: What the child reads; we write it.
             stdout: What the child writes; we read it.
             limit: Bytes of one message, at most.
             on_end: Told once why the wire ended by itself.
         """
         self._rpc = rpc
+        self._server = server
         self._stdin: int | None = stdin
         self._stdout: int | None = stdout
         self._on_end = on_end
         self._lines = Lines(limit)
-        self._queue: deque[bytes | memoryview] = deque()
-        self._begun = False
-        self._drained: asyncio.Future[None] | None = None
+        self._queue: deque[tuple[bytes, Envelope]] = deque()
+        """Messages of which nothing has gone out."""
+        self._rest: memoryview | None = None
+        """What is left of a write that the pipe took in part."""
+        self._blocked = False
         self._loop = asyncio.get_running_loop()
         for descriptor in (stdin, stdout):
             os.set_blocking(descriptor, False)
             _widen(descriptor)
         self._loop.add_reader(stdout, self._on_readable)
 
-    def send(self, message: bytes) -> bool:
-        """Send a message; returns whether all of it is out, or else it is queued."""
+    def send(self, message: bytes, envelope: Envelope = NO_ENVELOPE) -> None:
+        """Queue a message; what is queued in one turn of the loop goes out in one write."""
         if self._stdin is None:
-            return False
-        line = message + b"\n"
-        if not self._queue:
-            written = self._write(line)
-            if written == len(line):
-                return True
-            if self._stdin is None:
-                return False
-            self._begun = written > 0
-            self._loop.add_writer(self._stdin, self._on_writable)
-            self._queue.append(memoryview(line)[written:] if written else line)
-        else:
-            self._queue.append(line)
-        return False
+            self._refuse(envelope)
+            return
+        if not self._queue and not self._blocked:
+            self._loop.call_soon(self._flush)
+        self._queue.append((message, envelope))
 
-    async def drain(self) -> None:
-        """Wait until everything queued is out."""
-        while self._queue and self._stdin is not None:
-            if self._drained is None or self._drained.done():
-                self._drained = self._loop.create_future()
-            await asyncio.shield(self._drained)
-
-    def take_back(self, message: bytes) -> bool:
-        """Remove a message that has not begun to go out; returns whether it was still here."""
-        line = message + b"\n"
-        for index, queued in enumerate(self._queue):
-            if queued == line and (index or not self._begun):
+    def abandon(self, message: bytes, envelope: Envelope, reason: str) -> bool:
+        """Take a queued request back, or tell the server that nobody waits for it."""
+        for index, (queued, _) in enumerate(self._queue):
+            if queued is message:
                 del self._queue[index]
                 return True
+        params = {"requestId": envelope.request_id, "reason": reason}
+        self.send(self._rpc.notification("notifications/cancelled", params))
         return False
 
     def close_stdin(self) -> None:
@@ -95,9 +87,9 @@ class Pipe:
             self._loop.remove_writer(self._stdin)
             os.close(self._stdin)
             self._stdin = None
-        self._queue.clear()
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        self._rest = None
+        while self._queue:
+            self._refuse(self._queue.popleft()[1])
 
     def close(self) -> None:
         """Close both pipes."""
@@ -141,34 +133,47 @@ class Pipe:
                 receive(line)
         return True
 
-    def _on_writable(self) -> None:
-        while self._queue:
-            line = self._queue[0]
-            written = self._write(line)
-            if self._stdin is None:
+    def _flush(self) -> None:
+        """Write what is queued, as far as the pipe takes it."""
+        while self._stdin is not None and (self._rest is not None or self._queue):
+            if self._rest is None:
+                self._rest = memoryview(self._joined())
+            try:
+                written = os.write(self._stdin, self._rest)
+            except (BlockingIOError, InterruptedError):
+                written = 0
+            except OSError as error:
+                self.close_stdin()
+                self._end(f"its input cannot be written: {error.strerror}")
                 return
-            if written < len(line):
-                self._begun = self._begun or written > 0
-                self._queue[0] = memoryview(line)[written:] if written else line
+            if written < len(self._rest):
+                self._rest = self._rest[written:]
+                if not self._blocked:
+                    self._blocked = True
+                    self._loop.add_writer(self._stdin, self._flush)
                 return
-            self._queue.popleft()
-            self._begun = False
-        if self._stdin is not None:
+            self._rest = None
+        if self._blocked and self._stdin is not None:
+            self._blocked = False
             self._loop.remove_writer(self._stdin)
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
 
-    def _write(self, line: bytes | memoryview) -> int:
-        if self._stdin is None:
-            return 0
-        try:
-            return os.write(self._stdin, line)
-        except (BlockingIOError, InterruptedError):
-            return 0
-        except OSError as error:
-            self.close_stdin()
-            self._end(f"its input cannot be written: {error.strerror}")
-            return 0
+    def _joined(self) -> bytes:
+        """Take messages off the queue, up to what a pipe holds, as one piece."""
+        lines: list[bytes] = []
+        size = 0
+        while self._queue and size < PIPE_BYTES:
+            message = self._queue.popleft()[0]
+            lines.append(message)
+            size += len(message)
+        lines.append(b"")
+        return b"\n".join(lines)
+
+    def _refuse(self, envelope: Envelope) -> None:
+        """Fail a request of which nothing has gone out: it surely has not run."""
+        if envelope.request_id is not None:
+            msg = "the connection ended before the request went out"
+            lost = ConnectionLostError(msg, server=self._server, may_have_run=False)
+            self._rpc.fail(envelope.request_id, lost)
 
     def _end(self, reason: str) -> None:
         if self._stdout is not None:

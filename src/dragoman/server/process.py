@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from dragoman.model import Stdio
 
 TAIL_BYTES = 16_384
+SAFE_VARIABLES = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""What a child always inherits, as with the SDK's own transport; a test compares the two."""
+
+
+def safe_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that every child inherits; exported shell functions are left out."""
+    return {name: env[name] for name in SAFE_VARIABLES if not env.get(name, "()").startswith("()")}
 
 
 def child_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
@@ -64,16 +71,20 @@ def kill_group(pid: int) -> None:
 class StderrTail:
     """Takes a child's standard error and remembers its end; use it in the loop's own thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: int | None = None) -> None:
+        """Read from a child's descriptor, which is closed with this; or make a `sink` for a child to come."""
         self._kept = bytearray()
-        self._source: int | None = None
-        if sys.platform == "win32":
+        self._source = source
+        self.sink: IO[bytes] | None = None
+        if source is None and sys.platform == "win32":
             # Proactor loops cannot watch a pipe; a file serves, at the price of growing.
-            self.sink: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in __exit__
+            self.sink = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in __exit__
             return
-        self._source, target = os.pipe()
+        if source is None:
+            self._source, target = os.pipe()
+            self.sink = os.fdopen(target, "wb", buffering=0)
+        assert self._source is not None  # noqa: S101 -- given, or just made
         os.set_blocking(self._source, False)
-        self.sink = os.fdopen(target, "wb", buffering=0)
         get_running_loop().add_reader(self._source, self._read)
 
     def __enter__(self) -> Self:
@@ -84,18 +95,19 @@ class StderrTail:
     ) -> None:
         self.text()
         self._let_go()
-        self.sink.close()
+        if self.sink is not None:
+            self.sink.close()
 
     def spawned(self) -> None:
         """Drop our own end of the pipe: the child has it now."""
-        if self._source is not None:
+        if self._source is not None and self.sink is not None:
             self.sink.close()
 
     def text(self) -> str:
         """Return the last lines that came."""
         if self._source is not None:
             self._read()
-        elif not self.sink.closed:
+        elif self.sink is not None and not self.sink.closed and self.sink.readable():
             size = self.sink.seek(0, os.SEEK_END)
             self.sink.seek(max(0, size - TAIL_BYTES))
             self._kept[:] = self.sink.read()

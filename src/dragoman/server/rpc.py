@@ -192,7 +192,7 @@ class Rpc:
         method = message.get("method")
         if method is None:
             return self._take_answer(message, data)
-        params = message.get("params")
+        params = cast("dict[str, Any] | None", message.get("params"))
         if type(method) is not str or (params is not None and type(params) is not dict):
             self._note_junk("a request without a usable method or parameters", data)
             return None
@@ -255,7 +255,7 @@ class Rpc:
 
 def _key(request_id: RequestId) -> RequestId:
     """Make 7 and "7" the same id, since some peers echo it as a text."""
-    if type(request_id) is str and request_id.isascii() and request_id.isdecimal() and len(request_id) < 19:  # noqa: PLR2004 -- what fits 64 bits
+    if type(request_id) is str and request_id.isascii() and request_id.isdecimal() and len(request_id) < 19:
         return int(request_id)
     return request_id
 

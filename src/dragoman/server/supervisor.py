@@ -1,8 +1,8 @@
-"""One task that owns one server's whole life.
+"""One task that owns one server's whole life, as the table in `lifecycle.py` has it.
 
-The owner task opens the connection, stays with it and closes it; any other task may start, stop,
-restart or use the server through here. A call to a server that has failed tries again: nothing is dead
-for good. Closing ends in bounded time, whoever is cancelled meanwhile.
+The owner task opens the connection, stays with it and closes it; any other task may start, stop, restart or
+use the server through here. Signals go to the table, orders come back, and this carries them out. Closing
+ends in bounded time, whoever is cancelled meanwhile.
 """
 
 from __future__ import annotations
@@ -10,15 +10,25 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import random
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dragoman.config.expand import expand_transport
-from dragoman.errors import ConnectError, DragomanError, ServerNotReadyError
+from dragoman.errors import (
+    AuthRequiredError,
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    DragomanError,
+    ServerNotReadyError,
+)
 from dragoman.events import StateChanged
 from dragoman.model import ServerState, ServerStatus, Stdio
+from dragoman.server.backoff import Backoff
+from dragoman.server.lifecycle import Order, Signal, step
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -27,11 +37,16 @@ if TYPE_CHECKING:
     from dragoman.events import Event
     from dragoman.model import ServerSpec, Transport
     from dragoman.server.connection import Connection
+    from dragoman.server.sdk import Era
 
 logger = logging.getLogger("dragoman")
 
-# More than a connection ever takes to close; past it the owner is cancelled, then given up.
 CLOSE_LIMIT = 15.0
+"""More than a connection ever takes to close; past it the owner is cancelled, then given up."""
+PATIENCE = 2.0
+"""Seconds that a call waits for a planned retry; if it is later than that, the call fails at once."""
+MAX_WAITING = 10_000
+"""Calls that may wait for their turn on a server with `max_concurrency`."""
 
 T = TypeVar("T")
 
@@ -46,6 +61,8 @@ class Supervisor:
         surroundings: Surroundings,
         publish: Callable[[Event], None],
         listed: Callable[[ServerSpec, Sequence[dict[str, Any]]], int],
+        slots: asyncio.Semaphore | None = None,
+        health_check_interval: float = 30.0,
     ) -> None:
         """Keep `spec`, without starting it.
 
@@ -54,6 +71,8 @@ class Supervisor:
             surroundings: What its variables are looked up in, at each connection anew.
             publish: Told of every change of state.
             listed: Given the raw listing of every new connection; returns how many tools are exposed.
+            slots: Bounds how many servers are starting at once.
+            health_check_interval: Seconds of silence after which an idle connection is probed.
         """
         self.spec = spec
         self.error: DragomanError | None = None
@@ -61,11 +80,21 @@ class Supervisor:
         self._surroundings = surroundings
         self._publish = publish
         self._listed = listed
+        self._slots = slots
+        self._health_check_interval = spec.health_check_interval or health_check_interval
         self._state = ServerState.IDLE if spec.enabled else ServerState.CLOSED
         self._settled = asyncio.Event()
+        self._settled.set()
         self._owner: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
+        self._backoff = Backoff()
+        self._retry: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._last_used = 0.0
+        self._era: Era | None = None
         self._tools = 0
+        self._turns = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
+        self._waiting = 0
 
     @property
     def state(self) -> ServerState:
@@ -82,6 +111,7 @@ class Supervisor:
         """Return a reading; it starts nothing."""
         connection = self._connection
         session = connection.session if connection else None
+        retry = self._retry
         return ServerStatus(
             name=self.spec.name,
             state=self._state,
@@ -93,20 +123,18 @@ class Supervisor:
             tools=self._tools,
             last_error=str(self.error) if self.error else None,
             error_code=self.error.code if self.error else None,
+            retry_in=None if retry is None else max(0.0, retry.when() - asyncio.get_running_loop().time()),
+            crash_loop=self._backoff.slow,
             origin=self.spec.origin,
         )
 
     def start(self) -> None:
         """Begin to connect, unless that is under way or done; does not wait."""
-        if self._state in {ServerState.CONNECTING, ServerState.READY}:
-            return
-        self._settled.clear()
-        self._enter(ServerState.CONNECTING)
-        self._owner = asyncio.create_task(self._live(self._owner), name=f"dragoman server {self.spec.name}")
+        self._signal(Signal.START)
 
     async def wait_settled(self) -> ServerState:
         """Wait while the server is connecting; return the state it came to."""
-        if self._state is ServerState.CONNECTING:
+        while self._state is ServerState.CONNECTING:
             await self._settled.wait()
         return self._state
 
@@ -115,7 +143,7 @@ class Supervisor:
 
         Args:
             send: Given the connection and the seconds that are left.
-            seconds: For everything, connecting included.
+            seconds: For everything, waiting and connecting included.
 
         Raises:
             ServerNotReadyError: There is no connection, and none could be made in time.
@@ -123,18 +151,34 @@ class Supervisor:
             TimeoutError: Time ran out after the request was sent.
         """
         until = time.monotonic() + seconds
+        if self._turns is None:
+            return await self._request(send, until)
+        if self._waiting >= MAX_WAITING:
+            msg = f"{self._waiting} calls already wait for server `{self.spec.name}`"
+            raise ServerNotReadyError(msg, server=self.spec.name, state=self._state)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await self._request(send, until)
+        finally:
+            self._turns.release()
+
+    async def _request(self, send: Callable[[Connection, float], Awaitable[T]], until: float) -> T:
+        self._last_used = time.monotonic()
         connection = self._connection
-        if connection is None or self._state is not ServerState.READY:
-            connection = await self._connected(seconds)
-        return await send(connection, until - time.monotonic())
+        if connection is None or connection.session is None:
+            connection = await self._connected(until)
+        result = await send(connection, until - time.monotonic())
+        self._backoff.answered()
+        return result
 
     def close(self) -> None:
         """Begin to stop, without waiting: no call is taken from here on."""
-        if self._state is not ServerState.CLOSED:
-            self._enter(ServerState.CLOSED)
-        self._settled.set()
-        if self._connection is not None:
-            self._connection.close()
+        self._signal(Signal.STOP)
 
     async def stop(self) -> None:
         """Stop the server and wait until it is gone; a cancellation waits for that too."""
@@ -143,29 +187,89 @@ class Supervisor:
             await _see_out(self._owner, self.spec.name)
 
     async def restart(self) -> None:
-        """Stop the server if it runs, and start it."""
-        await self.stop()
-        self.start()
+        """Stop the server if it runs, and start it, with its past failures forgotten."""
+        self._signal(Signal.RESTART)
 
-    async def _connected(self, seconds: float) -> Connection:
-        if self._state is not ServerState.CLOSED:
-            self.start()
-            try:
-                async with asyncio.timeout(seconds):
-                    await self.wait_settled()
-            except TimeoutError:
-                pass
-        if self._state is ServerState.READY and self._connection is not None:
-            return self._connection
+    # Signals and orders
+
+    def _signal(self, signal: Signal, error: DragomanError | None = None) -> None:
+        before = self._state
+        state, orders = step(before, signal)
+        if error is not None:
+            self.error = error
+        if state is not before:
+            self._state = state
+            self._cancel_timers()
+            if state is ServerState.CONNECTING:
+                self._settled.clear()
+            else:
+                self._settled.set()
+            reason = str(error) if error is not None else signal.value
+            self._publish(StateChanged(server=self.spec.name, before=before, after=state, reason=reason))
+        for order in orders:
+            self._carry_out(order)
+        if error is not None and state is not before and state is not ServerState.CLOSED:
+            logger.error("%s: %s", self.spec.name, error)
+
+    def _carry_out(self, order: Order) -> None:
+        match order:
+            case Order.CLOSE:
+                connection, self._connection = self._connection, None
+                if connection is not None:
+                    connection.close()
+            case Order.OPEN:
+                owner = self._live(self._owner)
+                self._owner = asyncio.create_task(owner, name=f"dragoman server {self.spec.name}")
+            case Order.PLAN_RETRY:
+                delay = self._backoff.failed(time.monotonic(), random.random())  # noqa: S311 -- jitter
+                loop = asyncio.get_running_loop()
+                self._retry = loop.call_later(delay.seconds, self._signal, Signal.RETRY_DUE)
+            case Order.RESET_BACKOFF:
+                self._backoff.reset()
+            case Order.OFFER:
+                if self._connection is not None:
+                    self._tools = self._listed(self.spec, self._connection.tools)
+            case Order.WITHDRAW:
+                self._tools = self._listed(self.spec, [])
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._retry, self._idle):
+            if timer is not None:
+                timer.cancel()
+        self._retry = self._idle = None
+
+    # What a call needs
+
+    async def _connected(self, until: float) -> Connection:
+        self._signal(Signal.CALL)
+        retry_in = self.status().retry_in
+        patience = min(PATIENCE, until - time.monotonic())
+        if self._state is ServerState.BACKOFF and retry_in is not None and retry_in <= patience:
+            await asyncio.sleep(retry_in)
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
+                await self.wait_settled()
+        except TimeoutError:
+            pass
+        connection = self._connection
+        if connection is not None and connection.session is not None:
+            return connection
         name = self.spec.name
         msg = f"server `{name}` is {self._state}"
-        if self._state is ServerState.FAILED and self.error is not None:
+        if self.error is not None and self._state is not ServerState.CLOSED:
             msg += f": {self.error}"
-        raise ServerNotReadyError(msg, server=name, state=self._state) from self.error
+        raise ServerNotReadyError(
+            msg, server=name, state=self._state, retry_in=self.status().retry_in
+        ) from self.error
+
+    # The owner
 
     async def _live(self, previous: asyncio.Task[None] | None) -> None:
+        me = asyncio.current_task()
         if previous is not None:
             await asyncio.wait({previous})
+        if self._owner is not me:
+            return
         error: DragomanError | None = None
         try:
             await self._connect()
@@ -176,10 +280,8 @@ class Supervisor:
             msg = f"cannot connect to server `{self.spec.name}`: {type(exc).__name__}: {exc}"
             error = ConnectError(msg, server=self.spec.name, stage="connect")
         # A newer owner, or whoever closed the server, has already said what is the case.
-        if self._owner is asyncio.current_task():
-            self._connection = None
-            if error is not None:
-                self._fail(error)
+        if self._owner is me and error is not None:
+            self._signal(verdict(error, reconnect=self.spec.reconnect), error)
 
     async def _connect(self) -> None:
         transport = _placed(expand_transport(self.spec, self._surroundings), self._surroundings.root)
@@ -187,36 +289,65 @@ class Supervisor:
         module = await asyncio.to_thread(importlib.import_module, "dragoman.server.connection")
         if self._state is not ServerState.CONNECTING:
             return
-        connection: Connection = module.Connection(self.spec, transport, env=self._surroundings.env)
+        connection: Connection = module.Connection(
+            self.spec,
+            transport,
+            env=self._surroundings.env,
+            era=self._era,
+            slots=self._slots,
+            health_check_interval=self._health_check_interval,
+        )
         self._connection = connection
-        await connection.serve(lambda: self._ready(connection))
+        connection.on_ready = lambda: self._on_ready(connection)
+        connection.on_listing = lambda error: self._on_listing(connection, error)
+        connection.on_lost = lambda error: self._on_lost(connection, error)
+        await connection.serve()
 
-    def _ready(self, connection: Connection) -> None:
-        self._tools = self._listed(self.spec, connection.tools)
+    def _on_ready(self, connection: Connection) -> None:
         self.error = None
-        self._enter(ServerState.READY)
-        self._settled.set()
-        connection.lost.add_done_callback(lambda _: self._on_lost(connection))
+        self._era = connection.era
+        self._backoff.ready(time.monotonic())
+        self._last_used = time.monotonic()
+        if connection.listing_error is not None:
+            self._signal(Signal.LISTING_FAILED, connection.listing_error)
+            return
+        self._signal(Signal.CONNECTED)
+        self._watch_use()
         logger.info("%s: connected with %d tools", self.spec.name, self._tools)
 
-    def _on_lost(self, connection: Connection) -> None:
+    def _on_listing(self, connection: Connection, error: DragomanError | None) -> None:
+        if self._connection is connection:
+            self._signal(Signal.LISTED if error is None else Signal.LISTING_FAILED, error)
+
+    def _on_lost(self, connection: Connection, error: DragomanError) -> None:
         """Say so at once: closing what is left of the connection takes its time."""
-        if self._connection is connection and self._state is ServerState.READY:
-            self._connection = None
-            self._fail(connection.loss())
+        if self._connection is connection:
+            self._signal(Signal.LOST if self.spec.reconnect else Signal.HOPELESS, error)
 
-    def _fail(self, error: DragomanError) -> None:
-        if self._state is ServerState.CLOSED:
+    def _watch_use(self) -> None:
+        """Plan to look whether a lazy server is still used."""
+        idle = self.spec.timeouts.get("idle")
+        if idle is None or not self.spec.lazy:
             return
-        self.error = error
-        if self._state is not ServerState.FAILED:
-            self._enter(ServerState.FAILED, str(error))
-            logger.error("%s: %s", self.spec.name, error)
-        self._settled.set()
+        left = idle - (time.monotonic() - self._last_used)
+        busy = self._connection is not None and self._connection.calls > 0
+        if left <= 0 and not busy:
+            self._signal(Signal.UNUSED)
+        elif self._state is ServerState.READY:
+            self._idle = asyncio.get_running_loop().call_later(max(left, 0.05), self._watch_use)
 
-    def _enter(self, state: ServerState, reason: str = "") -> None:
-        before, self._state = self._state, state
-        self._publish(StateChanged(server=self.spec.name, before=before, after=state, reason=reason))
+
+def verdict(error: DragomanError, *, reconnect: bool) -> Signal:
+    """Decide what a failure means: try again, wait for a person, or leave it."""
+    if isinstance(error, AuthRequiredError):
+        return Signal.AUTH_REQUIRED
+    if isinstance(error, ConnectionLostError):
+        return Signal.LOST if reconnect else Signal.HOPELESS
+    if isinstance(error, ConfigError) or not reconnect:
+        return Signal.HOPELESS
+    if isinstance(error, ConnectError) and error.stage in {"variables", "spawn"}:
+        return Signal.HOPELESS
+    return Signal.UNREACHABLE
 
 
 def _placed(transport: Transport, root: str) -> Transport:

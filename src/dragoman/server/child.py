@@ -1,0 +1,257 @@
+"""One child process: started, listened to, watched, and ended with everything it started.
+
+A child leads a process group and a session of its own. It is started from a thread that lives as long as
+we do, since on Linux the signal that ends a child with its parent follows the starting *thread*. It carries
+a mark in its environment by which its descendants are found, wherever they have gone. Ending it is polite
+first: its input is closed, then it is asked, then it is killed, and what is left of its family with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dragoman.server.ledger import Ledger, default_folder, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+logger = logging.getLogger("dragoman")
+
+MARK = "DRAGOMAN_CHILD"
+"""The variable by which a child's descendants are known."""
+STDIN_GRACE = 2.0
+TERM_GRACE = 2.0
+FAMILY_GRACE = 0.5
+POLL = 0.02
+"""How often a group without a leader is looked at while it ends: nothing tells us when it does."""
+
+_spawner = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dragoman-spawn")
+
+
+@cache
+def _ledger() -> Ledger:
+    """Open this process's ledger, after sweeping those of dead ones; once."""
+    folder = default_folder()
+    if sweep(folder):
+        logger.warning("processes that an earlier dragoman left behind were killed")
+    return Ledger(folder)
+
+
+class Started(NamedTuple):
+    """A child that has just been started, and our ends of its pipes."""
+
+    process: subprocess.Popen[bytes]
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+class Child:
+    """A running child; its descriptors belong to whoever reads and writes them."""
+
+    def __init__(self, started: Started, mark: str) -> None:
+        self.pid = started.process.pid
+        self.stdin = started.stdin
+        """The descriptor that the child reads the other end of."""
+        self.stdout = started.stdout
+        self.stderr = started.stderr
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Done, with the exit code, when the child itself is gone; a killed one has minus the signal."""
+        self._process = started.process
+        self._mark = mark
+        self._watch()
+
+    async def stop(self, close_stdin: Callable[[], None]) -> None:
+        """End the child and everything it started; a cancellation does not hurry it."""
+        import anyio
+
+        close_stdin()
+        task = asyncio.ensure_future(self._stop())
+        cancelled: asyncio.CancelledError | None = None
+        # The scope keeps anyio's cancellations out, the loop asyncio's own.
+        with anyio.CancelScope(shield=True):
+            while not task.done():
+                try:
+                    await asyncio.wait({task})
+                except asyncio.CancelledError as exc:
+                    cancelled = exc
+        task.result()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _stop(self) -> None:
+        if not await self._gone(STDIN_GRACE):
+            self._signal(signal.SIGTERM)
+            if not await self._gone(TERM_GRACE):
+                self._signal(signal.SIGKILL)
+                await asyncio.wait({self.exited})
+        await self._end_family()
+        await asyncio.get_running_loop().run_in_executor(None, _ledger().remove, self.pid)
+
+    async def _gone(self, seconds: float) -> bool:
+        done, _ = await asyncio.wait({self.exited}, timeout=seconds)
+        return bool(done)
+
+    async def _end_family(self) -> None:
+        """End what the leader left behind: members of its group, and descendants that left the group."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            strays = await loop.run_in_executor(None, marked_processes, self._mark)
+            if not strays and not self._group_lives():
+                return
+            self._signal(number)
+            for pid in strays:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            until = loop.time() + FAMILY_GRACE
+            while loop.time() < until and (self._group_lives() or any(map(_lives, strays))):  # noqa: ASYNC110 -- see POLL
+                await asyncio.sleep(POLL)
+
+    def _group_lives(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        # macOS refuses the signal if only zombies are left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        opener = getattr(os, "pidfd_open", None)
+        if opener is None:
+            loop.run_in_executor(None, self._process.wait).add_done_callback(lambda _: self._reap())
+            return
+        try:
+            descriptor: int = opener(self.pid)
+        except OSError:
+            loop.run_in_executor(None, self._process.wait).add_done_callback(lambda _: self._reap())
+            return
+
+        def on_exit() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self._reap()
+
+        loop.add_reader(descriptor, on_exit)
+
+    def _reap(self) -> None:
+        code = self._process.wait()
+        if not self.exited.done():
+            self.exited.set_result(code)
+
+
+async def spawn(
+    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str
+) -> Child:
+    """Start a child, without holding up the loop.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    mark = secrets.token_hex(8)
+    loop = asyncio.get_running_loop()
+    start = partial(_start, command, args, {**env, MARK: mark}, cwd, name)
+    future = asyncio.ensure_future(loop.run_in_executor(_spawner, start))
+    try:
+        started = await asyncio.shield(future)
+    except asyncio.CancelledError:
+        # The start cannot be undone half-way: it is awaited, and undone then.
+        future.add_done_callback(lambda done: _discard(done, mark))
+        raise
+    return Child(started, mark)
+
+
+def _start(command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None, name: str) -> Started:
+    program = shutil.which(command, path=env.get("PATH")) or command
+    argv = [program, *args]
+    guard = _death_guard()
+    if guard and os.access(program, os.X_OK) and Path(program).is_file():
+        argv = [*guard, *argv]
+    ledger = _ledger()
+    theirs_in, stdin = os.pipe()
+    stdout, theirs_out = os.pipe()
+    stderr, theirs_err = os.pipe()
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=theirs_in,
+            stdout=theirs_out,
+            stderr=theirs_err,
+            env=dict(env),
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except BaseException:
+        for descriptor in (stdin, stdout, stderr):
+            os.close(descriptor)
+        raise
+    finally:
+        for descriptor in (theirs_in, theirs_out, theirs_err):
+            os.close(descriptor)
+    ledger.add(process.pid, name)
+    return Started(process, stdin, stdout, stderr)
+
+
+@cache
+def _death_guard() -> tuple[str, ...]:
+    """Return what is put before a command so that the child dies with us; nothing where that is unknown."""
+    program = shutil.which("setpriv") if sys.platform == "linux" else None
+    if program is None:
+        return ()
+    check = subprocess.run(
+        [program, "--pdeathsig", "KILL", "--", "true"], capture_output=True, check=False, timeout=5
+    )
+    return (program, "--pdeathsig", "KILL", "--") if check.returncode == 0 else ()
+
+
+def _discard(done: asyncio.Future[Started], mark: str) -> None:
+    """End a child that nobody waits for."""
+    if done.cancelled() or done.exception() is not None:
+        return
+    process, *descriptors = done.result()
+
+    def kill() -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pid in marked_processes(mark):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _ledger().remove(process.pid)
+
+    _spawner.submit(kill)
+
+
+def marked_processes(mark: str) -> list[int]:
+    """Find the processes that carry a child's mark; needs `/proc`, and finds none without it."""
+    wanted = f"{MARK}={mark}".encode()
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def _lives(pid: int) -> bool:
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0] != "Z"
+    return False

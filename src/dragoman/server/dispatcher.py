@@ -1,0 +1,354 @@
+"""Our wires under the SDK's session: a `Dispatcher` over one `Rpc` and one `Wire`.
+
+It turns the SDK's requests into messages and answers into results, hands the server's requests and
+notifications to the session in their order, and keeps raw listings for us while the session gets cleaned
+ones: one bad definition, or an output schema that would be compiled in Python, must not reach it. A call ends
+by its answer, its deadline, its caller's cancellation or the end of the wire; no task stands between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from mcp.shared.dispatcher import Dispatcher, run_notify_intercept
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
+
+from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
+from dragoman.server.cleaning import clean_listing
+from dragoman.server.rpc import Rpc
+from dragoman.server.wire import Envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from anyio.abc import TaskGroup, TaskStatus
+    from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+    from mcp.shared.message import MessageMetadata
+
+    from dragoman.server.rpc import RequestId
+    from dragoman.server.wire import Wire
+
+logger = logging.getLogger("dragoman")
+
+MAX_NOTIFICATIONS = 10_000
+"""Notifications that may wait for their handlers; beyond it the oldest are dropped."""
+MAX_REQUESTS = 100
+"""Requests of the server's that are worked on at once; beyond it they are refused."""
+SERVER_BUSY = -32000
+HANDSHAKE = frozenset({"initialize", "server/discover"})
+"""Requests whose failure must not look like an answer: the session takes any answer for an old server."""
+JUNK_LOGGED = 5
+"""How many junk messages are logged each; later ones are only counted."""
+
+
+class Deadline:
+    """When a call has to be over, on the loop's clock; it may be put off while a person is asked."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+
+deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+"""The deadline of the current task's call, over all of its requests."""
+raw_result: ContextVar[dict[str, Any] | None] = ContextVar("raw_result", default=None)
+"""The last raw result that the current task's request got, before the session read it."""
+
+
+class WireDispatcher(Dispatcher[TransportContext]):
+    """One conversation with one server, in the SDK's terms."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.rpc = Rpc(self)
+        self.wire: Wire | None = None
+        """Set before the session enters `run`."""
+        self.listing: list[dict[str, Any]] = []
+        """The raw entries of the latest page of `tools/list`."""
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done, with the reason, when nothing more can come."""
+        self._group: TaskGroup | None = None
+        self._on_request: OnRequest | None = None
+        self._on_notify: OnNotify | None = None
+        self._intercept: OnNotifyIntercept | None = None
+        self._deliveries: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MAX_NOTIFICATIONS)
+        self._delivery_due = asyncio.Event()
+        self._serving: dict[RequestId, _Context] = {}
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request and wait for its result.
+
+        Raises:
+            MCPError: The server answered with an error, time ran out, or the connection ended.
+            DragomanError: The same, where the session must not take it for an answer.
+        """
+        opts = opts or {}
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[dict[str, Any] | BaseException] = loop.create_future()
+        on_progress = opts.get("on_progress")
+        try:
+            request_id, message = self.rpc.request(
+                method,
+                params,
+                resolve=partial(_resolve, future),
+                request_id=opts.get("request_id"),
+                on_progress=None if on_progress is None else partial(self._queue_progress, on_progress),
+            )
+        except DragomanError as exc:
+            raise self._for_session(exc, method) from exc
+        envelope = Envelope(method, request_id, opts.get("headers"))
+        clock = _Clock(loop, future, opts.get("timeout"))
+        try:
+            self._open_wire().send(message, envelope)
+            outcome = await future
+        except asyncio.CancelledError:
+            self._give_up(message, envelope, opts, "the caller cancelled it")
+            raise
+        finally:
+            clock.stop()
+        if type(outcome) is dict:
+            if method == "tools/list":
+                self.listing, outcome = clean_listing(outcome)
+            raw_result.set(outcome)
+            return outcome
+        if isinstance(outcome, TimeoutError):
+            self._give_up(message, envelope, opts, "it took too long")
+            raise MCPError(code=REQUEST_TIMEOUT, message="no answer in time") from outcome
+        assert isinstance(outcome, DragomanError)  # noqa: S101 -- nothing else resolves a call
+        raise self._for_session(outcome, method) from outcome
+
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+    ) -> None:
+        """Send a notification; after the end it goes nowhere."""
+        if not self.ended.done():
+            headers = (opts or {}).get("headers")
+            self._open_wire().send(self.rpc.notification(method, params), Envelope(method, None, headers))
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Hand over what the server sends until the wire ends; never raises anything but cancellation."""
+        self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
+        try:
+            async with anyio.create_task_group() as group:
+                self._group = group
+                group.start_soon(self._deliver)
+                task_status.started()
+                await asyncio.wait({self.ended})
+                group.cancel_scope.cancel()
+        finally:
+            self._group = None
+            self.end("the session was closed")
+
+    def end(self, reason: str) -> None:
+        """End the conversation: whoever waits, and whoever comes later, is told."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
+        msg = f"the connection to server `{self.server}` ended: {reason}"
+        self.rpc.close(ConnectionLostError(msg, server=self.server, may_have_run=True))
+
+    # What the rpc core tells
+
+    def on_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
+        """Work on a request of the server's, beside everything else."""
+        if self._group is None or len(self._serving) >= MAX_REQUESTS or request_id in self._serving:
+            refusal = self.rpc.error(request_id, SERVER_BUSY, "too many requests at once, or a repeated id")
+            self._open_wire().send(refusal, Envelope())
+            return
+        context = self._serving[request_id] = _Context(self, request_id, params)
+        self._group.start_soon(self._serve, context, method, params)
+
+    def on_notification(self, method: str, params: dict[str, Any] | None) -> None:
+        """Pass a notification on, in the order of receipt."""
+        if method == "notifications/cancelled" and params is not None:
+            context = self._serving.get(params.get("requestId", ""))
+            if context is not None:
+                context.cancel()
+        if run_notify_intercept(self._intercept, method, params) or self._on_notify is None:
+            return
+        self._queue(partial(self._on_notify, _Context(self, None, None), method, params))
+
+    def on_junk(self, reason: str, sample: bytes) -> None:
+        """Count what cannot be used; only the first few are worth a line in the log."""
+        if self.rpc.junk <= JUNK_LOGGED:
+            more = "; further ones are only counted" if self.rpc.junk == JUNK_LOGGED else ""
+            logger.warning("%s: an unusable message (%s): %.80r%s", self.server, reason, sample, more)
+
+    # Inside
+
+    async def _serve(self, context: _Context, method: str, params: dict[str, Any] | None) -> None:
+        assert self._on_request is not None  # noqa: S101 -- set before anything can arrive
+        request_id = context.request_id
+        try:
+            with context.scope:
+                try:
+                    result = await self._on_request(context, method, params)
+                    answer = self.rpc.result(request_id, result)
+                except Exception as exc:  # noqa: BLE001 -- the one border between a handler and the wire
+                    answer = self._refusal(request_id, method, exc)
+                if not context.cancel_requested.is_set() and not self.ended.done():
+                    self._open_wire().send(answer, Envelope())
+        finally:
+            self._serving.pop(request_id, None)
+            context.closed = True
+
+    def _refusal(self, request_id: RequestId, method: str, exc: Exception) -> bytes:
+        data = handler_exception_to_error_data(exc)
+        if data is not None:
+            return self.rpc.error(request_id, data.code, data.message, data.data)
+        logger.error("%s: the handler of %s failed", self.server, method, exc_info=exc)
+        return self.rpc.error(request_id, INTERNAL_ERROR, "the client could not answer")
+
+    async def _deliver(self) -> None:
+        """Run the handlers of notifications, one after the other."""
+        while True:
+            while self._deliveries:
+                delivery = self._deliveries.popleft()
+                try:
+                    await delivery()
+                except Exception:
+                    logger.exception("%s: the handler of a notification failed", self.server)
+            self._delivery_due.clear()
+            await self._delivery_due.wait()
+
+    def _queue(self, delivery: Callable[[], Awaitable[None]]) -> None:
+        self._deliveries.append(delivery)
+        self._delivery_due.set()
+
+    def _queue_progress(
+        self, handler: ProgressFnT, progress: float, total: float | None, message: str | None
+    ) -> None:
+        self._queue(partial(handler, progress, total, message))
+
+    def _give_up(self, message: bytes, envelope: Envelope, opts: CallOptions, reason: str) -> None:
+        if envelope.request_id is None or self.ended.done():
+            return
+        self.rpc.forget(envelope.request_id)
+        if opts.get("cancel_on_abandon", True):
+            self._open_wire().abandon(message, envelope, reason)
+
+    def _open_wire(self) -> Wire:
+        if self.wire is None:
+            msg = f"the wire of server `{self.server}` is not open"
+            raise ConnectionLostError(msg, server=self.server, may_have_run=False)
+        return self.wire
+
+    def _for_session(self, error: DragomanError, method: str) -> Exception:
+        """Put an error as the session wants it; ours stays its cause."""
+        if isinstance(error, ProtocolError) and error.rpc_code is not None:
+            return MCPError(code=error.rpc_code, message=error.message, data=error.data)
+        if method in HANDSHAKE:
+            return error
+        return MCPError(code=CONNECTION_CLOSED, message=error.message)
+
+
+class _Context:
+    """What a handler of the SDK's session gets beside a message."""
+
+    def __init__(
+        self, owner: WireDispatcher, request_id: RequestId | None, params: dict[str, Any] | None
+    ) -> None:
+        self._owner = owner
+        self._request_id = request_id
+        self._token = progress_token_from_params(params)
+        self.transport = TransportContext(kind="jsonrpc", can_send_request=True)
+        self.message_metadata: MessageMetadata = None
+        self.cancel_requested = anyio.Event()
+        self.scope = anyio.CancelScope()
+        self.closed = False
+
+    @property
+    def request_id(self) -> Any:
+        """The id of the server's request."""
+        return self._request_id
+
+    @property
+    def can_send_request(self) -> bool:
+        """Whether the server can be asked something meanwhile."""
+        return not self.closed
+
+    def cancel(self) -> None:
+        """Stop working on it: the server has given it up."""
+        self.cancel_requested.set()
+        self.scope.cancel()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Ask the server something meanwhile."""
+        if self.closed:
+            raise NoBackChannelError(method)
+        return await self._owner.send_raw_request(method, params, opts)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Tell the server something meanwhile."""
+        if not self.closed:
+            await self._owner.notify(method, params, opts)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress, if the server asked for it."""
+        if self._token is None:
+            return
+        facts = {"progress": progress, "total": total, "message": message}
+        params = {key: value for key, value in facts.items() if value is not None}
+        await self.notify("notifications/progress", {"progressToken": self._token, **params})
+
+
+class _Clock:
+    """Ends a request when its own time-out, or the deadline of the whole call, has passed."""
+
+    __slots__ = ("_deadline", "_future", "_loop", "_own", "_timer")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], timeout: float | None
+    ) -> None:
+        self._loop = loop
+        self._future = future
+        self._deadline = deadline.get()
+        self._own = None if timeout is None else loop.time() + timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._arm()
+
+    def stop(self) -> None:
+        """Let it rest: the request is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        ends = [at for at in (self._own, self._deadline.at if self._deadline else None) if at is not None]
+        if not ends:
+            return
+        end = min(ends)
+        if self._timer is not None and end <= self._loop.time():
+            _resolve(self._future, TimeoutError())
+        else:
+            # A deadline that is put off meanwhile is noticed when this fires, and waited for again.
+            self._timer = self._loop.call_at(end, self._arm)
+
+
+def _resolve(future: asyncio.Future[Any], outcome: dict[str, Any] | BaseException) -> None:
+    if not future.done():
+        future.set_result(outcome)
