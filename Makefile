@@ -61,7 +61,7 @@ prove: env-dev servers ## The slow proofs: many mutations, many crashes, long ru
 bench: env-dev ## Measure start-up and call costs against plain references
 	@$(BIN)/python -m bench $(ARGS)
 
-picture: env-run ## Draw the README's picture again, from a real run
+picture: env-dev ## Draw the README's picture again, from a real run
 	@$(BIN)/python scripts/picture.py $(ARGS)
 
 lock: env-dev ## Compile the lock files again (UPGRADE=--upgrade for newer releases)

@@ -30,10 +30,15 @@ class Options:
         return load(self.profile, config=self.config)
 
     def quiet_logs(self) -> None:
-        """Keep log lines off the screen, which shows the same things in its own way."""
+        """Keep log lines off the screen until the command ends; it shows the same things in its own way."""
         import logging
 
-        logging.getLogger("dragoman").disabled = not self.debug
+        logger = logging.getLogger("dragoman")
+        if self.debug or logger.disabled:
+            return
+        logger.disabled = True
+        if context := click.get_current_context(silent=True):
+            context.find_root().call_on_close(lambda: setattr(logger, "disabled", False))
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> Any:

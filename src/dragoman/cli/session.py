@@ -17,7 +17,7 @@ from dragoman.cli.output import safe
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
@@ -35,13 +35,21 @@ class Session:
         self._prompt: PromptSession[str] = PromptSession(
             completer=_Completer(mcp), complete_while_typing=False
         )
+        self._running: asyncio.Future[Any] | None = None
+        self._interrupted = False
 
     async def run(self) -> None:
         """Run until `/quit` or Ctrl-D."""
+        with _on_interrupt(self._interrupt):
+            await self._read_and_answer()
+
+    async def _read_and_answer(self) -> None:
         while True:
+            self._interrupted = False
             try:
                 with patch_stdout():
-                    line = await self._prompt.prompt_async("dragoman> ")
+                    # While a line is edited Ctrl-C is a key; as a signal it is for the running command alone.
+                    line = await self._prompt.prompt_async("dragoman> ", handle_sigint=False)
             except KeyboardInterrupt:
                 continue
             except EOFError:
@@ -57,13 +65,16 @@ class Session:
         if not line.lstrip().startswith("/"):
             self._complain("commands begin with a slash: /help lists them")
             return
-        task = asyncio.ensure_future(slash.run(self._mcp, line))
+        self._running = task = asyncio.ensure_future(slash.run(self._mcp, line))
+        if self._interrupted:
+            task.cancel()
         try:
-            with _interrupts_cancel(task):
-                await asyncio.wait({task})
+            await asyncio.wait({task})
         except asyncio.CancelledError:
             task.cancel()
             raise
+        finally:
+            self._running = None
         if task.cancelled():
             self._complain("interrupted")
             return
@@ -74,17 +85,22 @@ class Session:
         else:
             self._console.print(outcome)
 
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        if self._running is not None:
+            self._running.cancel()
+
     def _complain(self, text: str) -> None:
         self._console.print(Text(safe(text), style="yellow"))
 
 
 @contextmanager
-def _interrupts_cancel(task: asyncio.Future[Any]) -> Generator[None]:
-    """Let Ctrl-C cancel the task, and only the task."""
+def _on_interrupt(action: Callable[[], None]) -> Generator[None]:
+    """Let Ctrl-C do this, and nothing else."""
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGINT)
     try:
-        loop.add_signal_handler(signal.SIGINT, task.cancel)
+        loop.add_signal_handler(signal.SIGINT, action)
     except NotImplementedError:  # Windows: Ctrl-C ends the session there
         yield
         return

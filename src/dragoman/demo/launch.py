@@ -33,6 +33,8 @@ async def demo_servers() -> AsyncGenerator[list[ServerSpec]]:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
+            # Ctrl-C at the terminal is for the client alone; this child ends with its standard input.
+            start_new_session=True,
         )
         try:
             url = await _announced_url(process, log)

@@ -74,8 +74,8 @@ def is_carried(value: Any, texts: Sequence[str]) -> bool:
     known: list[Any] = [value]
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        # Servers wrap a bare value this way, since structured content has to be an object.
-        known += [fields["result"]] if fields.keys() == {"result"} else []
+        # Structured content has to be an object, so servers wrap a bare value: `{"result": …}`, `{"content": …}`.
+        known += list(fields.values()) if len(fields) == 1 else []
     said = [_read(text) for text in texts]
     return any(item in known for item in (*said, *texts, said))
 

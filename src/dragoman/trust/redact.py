@@ -1,37 +1,56 @@
 """Masking: what looks like a secret is never shown.
 
 Values of variables and headers are masked whole, whatever they are called, except for parts that are
-references (`${TOKEN}`), which say where a secret comes from and are none. In URLs the user's name and
-password and the values of the query are masked; among arguments those that follow a telling option
-(`--token X`, `--api-key=X`) or have the shape of a well-known token.
+references (`${TOKEN}`), which say where a secret comes from and are none; the default in a reference is
+masked like any value. In URLs the user's name and password, the values of the query and the fragment are
+masked; among arguments those that follow or belong to a telling name (`--token X`, `--api-key=X`,
+`API_KEY=X`, `X-Api-Key: X`, `{"apiKey": "X"}`); everywhere what has the shape of a well-known token.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 MASK = "•••"
+MAX_DEPTH = 20
+"""How deep a call's arguments are followed; what lies below is not shown."""
 
 _TELLING = re.compile(
-    r"(?:^|[^a-z])(?:auth|authorization|bearer|cookie|credentials?|passw(?:or)?d|passphrase|pat|private|pwd|"
-    r"secret|session|signature|token|(?:api|access|private|secret|signing|encryption)?[-_ ]?key)s?(?:$|[^a-z])",
+    r"(?:^|[^a-z])(?:auth|authorization|bearer|cookie|pat|private|pwd|session|signature|"
+    r"(?:api|access|private|secret|signing|encryption)?[-_ ]?key)s?(?:$|[^a-z])"
+    # These say it in the middle of a word too: `PGPASSWORD`, `authtoken`, `clientsecret`.
+    r"|(?:credential|passw(?:or)?d|passphrase|secret|token|apikey)s?(?:$|[^a-z])",
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TOKEN = re.compile(
-    r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|"
-    r"AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{5,}\.[\w-]*|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|"
-    r"pypi-[\w-]{30,})"
+    r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|"
+    r"github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|"
+    r"AIza[\w-]{30,}|ya29\.[\w-]{20,}|eyJ[\w-]{10,}\.[\w-]{5,}\.[\w-]*|hf_[A-Za-z0-9]{20,}|"
+    r"npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|tvly-[\w-]{16,})"
 )
-_BEARER = re.compile(r"\b(Bearer|Basic|Token)\s+(?!\$\{)[^\s\"',]+", re.IGNORECASE)
-_REFERENCE = re.compile(r"(\$\{[^}]*\})")
-_OPTION = re.compile(r"(--?[A-Za-z][\w-]*)(=)(.+)", re.DOTALL)
+_BEARER = re.compile(r"\b(Bearer|Basic|Token)(\s+)([^\s\"',]+)", re.IGNORECASE)
+_SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b\s*", re.IGNORECASE)
+# A default beyond the bound is taken as a literal, so that no text costs more than its length.
+_REFERENCE = re.compile(
+    r"(?<!\$)(\$\{(?:(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[\w.-]+|/))(?:(:?-)([^}]{0,200}))?\}"
+)
+_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+_CLEAR_OPTION = re.compile(r"--[A-Za-z][\w.-]*|-[A-Za-z]")
+_PAIR = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(\s*[:=]\s*)(.+)", re.DOTALL)
+_QUOTED_PAIR = re.compile(
+    r"""(["'])([\w.-]+)\1(\s*:\s*)(["'])((?:\\.|(?!\4)[^\\])*)\4"""
+    r"""|(\\["'])([\w.-]+)\6(\s*:\s*)(\\["'])(.*?)\9""",
+    re.DOTALL,
+)
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
+# A name with a colon behind it that no port follows is a user's: the password may hold any character.
+_USER = re.compile(r"[^/?#:@]*:(?!\d+(?:[/?#]|\Z)).*@|[^/?#]*@", re.DOTALL)
 
 
 def is_telling(name: str) -> bool:
@@ -41,18 +60,21 @@ def is_telling(name: str) -> bool:
 
 def mask_value(value: str) -> str:
     """Mask everything but references: `Bearer ${TOKEN}` stays readable, `Bearer abc` does not."""
-    pieces = _REFERENCE.split(value)
-    masked = [piece if _REFERENCE.fullmatch(piece) else _literal(piece) for piece in pieces]
-    return "".join(masked)
+    masked: list[str] = []
+    end = 0
+    for match in _REFERENCE.finditer(value):
+        opening, operator, default = match.groups(default="")
+        masked += [_literal(value[end : match.start()]), opening, operator, MASK if default else "", "}"]
+        end = match.end()
+    return "".join([*masked, _literal(value[end:])])
 
 
 def _literal(piece: str) -> str:
     if not piece.strip():
         return piece
-    scheme = re.match(r"\s*(Bearer|Basic|Token)\b\s*", piece, re.IGNORECASE)
+    scheme = _SCHEME.match(piece)
     if scheme:
-        rest = piece[scheme.end() :]
-        return scheme[0] + (MASK if rest else "")
+        return scheme[0] + (MASK if piece[scheme.end() :] else "")
     return MASK
 
 
@@ -62,71 +84,89 @@ def mask_values(values: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def mask_url(url: str) -> str:
-    """Mask the user's name and password, and the values of the query."""
-    if "@" not in url and "?" not in url and "#" not in url:
-        return mask_text(url)
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return MASK
-    netloc = parts.netloc
-    if "@" in netloc:
-        netloc = f"{MASK}@{netloc.rpartition('@')[2]}"
-    query = "&".join(_query_pair(pair) for pair in parts.query.split("&")) if parts.query else ""
-    return _mask_tokens(urlunsplit((parts.scheme, netloc, parts.path, query, MASK if parts.fragment else "")))
+    """Mask the user's name and password, the values of the query, and the fragment."""
+    scheme, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
+    shown = scheme + slashes
+    user = _USER.match(rest)
+    if user and any(mark in user[0] for mark in "/?#"):
+        # Where such a password ends and the host begins cannot be told.
+        return shown + MASK
+    if user:
+        shown += f"{mask_value(user[0][:-1])}@"
+        rest = rest[user.end() :]
+    rest, hash_, fragment = rest.partition("#")
+    path, mark, query = rest.partition("?")
+    pairs = "&".join(_query_pair(pair) for pair in query.split("&")) if query else ""
+    return _mask_tokens(shown + path) + mark + pairs + hash_ + (mask_value(fragment) if fragment else "")
 
 
 def _query_pair(pair: str) -> str:
     name, equals, value = pair.partition("=")
-    return f"{name}={mask_value(value)}" if equals else name
+    return f"{_mask_tokens(name)}={mask_value(value)}" if equals else mask_value(name)
 
 
 def mask_args(args: Sequence[str]) -> list[str]:
-    """Mask arguments that are, or follow, a telling option, and those that look like a token."""
+    """Mask arguments that carry, or follow, a telling name, and those that look like a token."""
     masked: list[str] = []
     hide_next = False
     for arg in args:
-        option = _OPTION.fullmatch(arg)
-        if hide_next and not arg.startswith("-"):
-            masked.append(mask_value(arg))
-        elif option and is_telling(option[1]):
-            masked.append(f"{option[1]}={mask_value(option[3])}")
-        else:
-            masked.append(mask_text(arg))
-        hide_next = arg.startswith("-") and not option and is_telling(arg)
+        masked.append(mask_value(arg) if hide_next and not _CLEAR_OPTION.fullmatch(arg) else _mask_arg(arg))
+        hide_next = bool(_OPTION.fullmatch(arg)) and is_telling(arg)
     return masked
 
 
+def _mask_arg(arg: str) -> str:
+    before, rest = "", arg
+    for _ in range(3):  # `--env=API_KEY=X` and `--header=X-Api-Key: X` have a name inside the value
+        pair = _PAIR.fullmatch(rest)
+        if pair is None:
+            break
+        name, separator, value = pair.groups()
+        if is_telling(name):
+            return f"{before}{name}{separator}{mask_value(value)}"
+        if separator.strip() != "=":
+            break
+        before, rest = f"{before}{name}{separator}", value
+    return before + mask_text(rest)
+
+
 def mask_text(text: str) -> str:
-    """Mask tokens of well-known shapes, and passwords in URLs, in any text."""
+    """Mask tokens of well-known shapes, URLs' secrets, and quoted values of telling names, in any text."""
     if "://" in text:
-        text = _URL.sub(lambda match: _mask_credentials(match[0]), text)
-    return _mask_tokens(text)
+        text = _URL.sub(lambda match: mask_url(match[0]), text)
+    return _mask_tokens(_QUOTED_PAIR.sub(_quoted_pair, text))
 
 
-def _mask_credentials(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    if "@" in authority:
-        authority = f"{MASK}@{authority.rpartition('@')[2]}"
-    return f"{scheme}://{authority}{slash}{path}"
+def _quoted_pair(match: re.Match[str]) -> str:
+    opening, name, separator, quote, value = match.groups()[:5] if match[1] else match.groups()[5:]
+    if not is_telling(name):
+        return match[0]
+    return f"{opening}{name}{opening}{separator}{quote}{mask_value(value)}{quote}"
 
 
 def _mask_tokens(text: str) -> str:
-    return _TOKEN.sub(MASK, _BEARER.sub(rf"\1 {MASK}", text))
+    text = _BEARER.sub(lambda match: f"{match[1]}{match[2]}{mask_value(match[3])}", text)
+    return _TOKEN.sub(MASK, text)
 
 
-def mask_arguments(arguments: object, *, limit: int = 60) -> Any:
+def mask_arguments(arguments: object, *, limit: int = 60, depth: int = MAX_DEPTH) -> Any:
     """Return a call's arguments for a log: telling keys masked, long texts shortened."""
-    if isinstance(arguments, dict):
-        items = cast("dict[str, object]", arguments).items()
-        return {
-            key: MASK if is_telling(key) and value is not None else mask_arguments(value, limit=limit)
-            for key, value in items
-        }
-    if isinstance(arguments, list):
-        return [mask_arguments(item, limit=limit) for item in cast("list[object]", arguments)]
     if isinstance(arguments, str):
         text = mask_text(arguments)
         return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
-    return arguments
+    if not isinstance(arguments, Mapping | list | tuple | set | frozenset | bytes | bytearray):
+        return arguments
+    if depth == 0:
+        return "…"
+    if isinstance(arguments, bytes | bytearray):
+        return f"({len(arguments)} bytes)"
+    if isinstance(arguments, Mapping):
+        items = cast("Mapping[object, object]", arguments).items()
+        return {
+            mask_text(str(key)): MASK
+            if is_telling(str(key)) and value is not None
+            else mask_arguments(value, limit=limit, depth=depth - 1)
+            for key, value in items
+        }
+    values = cast("Sequence[object]", arguments)
+    return [mask_arguments(item, limit=limit, depth=depth - 1) for item in values]

@@ -1,0 +1,200 @@
+"""docs/configuration.md is a reference: its tables are held against the program."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import Http, ServerSpec, Stdio
+from dragoman.config.discover import load
+from dragoman.config.expand import Surroundings, expand_transport
+from dragoman.config.profiles import profile_named
+from dragoman.errors import MissingVariableError
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "configuration.md").read_text("utf-8")
+PROGRAM = Path(sys.executable).with_name("dragoman")
+
+SAMPLES: dict[str, object] = {
+    "command": "npx",
+    "args": ["-y"],
+    "env": {"A": "b", "GONE": None},
+    "env_file": [".env"],
+    "inherit_env": "all",
+    "cwd": "sub",
+    "url": "https://example.com/mcp",
+    "headers": {"A": "b"},
+    "transport": "stdio",
+    "type": "stdio",
+    "enabled": True,
+    "disabled": False,
+    "required": True,
+    "lazy": True,
+    "timeouts": {"connect": 1, "call": "500ms", "idle": 2},
+    "allowed_tools": ["a*"],
+    "denied_tools": ["b"],
+    "max_concurrency": 3,
+    "reconnect": False,
+    "replace": "stop-first",
+    "fallback": ["other"],
+    "naming": "{server}__{tool}",
+    "trust": "strict",
+    "trust_annotations": True,
+    "auth": "oauth",
+    "wire": "sdk",
+    "protocol": "legacy",
+    "health_check_interval": 5,
+}
+REMOTE = {"url", "headers", "auth"}
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading, without its head."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def documented_keys() -> list[str]:
+    return [key for row in table("Keys of a server") for key in code(row[0])]
+
+
+def read(entry: dict[str, Any]) -> ServerSpec:
+    import json
+
+    Path("dragoman-test.json").write_text(json.dumps({"mcpServers": {"one": entry}}), "utf-8")
+    settings = load(config="dragoman-test.json")
+    assert [str(problem) for problem in settings.problems] == []
+    (spec,) = settings.servers
+    return spec
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_every_code_block_of_every_page_is_checked_by_a_test(path: Path) -> None:
+    languages = set(re.findall(r"^```(\w+)$", path.read_text("utf-8"), re.MULTILINE))
+    assert languages <= ({"python"} if path.name == "configuration.md" else set())
+
+
+def test_the_python_block_runs_as_it_stands() -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    Path("myagent.toml").write_text('[mcp.servers.one]\ncommand = "true"\n', "utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(block, "configuration.md", "exec"), names)
+    settings = names["manager"].settings
+    assert (settings.profile, settings.naming) == ("myagent", "{server}__{tool}")
+    assert [spec.name for spec in settings.servers] == ["one"]
+
+
+def test_every_documented_key_has_a_sample_here() -> None:
+    assert set(documented_keys()) == set(SAMPLES)
+
+
+@pytest.mark.parametrize("key", documented_keys())
+def test_a_documented_key_is_understood(key: str) -> None:
+    entry = {"url": "https://example.com/mcp"} if key in REMOTE else {"command": "npx"}
+    spec = read(entry | {key: SAMPLES[key]})
+    assert key not in spec.extras
+    assert [note for note in spec.notes if note.code in ("unknown", "unused") and note.key == key] == []
+
+
+def test_an_unknown_key_is_kept_and_noted() -> None:
+    spec = read({"command": "npx", "nonsense": 1})
+    assert spec.extras == {"nonsense": 1}
+    assert [note.key for note in spec.notes] == ["nonsense"]
+
+
+def test_the_documented_defaults_hold() -> None:
+    rows = {code(row[0])[0]: row[2] for row in table("Keys of a server") if len(row) > 2 and row[2]}
+    spec = read({"command": "npx"})
+    for key in ("enabled", "required", "lazy", "reconnect", "replace", "wire", "protocol"):
+        assert rows[key] == f"`{str(getattr(spec, key)).lower()}`", key
+    assert rows["trust"] == f"`{spec.trust}`, `{str(spec.trust_annotations).lower()}`"
+    assert rows["naming"] == f"`{load().naming}`"
+    assert rows["timeouts"] == f"{spec.connect_timeout:g}, {spec.call_timeout:g}, none"
+    assert rows["health_check_interval"] == f"{load().health_check_interval:g}"
+    assert isinstance(spec.transport, Stdio)
+    assert rows["inherit_env"] == f'`"{spec.transport.inherit_env}"`'
+
+
+def test_the_places_are_those_that_the_program_looks_at_in_that_order() -> None:
+    rows = table("Places")
+    wanted = [(Path(path).name, row[1]) for row in rows[1:] for path in code(re.sub(r"\(.*\)", "", row[0]))]
+    found = [(Path(source.path).name, source.scope) for source in load().sources]
+    assert found == wanted
+    assert code(rows[0][0]) == ["--config", "DRAGOMAN_MCP_CONFIG"]
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "becomes"),
+    [
+        ("${VAR}", {"VAR": "v"}, "v"),
+        ("${env:VAR}", {"VAR": "v"}, "v"),
+        ("${VAR}", {}, None),
+        ("${VAR:-text}", {"VAR": ""}, "text"),
+        ("${VAR:-text}", {}, "text"),
+        ("${VAR-text}", {"VAR": ""}, ""),
+        ("${VAR-text}", {}, "text"),
+        ("${input:id}", {}, "answer"),
+        ("${workspaceFolder}", {}, "/projects/p"),
+        ("${workspaceFolderBasename}", {}, "p"),
+        ("${userHome}", {}, "/home/ann"),
+        ("${pathSeparator}", {}, os.sep),
+        ("$${VAR}", {"VAR": "v"}, "${VAR}"),
+        ("~/x", {}, "~/x"),
+    ],
+)
+def test_the_table_of_variables_holds(text: str, environment: dict[str, str], becomes: str | None) -> None:
+    around = Surroundings(env=environment, root="/projects/p", home="/home/ann", inputs={"id": "answer"})
+    spec = ServerSpec("one", Stdio("~/bin/x", [text], cwd="~/w"))
+    if becomes is None:
+        with pytest.raises(MissingVariableError, match="VAR"):
+            expand_transport(spec, around)
+        return
+    expanded = expand_transport(spec, around)
+    assert isinstance(expanded, Stdio)
+    assert (expanded.command, list(expanded.args)) == ("/home/ann/bin/x", [becomes])
+    assert expanded.cwd == "/home/ann/w"
+    spelled = {written for row in table("Variables") for written in code(row[0])}
+    assert text in spelled | {"$${VAR}", "~/x"}
+
+
+def test_the_documented_guess_of_a_transport_holds() -> None:
+    first = read({"url": "https://example.com/mcp"})
+    second = read({"url": "https://example.com/sse"})
+    assert isinstance(first.transport, Http)
+    assert first.transport.alternate
+    assert second.kind == "sse"
+    assert read({"command": "x", "timeout": 1000}).call_timeout == 1
+    assert read({"command": "x", "timeout": 999}).call_timeout == 999
+
+
+@pytest.mark.parametrize("name", [name for row in table("Profiles") for name in code(row[0])])
+def test_a_documented_profile_exists(name: str) -> None:
+    assert profile_named(name).app == name
+
+
+def test_the_files_of_a_profile_are_looked_for_in_the_documented_order() -> None:
+    rows = {code(row[0])[0]: code(row[1]) for row in table("Profiles")}
+    for name in ("excelmanus", "otter", "rrclaw"):
+        wanted = [path for path in rows[name] if not path.isupper() and "/" in path]
+        found = [source.path for source in load(name).sources]
+        here, home = f"{Path.cwd()}/", f"{Path.home()}/"
+        assert [path.replace(here, "./").replace(home, "~/") for path in found] == wanted, name
+
+
+def test_config_check_exits_as_documented() -> None:
+    assert "exits\nwith 3" in PAGE
+    Path("mcp.json").write_text('{"mcpServers": {"a": {}, "b": {"command": "true"}}}', "utf-8")
+    done = subprocess.run([PROGRAM, "config", "check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stdout.endswith("1 server from 1 place: 1 error, 0 warnings\n")

@@ -1,0 +1,155 @@
+"""The README's promises: every block of code in it is run, or loaded, as it stands."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.real.servers import NPM
+
+from dragoman import Profile, Stdio
+from dragoman.config.discover import load
+from dragoman.config.profiles import profile_named
+from dragoman.model import Timeouts
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+PROGRAM = Path(sys.executable).with_name("dragoman")
+
+
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(text: str = README) -> list[str]:
+    """Every command of the shell blocks, and every one that is quoted in a sentence."""
+    lines = [line.partition(" #")[0].strip() for block in blocks("sh", text) for line in block.splitlines()]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return list(dict.fromkeys([*filter(None, lines), *re.findall(r"`((?:dragoman|make) [^`]+)`", prose)]))
+
+
+def at_a_terminal(command: str, environment: dict[str, str]) -> tuple[int, str]:
+    """Run a command as a person does who answers yes when asked; return its exit code and the screen."""
+    controller, end = pty.openpty()
+    process = subprocess.Popen(["/bin/sh", "-c", command], stdin=end, stdout=end, stderr=end, env=environment)
+    os.close(end)
+    seen = b""
+    try:
+        while select.select([controller], [], [], 30)[0]:
+            seen += os.read(controller, 65536)
+            if seen.rstrip().endswith(b"]:"):
+                os.write(controller, b"y\n")
+    except OSError:  # on Linux the end of a terminal is an error
+        pass
+    finally:
+        os.close(controller)
+    return process.wait(), seen.decode("utf-8", "replace")
+
+
+def test_every_block_is_of_a_language_that_is_checked_here() -> None:
+    languages = re.findall(r"^```(\w*)\n(?=.*?^```$)", README, re.DOTALL | re.MULTILINE)
+    assert {language for language in languages if language} == {"sh", "python", "toml"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project in which `npx` finds the packages that the tests install, so that it needs no network."""
+    shutil.copy(NPM / "package.json", tmp_path)
+    (tmp_path / "node_modules").symlink_to(NPM / "node_modules")
+    (tmp_path / "README.md").write_text("This is what the example reads.\n", "utf-8")
+    return tmp_path
+
+
+def test_the_python_example_runs_as_it_stands(project: Path) -> None:
+    (example,) = blocks("python")
+    (project / "example.py").write_text(example, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "example.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=project,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.match(r"1\d tools; This is what the example reads\.\n", done.stdout)
+
+
+def test_the_configuration_loads_without_a_problem_and_is_the_server_it_shows() -> None:
+    (block,) = blocks("toml")
+    Path("dragoman.toml").write_text(block, "utf-8")
+    settings = load()
+    assert settings.problems == []
+    (spec,) = settings.servers
+    assert spec.name == "files"
+    assert spec.notes == ()
+    assert spec.extras == {}
+    assert spec.transport == Stdio(
+        "npx", ["-y", "@modelcontextprotocol/server-filesystem", "."], env={"TOKEN": "${FILES_TOKEN:-none}"}
+    )
+    assert spec.timeouts == Timeouts(call=10.0)
+    assert len(block.strip().splitlines()) == 5
+
+
+@pytest.mark.parametrize("command", [command for command in commands() if command.startswith("make ")])
+def test_every_make_target_exists(command: str) -> None:
+    _, target = command.split()
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert re.search(rf"^{target}:.*## ", makefile, re.MULTILINE), "the target has no line in `make help`"
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_of_the_program_runs_in_a_fresh_home_one_after_the_other(home: Path) -> None:
+    (home / "notes").mkdir()
+    listed = [command for command in commands() if command.startswith("dragoman ")]
+    assert len(listed) >= 5
+    environment = os.environ | {"PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"}
+    for command in listed:
+        code, screen = at_a_terminal(command, environment)
+        assert code == 0, f"{command}: {screen}"
+        assert ("[y/N]" in screen or "[Y/n]" in screen) == command.startswith("dragoman add "), screen
+    (spec,) = load().servers
+    assert (spec.name, spec.kind) == ("filesystem", "stdio")
+    assert isinstance(spec.transport, Stdio)
+    assert spec.transport.args[-1] == str(home / "notes")
+
+
+def test_the_commands_are_spelled_as_the_program_spells_them() -> None:
+    for command in commands():
+        words = shlex.split(command)
+        if words[0] == "dragoman" and words[1] != "--profile":
+            done = subprocess.run([PROGRAM, words[1], "--help"], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, command
+            assert "Usage: dragoman " in done.stdout
+
+
+def test_the_profiles_it_names_exist() -> None:
+    sentence = re.search(r"Built in are ([^;]+);", README)
+    assert sentence is not None
+    names = re.findall(r"`([\w-]+)`", sentence[1])
+    assert len(names) == 5
+    assert [profile_named(name).app for name in names] == names
+    assert Profile(app="myagent").config_variable() == "MYAGENT_MCP_CONFIG"
+
+
+def test_every_file_it_links_to_is_there() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert links
+    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+
+
+def test_the_packaging_says_the_python_that_the_readme_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    oldest = re.search(r"Python (\d\.\d+) or newer", README)
+    assert oldest is not None
+    assert project["requires-python"] == f">={oldest[1]}"
+    assert project["readme"] == "README.md"

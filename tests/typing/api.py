@@ -1,0 +1,240 @@
+"""A user's program that touches the whole public surface; pyright reads it strictly, nothing runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never, assert_type
+
+import dragoman
+from dragoman import (
+    AuthRequiredError,
+    CallDeniedError,
+    CallTimeoutError,
+    ConfigError,
+    ConnectError,
+    DragomanError,
+    Http,
+    InvalidArgumentsError,
+    McpManager,
+    MissingVariableError,
+    Profile,
+    ProtocolError,
+    Provenance,
+    ServerError,
+    ServerSpec,
+    ServerState,
+    ServerStatus,
+    Settings,
+    Sse,
+    Stdio,
+    ToolDef,
+    ToolExecutionError,
+    ToolFailedError,
+    ToolRegistry,
+    ToolResult,
+    ToolUnavailableError,
+    UnknownServerError,
+    UnknownToolError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from dragoman.events import Event
+
+
+def specs() -> list[ServerSpec]:
+    """Describe servers of each transport."""
+    child = ServerSpec(
+        "files",
+        Stdio(
+            "npx", ["-y", "server", "."], env={"TOKEN": "${TOKEN}", "GONE": None}, cwd="~", env_file=[".env"]
+        ),
+        required=True,
+        lazy=True,
+        timeouts={"connect": 5.0, "call": 10.0, "idle": 60.0},
+        allowed_tools=["read_*"],
+        denied_tools=("read_secret",),
+        max_concurrency=4,
+        naming="{server}__{tool}",
+        fallback=["mirror"],
+        trust="strict",
+        wire="sdk",
+        protocol="auto",
+    )
+    remote = ServerSpec("web", Http("https://example.com/mcp", headers={"Authorization": "Bearer ${KEY}"}))
+    legacy = ServerSpec("old", Sse("https://example.com/sse", alternate=True), reconnect=False)
+    return [child, remote, legacy]
+
+
+def where_it_runs(spec: ServerSpec) -> str:
+    """Tell the transports apart; a new kind would be a type error here."""
+    match spec.transport:
+        case Stdio(command=command, args=args):
+            return " ".join([command, *args])
+        case Http(url=url) | Sse(url=url):
+            return url
+        case _:
+            assert_never(spec.transport)
+
+
+def upper(text: str) -> str:
+    """Be a built-in tool."""
+    return text.upper()
+
+
+async def double(number: int) -> int:
+    """Be a built-in tool that waits."""
+    await asyncio.sleep(0)
+    return 2 * number
+
+
+def tool_set() -> ToolRegistry:
+    """Register built-in tools beside the remote ones."""
+    registry = ToolRegistry()
+    schema: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+    added = registry.register(
+        ToolDef(name="upper", description="Shout.", input_schema=schema, func=upper, source="builtin")
+    )
+    assert_type(added, bool)
+    more = ToolDef(name="double", description="Double.", input_schema={}, func=double, source="builtin")
+    assert_type(registry.register_all([more]), list[ToolDef])
+    assert_type(registry.get("upper"), ToolDef | None)
+    assert_type(registry.exposed_name("files", "read"), str | None)
+    assert_type(registry.suggest("uper"), list[str])
+    assert_type(registry.to_openai_schema(), list[dict[str, Any]])
+    names = [tool.name for tool in registry if tool.name in registry]
+    registry.unregister(names[0])
+    assert_type(registry.unregister_server("files"), list[ToolDef])
+    assert_type(len(registry), int)
+    return registry
+
+
+async def use(mcp: McpManager) -> None:
+    """Do everything that a manager can do."""
+    assert_type(await mcp.wait_ready(), bool)
+    assert_type(await mcp.wait_ready(["files"], timeout=5), bool)
+    assert_type(mcp.tools(), list[ToolDef])
+    assert_type(mcp.settings, Settings)
+    assert_type(mcp.registry, ToolRegistry)
+
+    result = await mcp.call("mcp_files_read", {"path": "README.md"}, timeout=5)
+    assert_type(result, ToolResult)
+    show(result)
+    assert_type(await mcp.registry.call("upper", {"text": "x"}), str)
+
+    for name, status in mcp.status().items():
+        assert_type(status, ServerStatus)
+        print(name, describe(status), status.tools, status.last_error)
+    events: AsyncIterator[Event] = mcp.events()
+    async for event in events:
+        print(event.server)
+        break
+    await mcp.add(specs()[0])
+    await mcp.restart("files")
+    await mcp.remove("files")
+    await mcp.reload()
+
+
+def describe(status: ServerStatus) -> str:
+    """Answer for the states that a program cares about."""
+    if status.state is ServerState.READY:
+        return f"{status.server_name} {status.server_version}, protocol {status.protocol_version}"
+    return f"{status.state.value}, again in {status.retry_in}" if status.retry_in else str(status.state)
+
+
+def show(result: ToolResult) -> None:
+    """Read a result in every way."""
+    if not result.success:
+        assert_type(result.error, str | None)
+        assert_type(result.exception, DragomanError | None)
+    for part in result.parts:
+        if part.kind == "image":
+            print(part.mime_type, len(part.data))
+    provenance = result.provenance
+    assert_type(provenance, Provenance | None)
+    if provenance is not None:
+        print(provenance.server, provenance.tool, [(one.title, one.updated) for one in provenance.sources])
+    print(result.text, result.output, result.structured, result.duration, result.call_id)
+    assert_type(result.raise_for_error(), ToolResult)
+
+
+async def catch(mcp: McpManager) -> str:
+    """Catch every error by its type, and use what it carries."""
+    try:
+        (await mcp.call("tool")).raise_for_error()
+        await mcp.restart("files")
+    except UnknownToolError as exc:
+        return ", ".join(exc.suggestions)
+    except ToolUnavailableError as exc:
+        return "it may have run" if exc.may_have_run else "it has not run"
+    except InvalidArgumentsError as exc:
+        return "; ".join(exc.problems)
+    except CallDeniedError as exc:
+        return exc.rule
+    except CallTimeoutError as exc:
+        return f"{exc.seconds:g} s"
+    except ProtocolError as exc:
+        return str(exc.rpc_code)
+    except ToolFailedError as exc:
+        return exc.tool
+    except ToolExecutionError as exc:
+        return exc.call_id
+    except UnknownServerError as exc:
+        return ", ".join(exc.suggestions)
+    except AuthRequiredError as exc:
+        return exc.url
+    except ConnectError as exc:
+        return f"{exc.stage}: {exc.exit_code} {exc.stderr_tail}"
+    except ServerError as exc:
+        return exc.server
+    except MissingVariableError as exc:
+        return exc.variable
+    except ConfigError as exc:
+        return f"{exc.source}:{exc.line} {exc.pointer}"
+    except DragomanError as exc:
+        return f"{exc.code}: {exc.message} {exc.hint}"
+    return ""
+
+
+def timeouts_are_timeouts(error: CallTimeoutError) -> TimeoutError:
+    """A caller who catches `TimeoutError` gets ours too."""
+    return error
+
+
+async def main() -> None:
+    """Make managers in every way."""
+    async with McpManager(specs(), registry=tool_set(), inputs={"key": "x"}, trust_project=True) as mcp:
+        await use(mcp)
+        print(await catch(mcp))
+    configured = McpManager.from_config(
+        Profile(app="myagent", naming="{server}:{tool}"),
+        root=Path(),
+        config="mcp.json",
+        registry=ToolRegistry(),
+    )
+    assert_type(configured, McpManager)
+    problems: Sequence[DragomanError] = configured.settings.problems
+    print(problems, [where_it_runs(spec) for spec in configured.settings.servers])
+    async with McpManager.from_config(profile="otter"):
+        pass
+    connected = await McpManager.connect_all(Settings(servers=specs()))
+    assert_type(connected, McpManager)
+    await connected.shutdown()
+    print(dragoman.__all__)
+
+
+class Agent:
+    """Own a manager, as an application does."""
+
+    def __init__(self, mcp: McpManager) -> None:
+        self.mcp = mcp
+
+    def offered(self) -> list[dict[str, Any]]:
+        """Return what a model is told."""
+        return self.mcp.registry.to_openai_schema()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,156 @@
+"""What is drawn with rich: states, signatures, results; at 80 columns, and harmless."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from dragoman import Provenance, ServerState, ServerStatus, ToolDef, ToolResult
+from dragoman.cli.tables import result_view, signature, status_table, tools_table
+from dragoman.model import Part, SourceRef
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def drawn(renderable: RenderableType, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def tool(name: str = "mcp_files_read", description: str = "Read.", **properties: Any) -> ToolDef:
+    required = [key for key, schema in properties.items() if schema is True or "default" not in schema]
+    schema = {"type": "object", "properties": properties, "required": required}
+    return ToolDef(
+        name=name, description=description, input_schema=schema, server="files", original_name="read"
+    )
+
+
+def result(*parts: Part, sources: tuple[SourceRef, ...] = (), structured: Any = None) -> ToolResult:
+    provenance = Provenance(server="s", tool="t", sources=sources)
+    return ToolResult(
+        success=True, parts=parts, structured=structured, provenance=provenance, duration=0.0124
+    )
+
+
+@pytest.mark.parametrize("state", list(ServerState))
+def test_every_state_has_a_mark_and_its_name(state: ServerState) -> None:
+    row = drawn(status_table([ServerStatus(name="files", state=state, transport="stdio")])).splitlines()[1]
+    name, mark, word, transport = row.split()
+    assert (name, word, transport) == ("files", state.value, "stdio")
+    assert len(mark) == 1
+
+
+def test_a_ready_server_shows_its_version_and_a_failed_one_its_error() -> None:
+    ready = ServerStatus(
+        name="a",
+        state=ServerState.READY,
+        transport="http",
+        protocol_version="2026-07-28",
+        tools=7,
+        server_name="Server",
+        server_version="1.2",
+    )
+    failed = ServerStatus(
+        name="b", state=ServerState.FAILED, transport="stdio", last_error="no\x1b[2J such command"
+    )
+    lines = [line.split() for line in drawn(status_table([ready, failed])).splitlines()]
+    assert lines[0] == ["server", "state", "transport", "protocol", "tools"]
+    assert lines[1] == ["a", "●", "ready", "http", "2026-07-28", "7", "Server", "1.2"]
+    assert lines[2] == ["b", "✗", "failed", "stdio", "no�[2J", "such", "command"]
+
+
+def test_nothing_is_wider_than_the_screen() -> None:
+    status = ServerStatus(name="n" * 60, state=ServerState.FAILED, transport="stdio", last_error="错误" * 60)
+    listed = [tool("mcp_" + "x" * 100, "律" * 100, **{"p" * 50: {"type": "string"}})]
+    for renderable in (
+        status_table([status]),
+        tools_table(listed),
+        result_view(result(Part(kind="text", text="律" * 99))),
+    ):
+        assert max(cell_len(line) for line in drawn(renderable).splitlines()) <= 80
+
+
+def test_a_signature_has_required_arguments_first_then_defaults() -> None:
+    shown = signature(
+        tool(
+            head={"type": "integer", "default": None},
+            path={"type": "string"},
+            mode={"type": ["string", "null"], "default": "律" * 30},
+            deep={"type": "array"},
+            anything=True,
+            odd={"anyOf": [{"type": "string"}]},
+        )
+    ).plain
+    assert shown == (
+        "mcp_files_read(path: str, deep: list, anything: any, odd: any, head: int = null, "
+        'mode: str | null = "' + "律" * 19 + ")"
+    )
+
+
+def test_a_tool_without_arguments_has_empty_brackets_and_one_line_of_description() -> None:
+    lines = drawn(tools_table([tool(description="  First line.\nSecond line.")])).splitlines()
+    assert lines[0].split() == ["mcp_files_read()", "First", "line."]
+    assert len(lines) == 1
+
+
+def test_hostile_names_and_descriptions_are_harmless() -> None:
+    text = drawn(tools_table([tool("a\x1b[2J", "b\u202ec", **{"d\x9b": {"type": "string"}})]))
+    assert not set(text) & {"\x1b", "\u202e", "\x9b"}
+    assert "a�[2J(d�: str)" in text
+
+
+def test_a_result_shows_text_image_sources_and_time() -> None:
+    source = SourceRef(title="Sample Act", locator="Art. 4", updated="2026-01-30")
+    shown = drawn(
+        result_view(
+            result(
+                Part(kind="text", text="hello\x07"),
+                Part(kind="image", data=b"abc", mime_type="image/png"),
+                sources=(source, SourceRef(title="Undated")),
+            )
+        )
+    )
+    assert shown.splitlines() == [
+        "hello�",
+        "[image: image/png, 3 bytes]",
+        "source: Sample Act, Art. 4, updated 2026-01-30",
+        "source: Undated",
+        "✓ 12 ms",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "structured", "lines"),
+    [
+        ("", {"a": "x" * 300}, 2),
+        ("short", {"a": 1}, 3),
+        ("long data", {"a": "x" * 300}, 2),
+        ('{"a": 1}', {"a": 1}, 2),
+    ],
+)
+def test_data_is_shown_where_it_is_short_or_alone_and_never_twice(
+    text: str, structured: Any, lines: int
+) -> None:
+    parts = [Part(kind="text", text=text)] if text else []
+    view = result_view(result(*parts, Part(kind="structured", value=structured), structured=structured))
+    shown = drawn(view, width=400)
+    assert len(shown.splitlines()) == lines
+
+
+def test_a_long_result_is_cut_with_its_length() -> None:
+    shown = drawn(result_view(result(Part(kind="text", text="x" * 500)), limit=100))
+    assert shown.count("x") == 100
+    assert "… (500 characters)" in shown
+
+
+def test_a_failed_call_shows_its_error_only() -> None:
+    failed = ToolResult(success=False, text="ignored", error="it broke\x1b")
+    assert drawn(result_view(failed)) == "✗ it broke�\n"
+    assert drawn(result_view(ToolResult(success=False))) == "✗ failed\n"
