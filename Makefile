@@ -70,7 +70,7 @@ lock: env-dev ## Compile the lock files again (UPGRADE=--upgrade for newer relea
 		-c requirements/run.txt -o requirements/dev.txt
 	@for name in $(basename $(wildcard requirements/servers/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
-	@for folder in tests/real/npm requirements/pyright; do \
+	@for folder in tests/real/npm tests/real/conformance requirements/pyright; do \
 		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done
 
 clean: ## Remove everything that these commands made

@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 CACHE = ROOT / ".cache"
 AT_ONCE = 2
-NPM_FOLDERS = {"npm-servers": ROOT / "tests/real/npm", "pyright": ROOT / "requirements/pyright"}
+NPM_FOLDERS = {
+    "npm-servers": ROOT / "tests/real/npm",
+    "conformance": ROOT / "tests/real/conformance",
+    "pyright": ROOT / "requirements/pyright",
+}
 
 
 def install_python_server(lock: Path) -> bool:

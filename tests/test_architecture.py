@@ -28,28 +28,31 @@ LAYERS = [
     {"trust"},
     {"config", "tools", "observe", "cache"},
     {"server"},
-    {"call", "reload"},
+    {"call", "offers", "reload", "toolbox"},
     {"manager"},
     {"blocking", "testing", "agent", "demo"},
     {"cli"},
     {"__main__"},
 ]
 SERVER_LAYERS = [
-    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning"},
+    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning", "bounded"},
     {"trail", "lines", "event_stream", "wire", "child"},
+    {"http_answer", "http_route", "outbox"},
     {"pipe", "http_client"},
     {"http", "sse"},
     {"transports"},
     {"dispatcher"},
+    {"session", "sdk_transports"},
     {"sdk"},
     {"auth", "handlers"},
     {"connection"},
     {"supervisor"},
+    {"roster"},
 ]
 FACADE_READERS = {"cli", "__main__"}
 """Who may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
-PURE = re.compile(r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream|cleaning))$")
+PURE = re.compile(r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream|bounded|cleaning))$")
 IMPURE = {"tools.registry", "config.discover", "config.files", "config.write"}
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),
@@ -59,9 +62,9 @@ EFFECTS = {
 }
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
-SDK_USERS = re.compile(r"^(server\.(dispatcher|sdk|auth|handlers|connection|supervisor)|demo(\..+)?)$")
+SDK_USERS = re.compile(r"^(server\.(dispatcher|session|sdk_transports|sdk|auth|handlers|connection|supervisor)|demo(\..+)?)$")
 PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.registry|demo(\..+)?)$")
-HEAVY = {"server.dispatcher", "server.sdk", "server.auth", "server.handlers", "server.connection"}
+HEAVY = {"server.dispatcher", "server.session", "server.sdk_transports", "server.sdk", "server.auth", "server.handlers", "server.connection"}
 """Modules that import the SDK, which costs a second: everybody above loads them late."""
 
 LONGEST_FILE = 500

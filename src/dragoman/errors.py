@@ -10,7 +10,9 @@ DragomanError                     code (stable string), hint
 │   ├── ServerNotReadyError       state, retry_in
 │   ├── ConnectError              stage, exit_code, stderr_tail
 │   │   └── AuthRequiredError     url
+│   ├── HttpStatusError           status, retry_after, challenge
 │   └── ConnectionLostError       may_have_run
+│       └── SessionGoneError      refused unrun: the server forgot our session
 ├── ToolExecutionError            server, tool, call_id: the one that callers of a tool catch
 │   ├── UnknownToolError          suggestions
 │   ├── ToolUnavailableError      its server is down, lost or needs a login; may_have_run
@@ -33,6 +35,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_UNRUN = frozenset({401, 403, 404, 405, 406, 407, 411, 413, 414, 415, 421, 425, 426, 429, 431, 503})
+"""HTTP statuses with which a server says that it did not begin with the request."""
 
 
 class DragomanError(Exception):
@@ -206,6 +212,43 @@ class ConnectionLostError(ServerError):
         super().__init__(message, server=server, hint=hint)
         self.may_have_run = may_have_run
         """Whether the server may have carried the request out."""
+
+
+class SessionGoneError(ConnectionLostError):
+    """The server does not know our session any more; the request was refused unrun."""
+
+    code = "server.session_gone"
+
+    def __init__(self, message: str, *, server: str, hint: str = "") -> None:
+        super().__init__(message, server=server, may_have_run=False, hint=hint)
+
+
+class HttpStatusError(ServerError):
+    """The server refused a request with an HTTP status; what the status said is kept."""
+
+    code = "server.http"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str,
+        status: int,
+        retry_after: float | None = None,
+        challenge: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, server=server, hint=hint)
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds, where the server named them."""
+        self.challenge = challenge
+        """What it said about logging in (`WWW-Authenticate`)."""
+
+    @property
+    def refused_unrun(self) -> bool:
+        """Whether the request surely did not run, so that sending it again is safe."""
+        return self.status in _UNRUN or 300 <= self.status < 400
 
 
 class ToolExecutionError(DragomanError):

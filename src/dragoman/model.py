@@ -8,10 +8,11 @@ of every `repr`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,6 +23,8 @@ JsonObject: TypeAlias = dict[str, Any]
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 DEFAULT_CALL_TIMEOUT = 30.0
+
+_SCHEMAS = ("input_schema", "output_schema")
 
 
 class Timeouts(TypedDict, total=False):
@@ -323,6 +326,27 @@ class ToolDef:
     output_schema: JsonObject | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     source: Literal["builtin", "mcp"] = "mcp"
+    _schemas: str = field(default="", init=False, repr=False, compare=False)
+    """Both schemas as JSON, until one of them is asked for."""
+
+    @classmethod
+    def undecoded(cls, schemas: str, **fields: Any) -> Self:
+        """Make a tool whose two schemas, a JSON array, are decoded at their first use."""
+        tool = cls(input_schema={}, **fields)
+        object.__setattr__(tool, "_schemas", schemas)
+        for name in _SCHEMAS:
+            object.__delattr__(tool, name)
+        return tool
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _SCHEMAS:
+                msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+                raise AttributeError(msg, name=name, obj=self)
+            for key, schema in zip(_SCHEMAS, json.loads(self._schemas), strict=True):
+                object.__setattr__(self, key, schema)
+            return getattr(self, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +362,51 @@ class Part:
     value: Any = None
     """Structured data."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """Something that a server lets be read, or a template for many such things."""
+
+    server: str
+    uri: str
+    """Its address; that of a template has `{…}` in it."""
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    mime_type: str = ""
+    is_template: bool = False
+    annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A message, or several, that a server has prepared for a person to use."""
+
+    server: str
+    name: str
+    title: str = ""
+    description: str = ""
+    arguments: Sequence[Mapping[str, Any]] = ()
+    """What it takes: name, description, whether it is required."""
+
+
+Handler: TypeAlias = "Callable[[str, dict[str, Any]], Any]"
+"""Given a server's name and its request; returns the answer, or an awaitable of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handlers:
+    """What the application answers when a server asks."""
+
+    sampling: Handler | None = None
+    """Gets the parameters of `sampling/createMessage`; returns its result: role, content, model."""
+    elicitation: Handler | None = None
+    """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
+    roots: Sequence[str] | None = None
+    """The URIs of the directories that servers may look at."""
+    logging: Handler | None = None
+    """Gets each log message: level, logger, data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from dragoman.errors import ConnectError, ConnectionLostError, DragomanError
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server import sdk
+from dragoman.server.dispatcher import Deadline, deadline
+from dragoman.server.handlers import sdk_answers
 from dragoman.server.trail import Trail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from dragoman.model import ServerSpec, Transport
+    from dragoman.model import Handlers, ServerSpec, Transport
     from dragoman.tools.content import Answer
 
 logger = logging.getLogger("dragoman")
@@ -36,13 +39,26 @@ CANCEL_SECONDS = 1.0
 SLOT_SECONDS = 1.5
 """How long a starting server holds its place: a hanging one must not keep others waiting."""
 RELIST_PAUSE = 0.1
-"""Announced changes of the listing within this time are one."""
+"""Announced changes of the listing within this time are one; while they go on, it grows."""
+RELIST_LONGEST = 5.0
 PROBE_SECONDS = 10.0
 PROBE_MISSES = 3
+
+T = TypeVar("T")
 
 
 def _nothing(*_: object) -> None:
     """Stand in for a listener until there is one."""
+
+
+@dataclass(slots=True)
+class _Silence:
+    """How long a server that is being called has said nothing."""
+
+    since: float
+    heard: int | None
+    """How many messages had come by then; `None` if it was not silent."""
+    calls: int = 0
 
 
 class Connection:
@@ -57,6 +73,7 @@ class Connection:
         era: sdk.Era | None = None,
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = math.inf,
+        handlers: Handlers | None = None,
     ) -> None:
         self.spec = spec
         self.trail = _trail(transport)
@@ -73,9 +90,12 @@ class Connection:
         """Told of every listing after the first, with the error if it failed."""
         self.on_lost: Callable[[DragomanError], None] = _nothing
         """Told when the connection ended without our doing."""
+        self.on_changed: Callable[[str], None] = _nothing
+        """Told of changes other than the tools': `resources`, `prompts`, or the URI of a resource."""
         self._transport = transport
         self._env = env
         self._slots = slots
+        self._answers = sdk_answers(handlers, spec.name) if handlers else None
         self._health_check_interval = health_check_interval
         self._session: sdk.Session | None = None
         self._scope: anyio.CancelScope | None = None
@@ -83,7 +103,8 @@ class Connection:
         self._leave: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._relist_due = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._silence = _Silence(0.0, None)
+        self._tasks: set[asyncio.Future[Any]] = set()
 
     @property
     def session(self) -> sdk.Session | None:
@@ -104,7 +125,7 @@ class Connection:
             last = transport is attempts[-1]
             self.trail = _trail(transport)
             try:
-                await self._serve(transport, seconds if last else seconds / 2)
+                await self._serve_either_era(transport, seconds if last else seconds / 2)
             except ConnectError as exc:
                 failures.append(exc)
                 if last or not self.trail.refused:
@@ -120,7 +141,15 @@ class Connection:
         if self._session is None and self._scope is not None:
             self._scope.cancel()
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Answer:
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        seconds: float,
+        *,
+        on_progress: Any = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Answer:
         """Call a tool by the name that the server uses.
 
         Raises:
@@ -128,29 +157,51 @@ class Connection:
             ConnectionLostError: The connection ended; the call may have run.
             ToolExecutionError: The server answered, but not with a result.
         """
+
+        def call(session: sdk.Session) -> Awaitable[Answer]:
+            return session.call_tool(name, dict(arguments), on_progress=on_progress, meta=meta)
+
+        return await self.use(call, seconds, what=name)
+
+    async def use(self, job: Callable[[sdk.Session], Awaitable[T]], seconds: float, *, what: str) -> T:
+        """Do something with the session; it ends by its outcome, its deadline, or the connection's end.
+
+        Args:
+            job: Given the session.
+            seconds: Until the deadline.
+            what: What it is about, for errors.
+
+        Raises:
+            TimeoutError: The deadline passed; the server was told.
+            ConnectionLostError: The connection ended; the request may have been carried out.
+            ToolExecutionError: The server answered, but not with a result.
+        """
         session = self._session
         if session is None:
             raise self._ended_under_call(may_have_run=False)
         self.calls += 1
+        began, heard = self._loop.time(), session.received
         try:
-            if session.direct:
-                return await self._call_here(session, name, dict(arguments), seconds)
-            return await self._call_apart(session, name, dict(arguments), seconds)
+            if not session.direct:
+                return await self._apart(job(session), seconds)
+            token = deadline.set(Deadline(self._loop.time() + seconds))
+            try:
+                return await job(session)
+            finally:
+                deadline.reset(token)
+        except DragomanError:
+            raise
+        except Exception as exc:  # noqa: BLE001 -- whatever it is, it becomes one of our errors
+            error = sdk.call_error(exc, server=self.spec.name, tool=what)
+            if isinstance(error, TimeoutError) and session.direct:
+                self._note_silence(began, None if session.received != heard else heard)
+            raise error from (None if error in (exc, exc.__cause__) else exc)
         finally:
             self.calls -= 1
 
-    async def _call_here(
-        self, session: sdk.Session, name: str, arguments: dict[str, Any], seconds: float
-    ) -> Answer:
-        try:
-            return await session.call_tool(name, arguments, deadline=self._loop.time() + seconds)
-        except Exception as exc:
-            raise sdk.call_error(exc, server=self.spec.name, tool=name) from exc
-
-    async def _call_apart(
-        self, session: sdk.Session, name: str, arguments: dict[str, Any], seconds: float
-    ) -> Answer:
-        task = asyncio.create_task(session.call_tool(name, arguments))
+    async def _apart(self, job: Awaitable[T], seconds: float) -> T:
+        """Run a job in a task of its own: trouble below the SDK's transports cancels who is in there."""
+        task = asyncio.ensure_future(job)
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         try:
@@ -158,17 +209,29 @@ class Connection:
         finally:
             # A cancelled call tells the server so, in its own time: nobody waits for that.
             task.cancel()
-        if task.done() and not task.cancelled():
-            exc = task.exception()
-            if exc is None:
-                return task.result()
-            if not self._lost.done():
-                raise sdk.call_error(exc, server=self.spec.name, tool=name) from exc
+        if task.done() and not task.cancelled() and (task.exception() is None or not self._lost.done()):
+            return task.result()
         if self._lost.done() or task.done():
             raise self._ended_under_call(may_have_run=True)
         raise TimeoutError
 
     # The owner's side
+
+    async def _serve_either_era(self, transport: Transport, seconds: float) -> None:
+        """Serve; a server that ended when it was asked for its era is started once more, and not asked."""
+        until = self._loop.time() + seconds
+        try:
+            await self._serve(transport, seconds)
+        except ConnectError:
+            if not self.trail.ended_by_probe:
+                raise
+            logger.info("%s: it ended when asked for its protocol; trying the older one", self.spec.name)
+            self.era, self.trail = sdk.Era("legacy"), _trail(transport)
+            try:
+                await self._serve(transport, max(1.0, until - self._loop.time()))
+            except ConnectError:
+                self.era = None
+                raise
 
     async def _serve(self, transport: Transport, seconds: float) -> None:
         failure: Exception | None = None
@@ -191,7 +254,8 @@ class Connection:
                     trail=self.trail,
                     era=self.era,
                     ended=self._on_ended,
-                    changed=self._relist_due.set,
+                    changed=self._on_changed,
+                    answers=self._answers,
                 ) as session:
                     self.trail.stage = "listing"
                     await self._first_listing(session)
@@ -215,6 +279,8 @@ class Connection:
         if scope.cancel_called:
             failure = TimeoutError()
         if failure is not None:
+            if sdk.is_answer(failure):
+                self.era = None
             raise sdk.connect_error(failure, self.spec, self.trail) from failure
 
     async def _take_slot(self) -> Callable[[], None]:
@@ -234,13 +300,13 @@ class Connection:
         return release
 
     async def _stay(self, session: sdk.Session, scope: anyio.CancelScope) -> None:
-        if not self._lost.done():
+        if not self._lost.done() and not self._leave.done():
             self._session = session
             self.era = session.era
             self.on_ready()
             self._start(self._keep_listing(session))
             self._start(self._keep_probing(session))
-            self._start(session.watch_changes(self._relist_due.set))
+            self._start(session.watch_changes(self._on_changed))
         try:
             await asyncio.wait({self._leave, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -254,16 +320,21 @@ class Connection:
         try:
             self.tools = await self._list(session)
         except Exception as exc:
-            if self._lost.done():
+            # A server that was modern and shows no sign of it is asked for its era anew.
+            if self._lost.done() or (self.era is not None and self.era.discover is not None):
                 raise
             self.listing_error = sdk.connect_error(exc, self.spec, self.trail)
             self._relist_due.set()
 
     async def _keep_listing(self, session: sdk.Session) -> None:
         """List again whenever the server says that something changed, or while there is no good listing."""
-        pause = RELIST_PAUSE
+        pause, last = RELIST_PAUSE, -math.inf
         while True:
             await self._relist_due.wait()
+            if self.listing_error is None:
+                # A server that announces a change with every listing would keep both of us busy.
+                calm = self._loop.time() - last > RELIST_LONGEST
+                pause = RELIST_PAUSE if calm else min(RELIST_LONGEST, pause * 2)
             await asyncio.sleep(pause)
             self._relist_due.clear()
             error: DragomanError | None = None
@@ -275,8 +346,9 @@ class Connection:
             if self._session is None:
                 return
             self.on_listing(error)
-            pause = RELIST_PAUSE if error is None else min(60.0, pause * 4)
+            self.listing_error, last = error, self._loop.time()
             if error is not None:
+                pause = min(60.0, pause * 4)
                 self._relist_due.set()
 
     async def _keep_probing(self, session: sdk.Session) -> None:
@@ -291,11 +363,26 @@ class Connection:
                 misses, heard = 0, session.received
                 continue
             alive = await session.probe(min(PROBE_SECONDS, max(1.0, self._health_check_interval)))
-            misses = 0 if alive or session.received != heard else misses + 1
+            misses = 0 if alive or self.calls or session.received != heard else misses + 1
             heard = session.received
             if misses >= PROBE_MISSES:
                 self._on_ended(f"it did not answer {misses} probes")
                 return
+
+    def _note_silence(self, began: float, heard: int | None) -> None:
+        """Count a call that met complete silence: several are as good as unanswered probes.
+
+        A server that somebody always calls is never idle, so that no probe would find out that it is stuck.
+        """
+        if heard is None or heard != self._silence.heard:
+            self._silence = _Silence(began, heard)
+        if heard is None:
+            return
+        silence = self._silence
+        silence.calls += 1
+        seconds = self._loop.time() - silence.since
+        if silence.calls >= PROBE_MISSES and seconds >= self._health_check_interval and self.calls == 1:
+            self._on_ended(f"it said nothing for {seconds:.0f} s, in which {silence.calls} calls timed out")
 
     async def _list(self, session: sdk.Session) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -303,7 +390,7 @@ class Connection:
         seen: set[str] = set()
         why = ""
         for _ in range(MAX_PAGES):
-            tools, cursor = await session.list_page(cursor)
+            tools, cursor = await session.list_page("tools", cursor)
             for tool in tools:
                 if found.setdefault(str(tool.get("name")), tool) is not tool:
                     logger.warning("%s: tool `%s` is listed twice", self.spec.name, tool.get("name"))
@@ -320,6 +407,12 @@ class Connection:
         logger.warning("%s: the listing %s and was cut short", self.spec.name, why)
         return list(found.values())
 
+    def _on_changed(self, what: str) -> None:
+        if what == "tools":
+            self._relist_due.set()
+        else:
+            self.on_changed(what)
+
     def _on_ended(self, reason: str = "") -> None:
         if self._leave.done() or self._lost.done():
             return
@@ -333,13 +426,13 @@ class Connection:
         self._tasks.add(task)
         task.add_done_callback(self._forget)
 
-    def _cancel_tasks(self) -> set[asyncio.Task[Any]]:
+    def _cancel_tasks(self) -> set[asyncio.Future[Any]]:
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         return tasks
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
             logger.debug("%s: a background job ended: %r", self.spec.name, exc)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from contextvars import ContextVar
 from functools import partial
@@ -41,6 +42,8 @@ logger = logging.getLogger("dragoman")
 
 MAX_NOTIFICATIONS = 10_000
 """Notifications that may wait for their handlers; beyond it the oldest are dropped."""
+TURN_DELIVERIES = 50
+"""How many of them are handed over in one turn of the loop."""
 MAX_REQUESTS = 100
 """Requests of the server's that are worked on at once; beyond it they are refused."""
 SERVER_BUSY = -32000
@@ -68,8 +71,10 @@ raw_result: ContextVar[dict[str, Any] | None] = ContextVar("raw_result", default
 class WireDispatcher(Dispatcher[TransportContext]):
     """One conversation with one server, in the SDK's terms."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, *, probe_seconds: float = math.inf) -> None:
         self.server = server
+        self._probe_seconds = probe_seconds
+        """How long the server may take to say its era, beside the SDK's own limit."""
         self.rpc = Rpc(self)
         self.wire: Wire | None = None
         """Set before the session enters `run`."""
@@ -105,11 +110,15 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 resolve=partial(_resolve, future),
                 request_id=opts.get("request_id"),
                 on_progress=None if on_progress is None else partial(self._queue_progress, on_progress),
+                lenient=method.endswith("/list"),
             )
         except DragomanError as exc:
             raise self._for_session(exc, method) from exc
         envelope = Envelope(method, request_id, opts.get("headers"))
-        clock = _Clock(loop, future, opts.get("timeout"))
+        timeout = opts.get("timeout")
+        if method == "server/discover" and timeout is not None:
+            timeout = min(timeout, self._probe_seconds)
+        clock = _Clock(loop, future, timeout)
         try:
             self._open_wire().send(message, envelope)
             outcome = await future
@@ -223,12 +232,17 @@ class WireDispatcher(Dispatcher[TransportContext]):
     async def _deliver(self) -> None:
         """Run the handlers of notifications, one after the other."""
         while True:
+            turn = 0
             while self._deliveries:
                 delivery = self._deliveries.popleft()
                 try:
                     await delivery()
                 except Exception:
                     logger.exception("%s: the handler of a notification failed", self.server)
+                turn += 1
+                if turn % TURN_DELIVERIES == 0:
+                    # Handlers that never wait would keep everybody else waiting.
+                    await asyncio.sleep(0)
             self._delivery_due.clear()
             await self._delivery_due.wait()
 
@@ -245,8 +259,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if envelope.request_id is None or self.ended.done():
             return
         self.rpc.forget(envelope.request_id)
-        if opts.get("cancel_on_abandon", True):
-            self._open_wire().abandon(message, envelope, reason)
+        tell = opts.get("cancel_on_abandon", True)
+        self._open_wire().abandon(message, envelope, reason, tell=tell)
 
     def _open_wire(self) -> Wire:
         if self.wire is None:

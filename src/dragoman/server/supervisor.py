@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from dragoman.config.expand import Surroundings
     from dragoman.events import Event
-    from dragoman.model import ServerSpec, Transport
+    from dragoman.model import Handlers, ServerSpec, Transport
     from dragoman.server.connection import Connection
     from dragoman.server.sdk import Era
 
@@ -63,6 +63,7 @@ class Supervisor:
         listed: Callable[[ServerSpec, Sequence[dict[str, Any]]], int],
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = 30.0,
+        handlers: Handlers | None = None,
     ) -> None:
         """Keep `spec`, without starting it.
 
@@ -73,6 +74,7 @@ class Supervisor:
             listed: Given the raw listing of every new connection; returns how many tools are exposed.
             slots: Bounds how many servers are starting at once.
             health_check_interval: Seconds of silence after which an idle connection is probed.
+            handlers: What the application answers when the server asks.
         """
         self.spec = spec
         self.error: DragomanError | None = None
@@ -81,6 +83,7 @@ class Supervisor:
         self._publish = publish
         self._listed = listed
         self._slots = slots
+        self._handlers = handlers
         self._health_check_interval = spec.health_check_interval or health_check_interval
         self._state = ServerState.IDLE if spec.enabled else ServerState.CLOSED
         self._settled = asyncio.Event()
@@ -92,7 +95,11 @@ class Supervisor:
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
         self._era: Era | None = None
-        self._tools = 0
+        self.tools = 0
+        """How many tools of it are exposed; known ones count before it is connected."""
+        self._users = 0
+        self._unused: asyncio.Future[None] | None = None
+        self._earlier: asyncio.Future[None] | None = None
         self._turns = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
         self._waiting = 0
 
@@ -107,6 +114,12 @@ class Supervisor:
         session = self._connection.session if self._connection else None
         return (session.server_version if session else None) or ""
 
+    @property
+    def instructions(self) -> str:
+        """What the connected server says about its use."""
+        session = self._connection.session if self._connection else None
+        return (session.instructions if session else None) or ""
+
     def status(self) -> ServerStatus:
         """Return a reading; it starts nothing."""
         connection = self._connection
@@ -120,11 +133,11 @@ class Supervisor:
             server_name=session.server_name if session else None,
             server_version=session.server_version if session else None,
             pid=connection.trail.pid if connection and session else None,
-            tools=self._tools,
+            tools=self.tools,
             last_error=str(self.error) if self.error else None,
             error_code=self.error.code if self.error else None,
             retry_in=None if retry is None else max(0.0, retry.when() - asyncio.get_running_loop().time()),
-            crash_loop=self._backoff.slow,
+            crash_loop=self._backoff.slow(time.monotonic()),
             origin=self.spec.origin,
         )
 
@@ -151,21 +164,54 @@ class Supervisor:
             TimeoutError: Time ran out after the request was sent.
         """
         until = time.monotonic() + seconds
-        if self._turns is None:
-            return await self._request(send, until)
+        self._users += 1
+        try:
+            if self._turns is None:
+                return await self._request(send, until)
+            return await self._in_turn(self._turns, send, until)
+        finally:
+            self._users -= 1
+            self._last_used = time.monotonic()
+            if not self._users and self._unused is not None and not self._unused.done():
+                self._unused.set_result(None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._users > 0
+
+    async def wait_unused(self, seconds: float | None = None) -> bool:
+        """Wait until no request is under way, but no longer than that; tell whether none is."""
+        if self._users:
+            self._unused = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._unused}, timeout=seconds)
+        return not self._users
+
+    def follow(self, earlier: asyncio.Future[None]) -> None:
+        """Open no connection before that has ended: another server's end, which is in the way."""
+        self._earlier = earlier
+
+    def offer(self) -> None:
+        """Offer the tools of the latest listing once more, if the server is ready."""
+        if self._state is ServerState.READY:
+            self._carry_out(Order.OFFER)
+
+    async def _in_turn(
+        self, turns: asyncio.Semaphore, send: Callable[[Connection, float], Awaitable[T]], until: float
+    ) -> T:
         if self._waiting >= MAX_WAITING:
             msg = f"{self._waiting} calls already wait for server `{self.spec.name}`"
             raise ServerNotReadyError(msg, server=self.spec.name, state=self._state)
         self._waiting += 1
         try:
-            async with asyncio.timeout(seconds):
-                await self._turns.acquire()
+            async with asyncio.timeout(until - time.monotonic()):
+                await turns.acquire()
         finally:
             self._waiting -= 1
         try:
             return await self._request(send, until)
         finally:
-            self._turns.release()
+            turns.release()
 
     async def _request(self, send: Callable[[Connection, float], Awaitable[T]], until: float) -> T:
         self._last_used = time.monotonic()
@@ -204,6 +250,8 @@ class Supervisor:
                 self._settled.clear()
             else:
                 self._settled.set()
+            if state is ServerState.READY:
+                self._plan_watch()
             reason = str(error) if error is not None else signal.value
             self._publish(StateChanged(server=self.spec.name, before=before, after=state, reason=reason))
         for order in orders:
@@ -228,9 +276,9 @@ class Supervisor:
                 self._backoff.reset()
             case Order.OFFER:
                 if self._connection is not None:
-                    self._tools = self._listed(self.spec, self._connection.tools)
+                    self.tools = self._listed(self.spec, self._connection.tools)
             case Order.WITHDRAW:
-                self._tools = self._listed(self.spec, [])
+                self.tools = self._listed(self.spec, [])
 
     def _cancel_timers(self) -> None:
         for timer in (self._retry, self._idle):
@@ -266,8 +314,9 @@ class Supervisor:
 
     async def _live(self, previous: asyncio.Task[None] | None) -> None:
         me = asyncio.current_task()
-        if previous is not None:
-            await asyncio.wait({previous})
+        for earlier in (previous, self._earlier):
+            if earlier is not None:
+                await asyncio.wait({earlier})
         if self._owner is not me:
             return
         error: DragomanError | None = None
@@ -287,7 +336,7 @@ class Supervisor:
         transport = _placed(expand_transport(self.spec, self._surroundings), self._surroundings.root)
         # Importing the SDK takes a second of CPU: in a thread it delays nobody.
         module = await asyncio.to_thread(importlib.import_module, "dragoman.server.connection")
-        if self._state is not ServerState.CONNECTING:
+        if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
         connection: Connection = module.Connection(
             self.spec,
@@ -296,24 +345,28 @@ class Supervisor:
             era=self._era,
             slots=self._slots,
             health_check_interval=self._health_check_interval,
+            handlers=self._handlers,
         )
         self._connection = connection
         connection.on_ready = lambda: self._on_ready(connection)
         connection.on_listing = lambda error: self._on_listing(connection, error)
         connection.on_lost = lambda error: self._on_lost(connection, error)
-        await connection.serve()
+        try:
+            await connection.serve()
+        finally:
+            self._era = connection.era
 
     def _on_ready(self, connection: Connection) -> None:
+        if self._connection is not connection:
+            return
         self.error = None
-        self._era = connection.era
         self._backoff.ready(time.monotonic())
         self._last_used = time.monotonic()
         if connection.listing_error is not None:
             self._signal(Signal.LISTING_FAILED, connection.listing_error)
             return
         self._signal(Signal.CONNECTED)
-        self._watch_use()
-        logger.info("%s: connected with %d tools", self.spec.name, self._tools)
+        logger.info("%s: connected with %d tools", self.spec.name, self.tools)
 
     def _on_listing(self, connection: Connection, error: DragomanError | None) -> None:
         if self._connection is connection:
@@ -324,17 +377,19 @@ class Supervisor:
         if self._connection is connection:
             self._signal(Signal.LOST if self.spec.reconnect else Signal.HOPELESS, error)
 
-    def _watch_use(self) -> None:
+    def _plan_watch(self) -> None:
         """Plan to look whether a lazy server is still used."""
         idle = self.spec.timeouts.get("idle")
-        if idle is None or not self.spec.lazy:
-            return
-        left = idle - (time.monotonic() - self._last_used)
-        busy = self._connection is not None and self._connection.calls > 0
-        if left <= 0 and not busy:
-            self._signal(Signal.UNUSED)
-        elif self._state is ServerState.READY:
+        if idle is not None and self.spec.lazy:
+            left = idle - (time.monotonic() - self._last_used)
             self._idle = asyncio.get_running_loop().call_later(max(left, 0.05), self._watch_use)
+
+    def _watch_use(self) -> None:
+        unused = time.monotonic() - self._last_used
+        if self._users or unused < self.spec.timeouts.get("idle", 0.0):
+            self._plan_watch()
+        else:
+            self._signal(Signal.UNUSED)
 
 
 def verdict(error: DragomanError, *, reconnect: bool) -> Signal:

@@ -6,15 +6,19 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from dragoman.model import Http, Sse, Stdio
 from dragoman.server.child import spawn
+from dragoman.server.http import open_http
 from dragoman.server.pipe import Pipe
 from dragoman.server.process import StderrTail, child_environment, removed_variables, safe_environment
 from dragoman.server.rpc import MAX_MESSAGE_BYTES
+from dragoman.server.sse import open_sse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
-    from dragoman.model import Stdio
+    from dragoman.model import Transport
     from dragoman.server.rpc import Rpc
     from dragoman.server.trail import Trail
     from dragoman.server.wire import Wire
@@ -28,6 +32,34 @@ def exit_reason(code: int) -> str:
     return f"the process was killed by signal {-code}" if code < 0 else f"the process ended with code {code}"
 
 
+def open_wire(
+    transport: Transport,
+    *,
+    name: str,
+    env: Mapping[str, str],
+    trail: Trail,
+    rpc: Rpc,
+    on_end: Callable[[str], None],
+) -> AbstractAsyncContextManager[Wire]:
+    """Return the wire of a transport, to be entered by the task that also leaves it.
+
+    Args:
+        transport: What to reach, expanded.
+        name: The server's name, for logs and errors.
+        env: Our environment, for what a child may inherit.
+        trail: Filled in on the way.
+        rpc: The conversation.
+        on_end: Told once why the wire ended by itself.
+    """
+    match transport:
+        case Stdio():
+            return open_pipe(transport, name=name, env=env, trail=trail, rpc=rpc, on_end=on_end)
+        case Http():
+            return open_http(transport, name=name, trail=trail, rpc=rpc, on_end=on_end)
+        case Sse():
+            return open_sse(transport, name=name, trail=trail, rpc=rpc, on_end=on_end)
+
+
 @asynccontextmanager
 async def open_pipe(
     stdio: Stdio,
@@ -38,16 +70,7 @@ async def open_pipe(
     rpc: Rpc,
     on_end: Callable[[str], None],
 ) -> AsyncGenerator[Wire]:
-    """Start a child and speak to it over its pipes; leaving ends it with everything it started.
-
-    Args:
-        stdio: What to start, expanded.
-        name: The server's name, for logs.
-        env: Our environment, for what the child may inherit.
-        trail: Filled in on the way.
-        rpc: The conversation.
-        on_end: Told once why the wire ended by itself.
-    """
+    """Start a child and speak to it over its pipes; leaving ends it with everything it started."""
     trail.stage = "variables"
     given = safe_environment(env) | child_environment(stdio, env)
     for removed in removed_variables(stdio):
@@ -58,9 +81,16 @@ async def open_pipe(
     with StderrTail(child.stderr) as stderr:
         trail.stderr = stderr
 
+        def end(reason: str) -> None:
+            if not trail.ended_by_probe:
+                trail.ended_by_probe = rpc.waits_for("server/discover") and pipe.was_read()
+            # First those whose request has not gone out: they may be sent again.
+            pipe.close_stdin(reason)
+            on_end(reason)
+
         def on_silence(reason: str) -> None:
             # A dying process closes its pipes before it is gone; a moment later its exit code says more.
-            asyncio.get_running_loop().call_later(EXIT_GRACE, on_end, reason)
+            asyncio.get_running_loop().call_later(EXIT_GRACE, end, reason)
 
         pipe = Pipe(
             rpc,
@@ -74,7 +104,7 @@ async def open_pipe(
         def on_exit(_: asyncio.Future[int]) -> None:
             trail.exit_code = child.exited.result()
             pipe.read_rest()
-            on_end(exit_reason(trail.exit_code))
+            end(exit_reason(trail.exit_code))
 
         child.exited.add_done_callback(on_exit)
         try:

@@ -31,6 +31,9 @@ class Wire(Protocol):
     def send(self, message: bytes, envelope: Envelope) -> None:
         """Send a message, or see to it that it is sent."""
 
-    def abandon(self, message: bytes, envelope: Envelope, reason: str) -> bool:
-        """Give a request up: take it back, or tell the server; returns whether it surely never went out."""
+    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
+        """Give a request up: take it back, or else tell the server unless that is not allowed.
+
+        Returns whether it surely never went out.
+        """
         ...

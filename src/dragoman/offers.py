@@ -1,0 +1,176 @@
+"""What servers offer beside tools: resources, prompts, completion, instructions; of one server or of all.
+
+Listing asks every server that is connected, side by side; one that fails is logged and left out, as with
+tools. Reading goes to the server that is named, or to the one that lists the resource.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from dragoman.errors import DragomanError, ServerError, UnknownServerError
+from dragoman.model import Part, Prompt, Resource, ServerState
+from dragoman.tools.content import to_part
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from dragoman.server.connection import Connection
+    from dragoman.server.session import Kind, Session
+    from dragoman.server.supervisor import Supervisor
+
+logger = logging.getLogger("dragoman")
+
+MAX_PAGES = 500
+
+T = TypeVar("T")
+
+
+class Offers:
+    """The other offers of a set of servers."""
+
+    def __init__(self, supervisors: Mapping[str, Supervisor]) -> None:
+        self._supervisors = supervisors
+
+    async def resources(self, server: str | None = None) -> list[Resource]:
+        """List resources, then templates, by server and address."""
+        found = await asyncio.gather(
+            self._listed("resources", server, _resource), self._listed("resourceTemplates", server, _resource)
+        )
+        return [
+            resource for listing in found for resource in sorted(listing, key=lambda r: (r.server, r.uri))
+        ]
+
+    async def prompts(self, server: str | None = None) -> list[Prompt]:
+        """List prompts, by server and name."""
+        return sorted(await self._listed("prompts", server, _prompt), key=lambda p: (p.server, p.name))
+
+    async def read(self, uri: str, server: str | None = None) -> list[Part]:
+        """Read a resource.
+
+        Raises:
+            DragomanError: No connected server lists it, or it cannot be read.
+        """
+        if server is None:
+            server = await self._owner_of(uri)
+        raw = await self._ask(server, lambda session: session.read_resource(uri), uri)
+        contents = cast("Iterable[Mapping[str, Any]]", raw.get("contents") or ())
+        return [to_part({"type": "resource", "resource": content}) for content in contents]
+
+    async def prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
+    ) -> list[dict[str, Any]]:
+        """Get the messages of a prompt: role and content, as the server gives them."""
+        raw = await self._ask(server, lambda session: session.get_prompt(name, dict(arguments or {})), name)
+        return [message for message in raw.get("messages") or () if isinstance(message, dict)]
+
+    async def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
+        """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
+        return await self._ask(server, lambda session: session.complete(ref, argument, value), argument)
+
+    def instructions(self) -> dict[str, str]:
+        """Return what the connected servers say about their use, by server."""
+        said = {name: supervisor.instructions for name, supervisor in self._supervisors.items()}
+        return {name: text for name, text in said.items() if text}
+
+    async def _owner_of(self, uri: str) -> str:
+        listed = await self._listed("resources", None, _resource)
+        owner = next((resource.server for resource in listed if resource.uri == uri), None)
+        if owner is not None:
+            return owner
+        connected = [one for one in self._supervisors.values() if one.state is ServerState.READY]
+        if len(connected) == 1:
+            return connected[0].spec.name
+        msg = f"no connected server lists the resource `{uri}`"
+        raise DragomanError(msg, hint="name the server that has it")
+
+    async def _listed(
+        self, kind: Kind, server: str | None, read: Callable[[str, Mapping[str, Any]], T | None]
+    ) -> list[T]:
+        names = [server] if server is not None else self._connected()
+        listings = await asyncio.gather(
+            *(self._listing(name, kind) for name in names), return_exceptions=True
+        )
+        found: list[T] = []
+        for name, listing in zip(names, listings, strict=True):
+            if isinstance(listing, DragomanError | TimeoutError) and server is None:
+                logger.error("%s: its %s cannot be listed: %s", name, kind, listing)
+            elif isinstance(listing, BaseException):
+                raise listing
+            else:
+                found += [one for entry in listing if (one := read(name, entry)) is not None]
+        return found
+
+    async def _listing(self, server: str, kind: Kind) -> Sequence[dict[str, Any]]:
+        async def every_page(session: Session) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            cursor: str | None = None
+            seen: set[str] = set()
+            for _ in range(MAX_PAGES):
+                page, cursor = await session.list_page(kind, cursor)
+                found += page
+                if cursor is None or cursor in seen:
+                    break
+                seen.add(cursor)
+            return found
+
+        return await self._ask(server, every_page, kind)
+
+    async def _ask(self, server: str, job: Callable[[Session], Awaitable[T]], what: str) -> T:
+        supervisor = self._supervisors.get(server)
+        if supervisor is None:
+            msg = f"there is no server `{server}`"
+            raise UnknownServerError(msg, server=server)
+
+        async def send(connection: Connection, left: float) -> T:
+            return await connection.use(job, left, what=what)
+
+        seconds = supervisor.spec.call_timeout
+        try:
+            return await supervisor.request(send, seconds=seconds)
+        except TimeoutError as exc:
+            msg = f"server `{server}` did not answer about `{what}` within {seconds:g} s"
+            raise ServerError(msg, server=server) from exc
+
+    def _connected(self) -> list[str]:
+        states = (ServerState.READY, ServerState.DEGRADED)
+        return [name for name, supervisor in self._supervisors.items() if supervisor.state in states]
+
+
+def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
+    uri = _text(entry, "uri") or _text(entry, "uriTemplate")
+    if not uri:
+        return None
+    annotations = entry.get("annotations")
+    return Resource(
+        server=server,
+        uri=uri,
+        name=_text(entry, "name"),
+        title=_text(entry, "title"),
+        description=_text(entry, "description"),
+        mime_type=_text(entry, "mimeType"),
+        is_template="uri" not in entry,
+        annotations=cast("dict[str, Any]", annotations) if isinstance(annotations, dict) else {},
+    )
+
+
+def _prompt(server: str, entry: Mapping[str, Any]) -> Prompt | None:
+    name = _text(entry, "name")
+    if not name:
+        return None
+    arguments = entry.get("arguments")
+    listed = cast("list[object]", arguments) if isinstance(arguments, list) else []
+    return Prompt(
+        server=server,
+        name=name,
+        title=_text(entry, "title"),
+        description=_text(entry, "description"),
+        arguments=[cast("dict[str, Any]", argument) for argument in listed if isinstance(argument, dict)],
+    )
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,73 @@
+"""When the server asks: the application's handlers, as the SDK's client wants them.
+
+A handler (`model.Handlers`) gets the server's name and the request as plain data, and returns plain data.
+What has no handler is not offered to servers at all, so none can wait for it. A handler that fails refuses
+the request; it never harms the connection.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any, cast
+
+import mcp_types as types
+from pydantic import TypeAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic import BaseModel
+
+    from dragoman.model import Handler, Handlers
+
+logger = logging.getLogger("dragoman")
+
+_SAMPLED: TypeAdapter[Any] = TypeAdapter(types.CreateMessageResult | types.CreateMessageResultWithTools)
+
+
+def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
+    """Return the arguments of the SDK's client that make it answer a server."""
+    answers: dict[str, Any] = {}
+    if (sampling := handlers.sampling) is not None:
+
+        async def sample(_context: object, params: BaseModel) -> Any:
+            return await _answer(sampling, server, params, _SAMPLED.validate_python)
+
+        answers["sampling_callback"] = sample
+        answers["sampling_capabilities"] = types.SamplingCapability(tools=types.SamplingToolsCapability())
+    if (elicitation := handlers.elicitation) is not None:
+
+        async def elicit(_context: object, params: BaseModel) -> Any:
+            return await _answer(elicitation, server, params, types.ElicitResult.model_validate)
+
+        answers["elicitation_callback"] = elicit
+    if (roots := handlers.roots) is not None:
+
+        async def list_roots(_context: object) -> types.ListRootsResult:
+            listed = [{"uri": uri, "name": uri.rstrip("/").rpartition("/")[2]} for uri in roots]
+            return types.ListRootsResult.model_validate({"roots": listed})
+
+        answers["list_roots_callback"] = list_roots
+    if (log := handlers.logging) is not None:
+
+        async def take_log(params: BaseModel) -> None:
+            await _call(log, server, params)
+
+        answers["logging_callback"] = take_log
+    return answers
+
+
+async def _answer(handler: Handler, server: str, params: BaseModel, read: Callable[[Any], Any]) -> Any:
+    try:
+        return read(await _call(handler, server, params))
+    except Exception:
+        logger.exception("%s: the handler of a request failed", server)
+        return types.ErrorData(code=types.INTERNAL_ERROR, message="the client could not answer")
+
+
+async def _call(handler: Handler, server: str, params: BaseModel) -> Mapping[str, Any]:
+    outcome = handler(server, params.model_dump(mode="json", by_alias=True, exclude_none=True))
+    if inspect.isawaitable(outcome):
+        outcome = await outcome
+    return cast("Mapping[str, Any]", outcome)

@@ -1,0 +1,179 @@
+"""A session on an open connection: the SDK's client, in our nouns. Any task may use it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+
+import mcp_types as types
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from dragoman.errors import DragomanError
+from dragoman.server.dispatcher import raw_result
+from dragoman.tools.content import to_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from mcp.client.client import Client
+    from pydantic import BaseModel
+
+    from dragoman.server.dispatcher import WireDispatcher
+    from dragoman.tools.content import Answer
+
+logger = logging.getLogger("dragoman")
+
+Kind: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompts"]
+"""What a server can list, as the protocol spells it."""
+
+
+class Era(NamedTuple):
+    """How a server was connected to, so that the next time nothing has to be tried out."""
+
+    mode: str
+    """`legacy`, or the modern version that both sides speak."""
+    discover: types.DiscoverResult | None = None
+
+
+class Session:
+    """The SDK's client on an open transport; any task may use it."""
+
+    def __init__(self, client: Client, dispatcher: WireDispatcher | None) -> None:
+        self._client = client
+        self._dispatcher = dispatcher
+        self.direct = dispatcher is not None
+        """Whether a call may run in its caller's task: true over our own wires."""
+        if dispatcher is not None:
+            # The session would list again for a tool it does not know, and compile schemas: we check results.
+            client.session.validate_tool_result = _accept
+        info = client.server_info
+        self.protocol_version = client.protocol_version
+        self.server_name = info.name if info else None
+        self.server_version = info.version if info else None
+        self.instructions = client.session.instructions
+        modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.era = Era(client.protocol_version, client.session.discover_result) if modern else Era("legacy")
+
+    @property
+    def received(self) -> int:
+        """How many messages have come in: a rising number is a server that lives."""
+        return self._dispatcher.rpc.received if self._dispatcher is not None else 0
+
+    async def probe(self, seconds: float) -> bool:
+        """Ask for a sign of life; an answer that is an error is one too."""
+        session = self._client.session
+        try:
+            async with asyncio.timeout(seconds):
+                if self.era.mode == "legacy":
+                    await session.send_ping()
+                else:
+                    await session.send_discover(self.era.mode)
+        except MCPError as exc:
+            return exc.code not in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
+        except ValidationError:
+            return True
+        except (TimeoutError, DragomanError):
+            return False
+        return True
+
+    async def watch_changes(self, changed: Callable[[str], None]) -> None:
+        """Listen for changes of what is offered, where the server is modern and announces them."""
+        offers = self._client.server_capabilities
+        kinds = (("tools", offers.tools), ("resources", offers.resources), ("prompts", offers.prompts))
+        wanted = {name for name, offer in kinds if offer is not None and offer.list_changed}
+        if self.era.mode == "legacy" or not wanted:
+            return
+        pause = 1.0
+        while True:
+            try:
+                async with self._client.listen(
+                    tools_list_changed="tools" in wanted,
+                    resources_list_changed="resources" in wanted,
+                    prompts_list_changed="prompts" in wanted,
+                ) as events:
+                    pause = 1.0
+                    async for _ in events:
+                        changed("tools")
+                # Between two streams nothing is told, so whatever may have changed has.
+                changed("tools")
+            except (MCPError, SubscriptionLost, TimeoutError):
+                pause = min(60.0, pause * 2)
+            await asyncio.sleep(pause)
+
+    async def list_page(self, kind: Kind, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+        """Return one page of raw definitions, and where the next one starts; what is not offered is empty."""
+        client = self._client
+        verbs: dict[str, Callable[..., Awaitable[Any]]] = {
+            "tools": client.list_tools,
+            "resources": client.list_resources,
+            "resourceTemplates": client.list_resource_templates,
+            "prompts": client.list_prompts,
+        }
+        try:
+            page = await verbs[kind](cursor=cursor)
+        except MCPError as exc:
+            if exc.code == types.METHOD_NOT_FOUND:
+                return [], None
+            raise
+        if kind == "tools" and self._dispatcher is not None:
+            return self._admitted(page.tools), page.next_cursor
+        raw = self._raw(page)
+        return [entry for entry in raw.get(kind) or () if isinstance(entry, dict)], page.next_cursor
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        on_progress: Any = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """Call a tool."""
+        result = await self._client.call_tool(
+            name, arguments, progress_callback=on_progress, meta=cast("Any", meta)
+        )
+        return to_answer(self._raw(result))
+
+    async def read_resource(self, uri: str) -> dict[str, Any]:
+        """Return the raw contents of a resource."""
+        return self._raw(await self._client.read_resource(uri))
+
+    async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+        """Return the raw messages of a prompt."""
+        return self._raw(await self._client.get_prompt(name, arguments))
+
+    async def complete(self, ref: Mapping[str, str], argument: str, value: str) -> list[str]:
+        """Return proposals for an argument of a prompt, or of a resource template."""
+        reference: Any
+        if "uri" in ref:
+            reference = types.ResourceTemplateReference(type="ref/resource", uri=ref["uri"])
+        else:
+            reference = types.PromptReference(type="ref/prompt", name=ref["name"])
+        result = await self._client.complete(reference, {"name": argument, "value": value})
+        return list(result.completion.values)
+
+    def _admitted(self, tools: list[types.Tool]) -> list[dict[str, Any]]:
+        """Return the raw entries of the latest page, without those that the session refuses to call."""
+        assert self._dispatcher is not None  # noqa: S101 -- only our own wires keep raw entries
+        kept = {tool.name for tool in tools}
+        listing = self._dispatcher.listing
+        for entry in listing:
+            name = entry.get("name")
+            if isinstance(name, str) and name not in kept:
+                server = self._dispatcher.server
+                logger.warning("%s: tool `%s` is skipped: its headers are not valid", server, name)
+        return [entry for entry in listing if entry.get("name") in kept or not isinstance(entry.get("name"), str)]
+
+    def _raw(self, result: BaseModel) -> dict[str, Any]:
+        """Return a result as it stood on the wire; over the SDK's transports, as the SDK gives it back."""
+        if self._dispatcher is not None and (raw := raw_result.get()) is not None:
+            return raw
+        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+async def _accept(name: str, result: types.CallToolResult) -> None:
+    """Leave a result as it is."""

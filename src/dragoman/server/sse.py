@@ -1,0 +1,241 @@
+"""The wire to a server behind a URL that speaks the legacy transport: one event stream, and POSTs beside it.
+
+The stream names the address that messages are posted to, and brings every answer. A POST that fails ends the
+call that it carried; the end of the stream is the end of the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from yarl import URL
+
+from dragoman.errors import ConnectError, ConnectionLostError
+from dragoman.server.event_stream import EventStream
+from dragoman.server.http_answer import EVENTS, JSON, SLACK_BYTES, excerpt, hear, is_type, read_refusal
+from dragoman.server.http_client import HttpClient
+from dragoman.server.http_route import within_origin
+from dragoman.server.outbox import Outbox
+from dragoman.server.rpc import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+
+    from dragoman.model import Sse
+    from dragoman.server.http_client import HeaderProvider, HttpAuth
+    from dragoman.server.rpc import Rpc
+    from dragoman.server.trail import Trail
+    from dragoman.server.wire import Envelope, Wire
+
+INITIALIZED_SECONDS = 5.0
+"""How long requests wait for `notifications/initialized` to be taken."""
+ENDPOINT_BYTES = 8192
+
+_GET_HEADERS = {"Accept": EVENTS, "Cache-Control": "no-store"}
+_POST_HEADERS = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
+
+
+@asynccontextmanager
+async def open_sse(
+    sse: Sse,
+    *,
+    name: str,
+    trail: Trail,
+    rpc: Rpc,
+    on_end: Callable[[str], None],
+    limit: int = MAX_MESSAGE_BYTES,
+    header_provider: HeaderProvider | None = None,
+    auth: HttpAuth | None = None,
+    tls: Mapping[str, Any] | None = None,
+) -> AsyncGenerator[Wire]:
+    """Open the stream of a server and wait until it says where to post; the caller watches the clock.
+
+    Args:
+        sse: Where it is, expanded.
+        name: The server's name, for errors and logs.
+        trail: Told the last status and challenge.
+        rpc: The conversation.
+        on_end: Told once why the wire ended by itself.
+        limit: Bytes of one message, at most, unpacked.
+        header_provider: Asked for more headers before each request.
+        auth: Asked for what proves who we are.
+        tls: `ca`, `cert`, `key` (paths), `password`, `verify`.
+
+    Raises:
+        ConnectError: The stream names no address, or one that must not be used.
+        HttpStatusError: The server refused the stream.
+        ConnectionLostError: There is no way to the server.
+    """
+    trail.stage = "connect"
+    client = HttpClient(
+        sse.url,
+        name=name,
+        headers=sse.headers,
+        trail=trail,
+        header_provider=header_provider,
+        auth=auth,
+        tls=tls,
+    )
+    wire = LegacySse(rpc, client, limit=limit, on_end=on_end)
+    try:
+        await wire.open()
+        yield wire
+    finally:
+        await wire.close()
+
+
+class LegacySse:
+    """One conversation over one event stream and POSTs."""
+
+    def __init__(self, rpc: Rpc, client: HttpClient, *, limit: int, on_end: Callable[[str], None]) -> None:
+        self._rpc = rpc
+        self._client = client
+        self._limit = limit
+        self._on_end: Callable[[str], None] | None = on_end
+        self._outbox = Outbox(rpc, name=client.name, explain=client.failure)
+        self._endpoint: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
+
+    async def open(self) -> None:
+        """Open the stream, and wait for the address to post to."""
+        try:
+            response = await self._client.open("GET", _GET_HEADERS)
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            raise self._client.failure(exc, "the stream") from exc
+        try:
+            self._client.note(response)
+            if response.status >= HTTPStatus.BAD_REQUEST:
+                raise self._client.refusal(response, await read_refusal(response), "the stream")
+            if not is_type(response, EVENTS):
+                # Whatever lives at that address does not speak this transport.
+                body = await read_refusal(response)
+                raise self._client.unusable(response, body, "the stream", "it is no event stream")
+        except BaseException:
+            response.release()
+            raise
+        self._outbox.start(self._read(response))
+        await asyncio.wait({self._endpoint})
+        self._endpoint.result()
+
+    def send(self, message: bytes, envelope: Envelope) -> None:
+        """Start the POST of a message."""
+        method, request_id, _ = envelope
+        if self._outbox.closed or self._on_end is None:
+            if request_id is not None:
+                msg = f"the connection to server `{self._client.name}` is closed"
+                error = ConnectionLostError(msg, server=self._client.name, may_have_run=False)
+                self._rpc.fail(request_id, error)
+            return
+        post = partial(self._post, message, method)
+        if request_id is not None:
+            self._outbox.post(request_id, method, post)
+        elif method == "notifications/initialized":
+            self._outbox.hold(INITIALIZED_SECONDS)
+            self._outbox.notify(partial(self._begin, message, method))
+        elif method:
+            self._outbox.notify(post)
+        else:
+            self._outbox.start(post())
+
+    def abandon(
+        self,
+        message: bytes,  # noqa: ARG002 -- as every wire
+        envelope: Envelope,
+        reason: str,
+        *,
+        tell: bool = True,
+    ) -> bool:
+        """Take a request back that has not gone out, or tell the server that nobody waits for it."""
+        request_id = envelope.request_id
+        post = self._outbox.take(request_id) if request_id is not None else None
+        if post is not None:
+            post.cancel()
+            if not post.sent:
+                return True
+        if tell and request_id is not None and not self._outbox.closed and self._on_end is not None:
+            params = {"requestId": request_id, "reason": reason}
+            notice = self._rpc.notification("notifications/cancelled", params)
+            self._outbox.part(self._post(notice, "notifications/cancelled"))
+        return False
+
+    async def close(self) -> None:
+        """End everything under way, within bounds."""
+        try:
+            await self._outbox.close()
+        finally:
+            await self._client.close()
+            if not self._endpoint.cancel() and not self._endpoint.cancelled():
+                # Asking for it keeps Python quiet about an error that nobody waits for any more.
+                self._endpoint.exception()
+
+    async def _post(self, message: bytes, method: str) -> None:
+        response = await self._client.open("POST", _POST_HEADERS, message, url=self._endpoint.result())
+        try:
+            self._client.note(response)
+            body = await read_refusal(response)
+        finally:
+            response.release()
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            raise self._client.refusal(response, body, f"`{method}`")
+
+    async def _begin(self, message: bytes, method: str) -> None:
+        try:
+            await self._post(message, method)
+        finally:
+            self._outbox.let_go()
+
+    async def _read(self, response: aiohttp.ClientResponse) -> None:
+        stream = EventStream(self._limit)
+        reason = "the event stream ended"
+        size = 0
+        try:
+            while chunk := await response.content.readany():
+                size += len(chunk)
+                for event in stream.feed(chunk):
+                    size = 0
+                    if event.kind == b"endpoint" and not self._endpoint.done():
+                        self._endpoint.set_result(self._address(response.url, event.data))
+                    else:
+                        hear(self._rpc, event, self._limit)
+                if size > self._limit + SLACK_BYTES:
+                    reason = f"an event has more than the {self._limit} bytes that `max_message_bytes` allows"
+                    break
+        except (aiohttp.ClientError, OSError):
+            reason = "the event stream broke off"
+        except ConnectError as exc:
+            self._endpoint.set_exception(exc)
+            reason = exc.message
+        finally:
+            response.release()
+            self._end(reason)
+
+    def _address(self, url: URL, data: bytes) -> URL:
+        """Read where to post.
+
+        Raises:
+            ConnectError: It is no address, or not this server's.
+        """
+        try:
+            found = url.join(URL(data[:ENDPOINT_BYTES].decode().strip(), encoded=True)).with_fragment(None)
+            if within_origin(url, found) and found.user is None:
+                return found
+            why = f"an address of another server ({excerpt(f'{found.scheme}://{found.host}'.encode())})"
+        except ValueError:
+            why = f"an address that cannot be used ({excerpt(data)})"
+        msg = f"server `{self._client.name}` wants its messages posted to {why}"
+        raise ConnectError(msg, server=self._client.name, stage="connect")
+
+    def _end(self, reason: str) -> None:
+        if not self._endpoint.done():
+            msg = f"server `{self._client.name}` did not say where to post messages: {reason}"
+            hint = "it may speak Streamable HTTP"
+            self._endpoint.set_exception(
+                ConnectError(msg, server=self._client.name, stage="connect", hint=hint)
+            )
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None and not self._outbox.closed:
+            on_end(reason)
