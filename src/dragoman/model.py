@@ -391,6 +391,8 @@ class Prompt:
     """What it takes: name, description, whether it is required."""
 
 
+ProgressHandler: TypeAlias = "Callable[[float, float | None, str | None], Any]"
+"""Given progress, total and message as a server reports them; may be async."""
 Handler: TypeAlias = "Callable[[str, dict[str, Any]], Any]"
 """Given a server's name and its request; returns the answer, or an awaitable of it."""
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Offers:
     """The other offers of a set of servers."""
 
-    def __init__(self, supervisors: Mapping[str, Supervisor]) -> None:
+    def __init__(self, supervisors: dict[str, Supervisor]) -> None:
         self._supervisors = supervisors
 
     async def resources(self, server: str | None = None) -> list[Resource]:

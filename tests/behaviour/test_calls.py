@@ -22,6 +22,7 @@ from dragoman import (
     ToolUnavailableError,
     UnknownToolError,
 )
+from dragoman.call import Route, run
 from dragoman.errors import ConnectionLostError, InvalidResultError
 from dragoman.events import CallFinished, CallStarted
 
@@ -235,7 +236,14 @@ async def test_refusal_of_the_server_keeps_its_code_and_data(mcp: McpManager) ->
 
 
 async def test_result_that_breaks_its_output_schema_is_an_error(mcp: McpManager) -> None:
-    assert isinstance((await mcp.call("mcp_fs_1_wrong-output")).exception, InvalidResultError)
+    result = await mcp.call("mcp_fs_1_wrong-output")
+    assert isinstance(result.exception, InvalidResultError)
+    assert "the required key `sum` is missing" in (result.error or "")
+    # Nothing of the answer is lost.
+    assert (result.success, result.structured) == (False, {"other": 1})
+    assert result.text == '{}\n{"other": 1}'
+    assert [part.kind for part in result.parts] == ["text", "structured"]
+    assert result.provenance is not None
 
 
 @pytest.mark.requirement("excel-5.4")
@@ -312,6 +320,36 @@ async def test_unknown_tool_is_a_result_with_suggestions(mcp: McpManager) -> Non
 async def test_arguments_that_are_no_object_are_refused_before_sending(mcp: McpManager) -> None:
     result = await mcp.call("mcp_fs_1_echo", ["text"])  # type: ignore[arg-type]
     assert isinstance(result.exception, InvalidArgumentsError)
+
+
+@pytest.mark.requirement("legal-error.schema")
+async def test_arguments_that_do_not_fit_are_refused_before_sending_and_the_message_says_why(
+    mcp: McpManager,
+) -> None:
+    result = await mcp.call("mcp_fs_1_echo", {"txet": "x", "n": 1})
+    error = result.exception
+    assert isinstance(error, InvalidArgumentsError)
+    assert sorted(error.problems) == [
+        "the required key `text` (a string) is missing; did you mean it by `txet`?",
+        "unknown key `n`; known are `text`",
+        "unknown key `txet`; did you mean `text`?",
+    ]
+    assert all(problem in str(error) for problem in error.problems)
+    assert "was not called" in result.text
+    # The server was not even asked: there, this would be a failure of another kind.
+    assert isinstance((await mcp.call("mcp_fs_1_echo")).exception, InvalidArgumentsError)
+    assert (await mcp.call("mcp_fs_1_echo", {"text": "x"})).text == "x"
+
+
+async def test_arguments_are_checked_while_the_server_cannot_be_reached() -> None:
+    registry = ToolRegistry()
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    registry.register(
+        ToolDef(name="x", description="", input_schema=schema, server="gone", original_name="x")
+    )
+    route = Route(registry=registry, supervisors={}, publish=lambda event: None)
+    assert isinstance((await run(route, "x", {"n": "1"})).exception, InvalidArgumentsError)
+    assert isinstance((await run(route, "x", {"n": 1})).exception, ToolUnavailableError)
 
 
 @pytest.mark.requirement("excel-7.2")

@@ -129,7 +129,7 @@ async def use(mcp: McpManager) -> None:
         print(name, describe(status), status.tools, status.last_error)
     events: AsyncIterator[Event] = mcp.events()
     async for event in events:
-        print(event.server)
+        print(event)
         break
     await mcp.add(specs()[0])
     await mcp.restart("files")

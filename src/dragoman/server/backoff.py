@@ -39,10 +39,9 @@ class Backoff:
         self._ready_since: float | None = None
         self._answered = False
 
-    @property
-    def slow(self) -> bool:
-        """Whether the server is in a crash loop."""
-        return self._slow
+    def slow(self, now: float) -> bool:
+        """Tell whether the server is in a crash loop, and has not proven itself since."""
+        return self._slow and not self._proven(now)
 
     def ready(self, now: float) -> None:
         """Note that the server is connected."""

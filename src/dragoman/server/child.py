@@ -9,7 +9,6 @@ first: its input is closed, then it is asked, then it is killed, and what is lef
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import shutil
@@ -20,32 +19,39 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from dragoman.server.ledger import Ledger, default_folder, sweep
+from dragoman.server.ledger import MARK, Ledger, default_folder, identify, relatives, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-logger = logging.getLogger("dragoman")
-
-MARK = "DRAGOMAN_CHILD"
-"""The variable by which a child's descendants are known."""
 STDIN_GRACE = 2.0
 TERM_GRACE = 2.0
 FAMILY_GRACE = 0.5
 POLL = 0.02
 """How often a group without a leader is looked at while it ends: nothing tells us when it does."""
 
+_HAS_PROC = Path("/proc/self/stat").exists()
+
+T = TypeVar("T")
+
 _spawner = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dragoman-spawn")
+_once = Lock()
+"""Held while something is found out for the first time: two ledgers would overwrite each other."""
+
+
+def _ledger() -> Ledger:
+    """Open this process's ledger, after sweeping those of dead ones; once."""
+    with _once:
+        return _opened_ledger()
 
 
 @cache
-def _ledger() -> Ledger:
-    """Open this process's ledger, after sweeping those of dead ones; once."""
+def _opened_ledger() -> Ledger:
     folder = default_folder()
-    if sweep(folder):
-        logger.warning("processes that an earlier dragoman left behind were killed")
+    sweep(folder)
     return Ledger(folder)
 
 
@@ -75,19 +81,10 @@ class Child:
 
     async def stop(self, close_stdin: Callable[[], None]) -> None:
         """End the child and everything it started; a cancellation does not hurry it."""
-        import anyio
-
         close_stdin()
-        task = asyncio.ensure_future(self._stop())
-        cancelled: asyncio.CancelledError | None = None
-        # The scope keeps anyio's cancellations out, the loop asyncio's own.
-        with anyio.CancelScope(shield=True):
-            while not task.done():
-                try:
-                    await asyncio.wait({task})
-                except asyncio.CancelledError as exc:
-                    cancelled = exc
-        task.result()
+        stopped = asyncio.ensure_future(self._stop())
+        cancelled = await _to_its_end(stopped)
+        stopped.result()
         if cancelled is not None:
             raise cancelled
 
@@ -108,18 +105,21 @@ class Child:
         """End what the leader left behind: members of its group, and descendants that left the group."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            strays = await loop.run_in_executor(None, marked_processes, self._mark)
-            if not strays and not self._group_lives():
+            left = await loop.run_in_executor(None, partial(relatives, self._mark, group=self.pid))
+            if not left and not self._group_lives():
                 return
             self._signal(number)
-            for pid in strays:
+            for pid in left:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
             until = loop.time() + FAMILY_GRACE
-            while loop.time() < until and (self._group_lives() or any(map(_lives, strays))):  # noqa: ASYNC110 -- see POLL
+            while loop.time() < until and (any(map(identify, left)) or self._group_lives()):  # noqa: ASYNC110 -- see POLL
                 await asyncio.sleep(POLL)
 
     def _group_lives(self) -> bool:
+        """Look at the group where `/proc` does not show its members: there, zombies would count as well."""
+        if _HAS_PROC:
+            return False
         try:
             os.killpg(self.pid, 0)
         except (ProcessLookupError, PermissionError):
@@ -166,21 +166,39 @@ async def spawn(
     """
     mark = secrets.token_hex(8)
     loop = asyncio.get_running_loop()
-    start = partial(_start, command, args, {**env, MARK: mark}, cwd, name)
-    future = asyncio.ensure_future(loop.run_in_executor(_spawner, start))
-    try:
-        started = await asyncio.shield(future)
-    except asyncio.CancelledError:
-        # The start cannot be undone half-way: it is awaited, and undone then.
-        future.add_done_callback(lambda done: _discard(done, mark))
-        raise
-    return Child(started, mark)
+    start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name)
+    started = asyncio.ensure_future(loop.run_in_executor(_spawner, start))
+    # The start cannot be undone half-way: it is awaited, and undone then.
+    cancelled = await _to_its_end(started)
+    if cancelled is not None:
+        if started.exception() is None:
+            await _to_its_end(loop.run_in_executor(_spawner, _discard, started.result(), mark))
+        raise cancelled
+    return Child(started.result(), mark)
 
 
-def _start(command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None, name: str) -> Started:
+async def _to_its_end(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
+    """Wait for something that must not be broken off; returns the cancellation that came meanwhile."""
+    import anyio
+
+    cancelled: asyncio.CancelledError | None = None
+    # The scope keeps anyio's cancellations out, the loop asyncio's own.
+    with anyio.CancelScope(shield=True):
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+    return cancelled
+
+
+def _start(
+    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str
+) -> Started:
     program = shutil.which(command, path=env.get("PATH")) or command
     argv = [program, *args]
-    guard = _death_guard()
+    with _once:
+        guard = _death_guard()
     if guard and os.access(program, os.X_OK) and Path(program).is_file():
         argv = [*guard, *argv]
     ledger = _ledger()
@@ -204,7 +222,7 @@ def _start(command: str, args: Sequence[str], env: Mapping[str, str], cwd: str |
     finally:
         for descriptor in (theirs_in, theirs_out, theirs_err):
             os.close(descriptor)
-    ledger.add(process.pid, name)
+    ledger.add(process.pid, name, env[MARK])
     return Started(process, stdin, stdout, stderr)
 
 
@@ -220,38 +238,15 @@ def _death_guard() -> tuple[str, ...]:
     return (program, "--pdeathsig", "KILL", "--") if check.returncode == 0 else ()
 
 
-def _discard(done: asyncio.Future[Started], mark: str) -> None:
+def _discard(started: Started, mark: str) -> None:
     """End a child that nobody waits for."""
-    if done.cancelled() or done.exception() is not None:
-        return
-    process, *descriptors = done.result()
-
-    def kill() -> None:
+    process, *descriptors = started
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pid in relatives(mark):
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for pid in marked_processes(mark):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        _ledger().remove(process.pid)
-
-    _spawner.submit(kill)
-
-
-def marked_processes(mark: str) -> list[int]:
-    """Find the processes that carry a child's mark; needs `/proc`, and finds none without it."""
-    wanted = f"{MARK}={mark}".encode()
-    found: list[int] = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
-
-
-def _lives(pid: int) -> bool:
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0] != "Z"
-    return False
+            os.kill(pid, signal.SIGKILL)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    _ledger().remove(process.pid)

@@ -9,6 +9,7 @@ cancellation and the connection's end, and so it always ends.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import math
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from dragoman.server.trail import Trail
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from dragoman.model import Handlers, ServerSpec, Transport
+    from dragoman.model import Handlers, ProgressHandler, ServerSpec, Transport
     from dragoman.tools.content import Answer
 
 logger = logging.getLogger("dragoman")
@@ -43,6 +44,8 @@ RELIST_PAUSE = 0.1
 RELIST_LONGEST = 5.0
 PROBE_SECONDS = 10.0
 PROBE_MISSES = 3
+LONGEST_CALL = 600.0
+"""Seconds that a call may last at most, however much progress it reports."""
 
 T = TypeVar("T")
 
@@ -147,10 +150,10 @@ class Connection:
         arguments: Mapping[str, Any],
         seconds: float,
         *,
-        on_progress: Any = None,
+        on_progress: ProgressHandler | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Call a tool by the name that the server uses.
+        """Call a tool by the name that the server uses; progress puts its deadline off, within bounds.
 
         Raises:
             TimeoutError: The deadline passed; the server was told.
@@ -159,9 +162,24 @@ class Connection:
         """
 
         def call(session: sdk.Session) -> Awaitable[Answer]:
-            return session.call_tool(name, dict(arguments), on_progress=on_progress, meta=meta)
+            report = None if on_progress is None else self._progress(on_progress, seconds)
+            return session.call_tool(name, dict(arguments), on_progress=report, meta=meta)
 
         return await self.use(call, seconds, what=name)
+
+    def _progress(self, handler: ProgressHandler, seconds: float) -> Any:
+        """Return what the session calls with progress: the call gets more time, the handler is told."""
+        end = deadline.get()
+        latest = self._loop.time() + max(seconds, LONGEST_CALL)
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            if end is not None:
+                end.at = min(latest, self._loop.time() + seconds)
+            outcome = handler(progress, total, message)
+            if inspect.isawaitable(outcome):
+                await outcome
+
+        return report
 
     async def use(self, job: Callable[[sdk.Session], Awaitable[T]], seconds: float, *, what: str) -> T:
         """Do something with the session; it ends by its outcome, its deadline, or the connection's end.

@@ -191,8 +191,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
     def on_notification(self, method: str, params: dict[str, Any] | None) -> None:
         """Pass a notification on, in the order of receipt."""
         if method == "notifications/cancelled" and params is not None:
-            context = self._serving.get(params.get("requestId", ""))
-            if context is not None:
+            request_id = params.get("requestId")
+            if isinstance(request_id, int | str) and (context := self._serving.get(request_id)) is not None:
                 context.cancel()
         if run_notify_intercept(self._intercept, method, params) or self._on_notify is None:
             return

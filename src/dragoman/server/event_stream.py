@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from dragoman.server.bounded import Bounded
 from dragoman.server.rpc import MAX_MESSAGE_BYTES, SALVAGE_BYTES
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ class EventStream:
         self.limit = limit
         self.retry_ms: int | None = None
         self.last_id: str | None = None
-        self._rest: list[bytes] = []
-        self._rest_size = 0
-        self._data: list[bytes] = []
-        self._size = 0
+        # A line has room for its field's name beside a value of the full size.
+        self._line = Bounded(limit + SALVAGE_BYTES, ends=SALVAGE_BYTES)
+        self._data = Bounded(limit + 1, ends=SALVAGE_BYTES)
+        self._lost = 0
+        """How many bytes of the event's data were dropped with a line that was too long."""
         self._kind = b""
         self._id: str | None = None
         self._first: bytes | None = b""
@@ -53,48 +55,40 @@ class EventStream:
                 return
             self._first = None
             chunk = chunk.removeprefix(_BOM)
-        if self._after_cr and chunk:
-            self._after_cr = False
+        if not chunk:
+            return
+        if self._after_cr:
             chunk = chunk.removeprefix(b"\n")
         self._after_cr = chunk.endswith(b"\r")
         for line in chunk.splitlines(keepends=True):
             if not line.endswith((b"\n", b"\r")):
-                self._keep_rest(line)
+                self._line.add(line)
                 continue
-            whole = self._whole(line).rstrip(b"\r\n")
+            whole = self._whole(line.rstrip(b"\r\n"))
             if whole:
                 self._field(whole)
             elif (event := self._dispatch()) is not None:
                 yield event
 
-    def _keep_rest(self, piece: bytes) -> None:
-        self._rest.append(piece)
-        self._rest_size += len(piece)
-        if self._rest_size > self.limit + SALVAGE_BYTES:
-            joined = b"".join(self._rest)
-            self._size += len(joined)
-            # The line's beginning names its field, its end may hold the id of the call.
-            self._rest = [joined[:SALVAGE_BYTES], joined[-SALVAGE_BYTES:]]
-            self._rest_size = 2 * SALVAGE_BYTES
-
-    def _whole(self, line: bytes) -> bytes:
-        if not self._rest:
-            return line
-        self._rest.append(line)
-        whole = b"".join(self._rest)
-        self._rest.clear()
-        self._rest_size = 0
-        return whole
+    def _whole(self, end: bytes) -> bytes:
+        line = self._line
+        if not line.size:
+            return end
+        line.add(end)
+        if line.is_whole:
+            return line.take()
+        head, tail = line.ends
+        if head.startswith(b"data"):
+            self._lost += line.size - len(head) - len(tail)
+        line.take()
+        return head + tail
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._size += len(value)
-            self._data.append(value)
-            if self._size > self.limit:
-                joined = b"\n".join(self._data)
-                self._data = [joined[:SALVAGE_BYTES], joined[-SALVAGE_BYTES:]]
+            # The line feed between two lines of data is a part of it; the last one is cut off again.
+            self._data.add(value + b"\n")
         elif name == b"event":
             self._kind = value
         elif name == b"id" and b"\0" not in value:
@@ -103,12 +97,13 @@ class EventStream:
             self.retry_ms = int(value[:12])
 
     def _dispatch(self) -> StreamEvent | None:
-        data, kind, event_id, size = self._data, self._kind, self._id, self._size
-        self._data, self._kind, self._id, self._size = [], b"", None, 0
-        if not data and event_id is None:
+        data, kind, event_id, lost = self._data, self._kind, self._id, self._lost
+        self._kind, self._id, self._lost = b"", None, 0
+        if not data.size and event_id is None:
             return None
-        joined = b"\n".join(data)
-        if size > self.limit:
-            ends = joined[:SALVAGE_BYTES] + joined[-SALVAGE_BYTES:]
-            return StreamEvent(kind or b"message", ends, event_id, size)
-        return StreamEvent(kind or b"message", joined, event_id)
+        size, ends = max(0, data.size - 1) + lost, data.ends
+        is_whole = data.is_whole and not lost
+        whole = data.take()[:-1]
+        if is_whole:
+            return StreamEvent(kind or b"message", whole, event_id)
+        return StreamEvent(kind or b"message", ends[0] + ends[1][:-1], event_id, size)

@@ -1,9 +1,10 @@
 """The wire to a child process: JSON-RPC lines straight on its pipes, without streams or tasks between.
 
-Reading is done as the loop says there is something, a bounded amount at a time, so that a flood delays
-nobody else. Writing goes out at once if the pipe takes it, else as it does; a message that has not begun to
-go out can be taken back. The wire ends when the child's output ends, or when the child does, even if a
-grandchild still holds the pipe.
+Reading is done as the loop says there is something, a bounded amount at a time: the more messages there
+were in the last one, the less is read next, so that a flood delays nobody else. Writing goes out at once if
+the pipe takes it, else as it does; a message that has not begun to go out can be taken back. The wire ends
+when the child's output ends, when a line has no end, or when the child ends, even if a grandchild still
+holds the pipe.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import termios
+from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -23,9 +26,20 @@ if TYPE_CHECKING:
 
     from dragoman.server.rpc import Rpc
 
-READ_BYTES = 256 * 1024
-PIPE_BYTES = 1024 * 1024
+READ_BYTES = 64 * 1024
+LEAST_READ_BYTES = 4096
+TURN_MESSAGES = 100
+"""How many messages one turn of the loop should take in."""
+PIPE_BYTES = 256 * 1024
+"""The system grants a user 64 MiB of pipes in all, then even shells get tiny ones; a server has two."""
+LAST_BYTES = 2 * PIPE_BYTES
+"""How much is read of what a dead child has left in its pipe; a grandchild may go on writing for ever."""
+ENDLESS = 8
+"""A line so many times beyond the limit of a message has no end, and nothing will ever follow it."""
+MAX_UNREAD_ANSWERS = 1000
+"""Answers and notifications that wait for a server which does not read; beyond it they are dropped."""
 NO_ENVELOPE = Envelope()
+_UNREAD = getattr(termios, "FIONREAD", None)
 _SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
@@ -56,6 +70,8 @@ class Pipe:
         self._rest: memoryview | None = None
         """What is left of a write that the pipe took in part."""
         self._blocked = False
+        self._written = 0
+        self._read_bytes = LEAST_READ_BYTES
         self._loop = asyncio.get_running_loop()
         for descriptor in (stdin, stdout):
             os.set_blocking(descriptor, False)
@@ -65,31 +81,45 @@ class Pipe:
     def send(self, message: bytes, envelope: Envelope = NO_ENVELOPE) -> None:
         """Queue a message; what is queued in one turn of the loop goes out in one write."""
         if self._stdin is None:
-            self._refuse(envelope)
+            self._refuse(envelope, "its input is closed")
+            return
+        if envelope.request_id is None and len(self._queue) >= MAX_UNREAD_ANSWERS:
             return
         if not self._queue and not self._blocked:
             self._loop.call_soon(self._flush)
         self._queue.append((message, envelope))
 
-    def abandon(self, message: bytes, envelope: Envelope, reason: str) -> bool:
+    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
         """Take a queued request back, or tell the server that nobody waits for it."""
         for index, (queued, _) in enumerate(self._queue):
             if queued is message:
                 del self._queue[index]
                 return True
-        params = {"requestId": envelope.request_id, "reason": reason}
-        self.send(self._rpc.notification("notifications/cancelled", params))
+        if tell:
+            params = {"requestId": envelope.request_id, "reason": reason}
+            self.send(self._rpc.notification("notifications/cancelled", params))
         return False
 
-    def close_stdin(self) -> None:
-        """Close what the child reads, which asks it to end."""
+    def close_stdin(self, reason: str = "it was closed") -> None:
+        """Close what the child reads, which asks it to end; requests that have not gone out fail."""
         if self._stdin is not None:
             self._loop.remove_writer(self._stdin)
             os.close(self._stdin)
             self._stdin = None
         self._rest = None
         while self._queue:
-            self._refuse(self._queue.popleft()[1])
+            self._refuse(self._queue.popleft()[1], reason)
+
+    def was_read(self) -> bool:
+        """Tell whether the child has taken anything of what went out; where that is unknown, it has."""
+        if self._stdin is None or _UNREAD is None or not self._written:
+            return bool(self._written)
+        unread = array("i", [0])
+        try:
+            fcntl.ioctl(self._stdin, _UNREAD, unread)
+        except OSError:
+            return True
+        return unread[0] < self._written
 
     def close(self) -> None:
         """Close both pipes."""
@@ -101,28 +131,28 @@ class Pipe:
 
     def read_rest(self) -> None:
         """Read what is there now: the last words of a child that is gone."""
-        for _ in range(64):
-            if self._stdout is None or not self._read():
-                return
+        left = LAST_BYTES
+        while left > 0 and (count := self._read()):
+            left -= count
 
     def _on_readable(self) -> None:
         self._read()
 
-    def _read(self) -> bool:
-        """Read once; returns whether there may be more."""
+    def _read(self) -> int:
+        """Read once; returns how many bytes there were."""
         if self._stdout is None:
-            return False
+            return 0
         try:
-            chunk = os.read(self._stdout, READ_BYTES)
+            chunk = os.read(self._stdout, self._read_bytes)
         except (BlockingIOError, InterruptedError):
-            return False
+            return 0
         except OSError as error:
             self._end(f"its output cannot be read: {error.strerror}")
-            return False
+            return 0
         if not chunk:
             self._end("it closed its output")
-            return False
-        receive = self._rpc.receive
+            return 0
+        receive, before = self._rpc.receive, self._rpc.received
         for line in self._lines.feed(chunk):
             if isinstance(line, TooLong):
                 limit = self._lines.limit
@@ -131,7 +161,14 @@ class Pipe:
                 self._rpc.salvage(line.head, line.tail, reason)
             else:
                 receive(line)
-        return True
+        if self._lines.pending > ENDLESS * self._lines.limit:
+            self._end(f"a line of its output has no end ({self._lines.pending} bytes so far)")
+            return 0
+        if self._rpc.received - before > TURN_MESSAGES:
+            self._read_bytes = max(LEAST_READ_BYTES, self._read_bytes // 2)
+        elif len(chunk) == self._read_bytes:
+            self._read_bytes = min(READ_BYTES, self._read_bytes * 2)
+        return len(chunk)
 
     def _flush(self) -> None:
         """Write what is queued, as far as the pipe takes it."""
@@ -143,9 +180,11 @@ class Pipe:
             except (BlockingIOError, InterruptedError):
                 written = 0
             except OSError as error:
-                self.close_stdin()
-                self._end(f"its input cannot be written: {error.strerror}")
+                reason = f"its input cannot be written: {error.strerror}"
+                self.close_stdin(reason)
+                self._end(reason)
                 return
+            self._written += written
             if written < len(self._rest):
                 self._rest = self._rest[written:]
                 if not self._blocked:
@@ -168,10 +207,10 @@ class Pipe:
         lines.append(b"")
         return b"\n".join(lines)
 
-    def _refuse(self, envelope: Envelope) -> None:
+    def _refuse(self, envelope: Envelope, reason: str) -> None:
         """Fail a request of which nothing has gone out: it surely has not run."""
         if envelope.request_id is not None:
-            msg = "the connection ended before the request went out"
+            msg = f"the connection to server `{self._server}` ended before the request went out: {reason}"
             lost = ConnectionLostError(msg, server=self._server, may_have_run=False)
             self._rpc.fail(envelope.request_id, lost)
 

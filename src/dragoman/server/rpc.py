@@ -4,7 +4,10 @@ It owns the ids, the calls that wait for an answer, progress, and the reading of
 It never waits, never writes, and knows nothing of MCP. The policy for what comes in:
 
 - A message that does not parse (bad UTF-8, NaN, too deep, a number too long, a lone surrogate, too large)
-  is junk. If the id of a waiting call can still be read from it, that call fails at once.
+  is junk. If it is an answer and its id can still be read, that call fails at once. An id inside of a result,
+  or of a request of the peer's, is none of ours.
+- Where the caller asked for a lenient reading, an answer that does not parse is read once more, and loses
+  only the entries of its lists that are at fault: one bad definition must not cost a whole listing.
 - A batch is taken apart; each message in it counts by itself.
 - An answer must hold an object as its result, or an error; anything else fails its call.
 - An id may come back as a text ("7" for 7). An id that nobody waits for is junk: late, repeated or wrong.
@@ -13,6 +16,7 @@ It never waits, never writes, and knows nothing of MCP. The policy for what come
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -37,7 +41,11 @@ SALVAGE_BYTES = 4096
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 
-_ID = re.compile(rb'"id"\s*:\s*(?:(\d{1,18})(?=\s*[,}])|"((?:[^"\\]|\\.){0,200})")')
+_BOM = b"\xef\xbb\xbf"
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_ID_VALUE = rb'\s*:\s*(?:(\d{1,18})(?=\s*[,}])|"((?:[^"\\]|\\.){0,200})")'
+_ID = re.compile(_ID_VALUE)
+_LAST_ID = re.compile(rb'"id"' + _ID_VALUE + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\]?\s*$')
 
 
 class Listener(Protocol):
@@ -60,6 +68,7 @@ class _Waiting:
     method: str
     resolve: Callable[[dict[str, Any] | DragomanError], None]
     on_progress: Callable[[float, float | None, str | None], None] | None
+    lenient: bool
 
 
 class Rpc:
@@ -72,6 +81,8 @@ class Rpc:
         """How many messages came in, junk included: the proof of life."""
         self._listener = listener
         self._waiting: dict[RequestId, _Waiting] = {}
+        self._lenient = 0
+        """How many of them are to be read leniently."""
         self._last_id = 0
         self._closed: DragomanError | None = None
 
@@ -79,6 +90,10 @@ class Rpc:
     def waiting(self) -> int:
         """How many calls wait for an answer."""
         return len(self._waiting)
+
+    def waits_for(self, method: str) -> bool:
+        """Tell whether a call of that method waits for its answer."""
+        return any(call.method == method for call in self._waiting.values())
 
     def request(
         self,
@@ -88,6 +103,7 @@ class Rpc:
         resolve: Callable[[dict[str, Any] | DragomanError], None],
         request_id: RequestId | None = None,
         on_progress: Callable[[float, float | None, str | None], None] | None = None,
+        lenient: bool = False,
     ) -> tuple[RequestId, bytes]:
         """Begin a call; returns its id and what to send.
 
@@ -97,6 +113,7 @@ class Rpc:
             resolve: Called exactly once, with the result or with the error, unless the call is forgotten.
             request_id: An id of the caller's own.
             on_progress: Called with progress, total and message.
+            lenient: Whether an answer with bad entries in its lists is taken without them.
 
         Raises:
             DragomanError: The conversation is over; it is the error that it ended with.
@@ -104,7 +121,7 @@ class Rpc:
             ValueError: The caller's id is in use.
         """
         if self._closed is not None:
-            raise self._closed
+            raise self._closed.with_traceback(None)
         if request_id is None:
             request_id = self._free_id()
         elif _key(request_id) in self._waiting:
@@ -117,7 +134,8 @@ class Rpc:
         if params is not None:
             message["params"] = params
         data = _encode(message)
-        self._waiting[_key(request_id)] = _Waiting(method, resolve, on_progress)
+        self._waiting[_key(request_id)] = _Waiting(method, resolve, on_progress, lenient)
+        self._lenient += lenient
         return request_id, data
 
     def notification(self, method: str, params: Params = None) -> bytes:
@@ -140,11 +158,11 @@ class Rpc:
 
     def forget(self, request_id: RequestId) -> bool:
         """Stop waiting for an answer; returns whether anybody waited."""
-        return self._waiting.pop(_key(request_id), None) is not None
+        return self._pop(request_id) is not None
 
     def fail(self, request_id: RequestId, error: DragomanError) -> bool:
         """End one call with an error; returns whether anybody waited."""
-        waiting = self._waiting.pop(_key(request_id), None)
+        waiting = self._pop(request_id)
         if waiting is None:
             return False
         waiting.resolve(error)
@@ -154,7 +172,7 @@ class Rpc:
         """End the conversation: every waiting call, and every later one, gets the error."""
         if self._closed is None:
             self._closed = error
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting, self._lenient = self._waiting, {}, 0
         for call in waiting.values():
             call.resolve(error)
 
@@ -164,6 +182,11 @@ class Rpc:
         try:
             message = from_json(data, allow_inf_nan=False)
         except ValueError as error:
+            if data.startswith(_BOM):
+                self.received -= 1
+                return self.receive(data[len(_BOM) :])
+            if self._lenient and (mended := self._mended(data)):
+                return self._take_answer(mended, data)
             return self.salvage(bytes(data[:SALVAGE_BYTES]), bytes(data[-SALVAGE_BYTES:]), str(error))
         if type(message) is dict:
             return self._take(cast("dict[str, Any]", message), data)
@@ -181,12 +204,42 @@ class Rpc:
     def salvage(self, head: bytes, tail: bytes, reason: str) -> RequestId | None:
         """Note a message that cannot be read, and fail the call whose id still can."""
         self._note_junk(reason, head)
-        for part in (head, tail):
-            for match in _ID.finditer(part):
-                found: RequestId = int(match[1]) if match[1] else match[2].decode("utf-8", "replace")
-                if self.fail(found, self._unusable(found, f"the answer cannot be read: {reason}")):
-                    return found
-        return None
+        ended: RequestId | None = None
+        for found in _readable_ids(head, tail):
+            if self.fail(found, self._unusable(found, f"the answer cannot be read: {reason}")):
+                ended = found
+        return ended
+
+    def _mended(self, data: bytes | bytearray) -> dict[str, Any] | None:
+        """Read an answer to a lenient call without the entries that are at fault; `None` if it is none."""
+        try:
+            message: Any = json.loads(data.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError):
+            return None
+        answer = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
+        request_id, result = answer.get("id"), answer.get("result")
+        is_id = type(request_id) is int or type(request_id) is str
+        waiting = self._waiting.get(_key(cast("RequestId", request_id))) if is_id else None
+        if waiting is None or not waiting.lenient or not isinstance(result, dict):
+            return None
+        mended: dict[str, Any] = {}
+        for key, value in cast("dict[str, Any]", result).items():
+            entries = cast("list[object]", value if isinstance(value, list) else [value])
+            good = [entry for entry in entries if self._is_sound(entry)]
+            if isinstance(value, list):
+                mended[key] = good
+            elif good:
+                mended[key] = value
+        return {**answer, "result": mended}
+
+    def _is_sound(self, entry: object) -> bool:
+        try:
+            from_json(json.dumps(entry, allow_nan=False).encode(), allow_inf_nan=False)
+        except (ValueError, RecursionError) as error:
+            name = cast("dict[str, Any]", entry).get("name") if isinstance(entry, dict) else None
+            self._note_junk(f"an entry of a listing: {error}", f"{name!r}".encode())
+            return False
+        return True
 
     def _take(self, message: dict[str, Any], data: bytes | bytearray) -> RequestId | None:
         method = message.get("method")
@@ -211,7 +264,7 @@ class Rpc:
     def _take_answer(self, message: dict[str, Any], data: bytes | bytearray) -> RequestId | None:
         request_id = message.get("id")
         is_id = type(request_id) is int or type(request_id) is str
-        waiting = self._waiting.pop(_key(cast("RequestId", request_id)), None) if is_id else None
+        waiting = self._pop(cast("RequestId", request_id)) if is_id else None
         if waiting is None:
             reason = "an answer that nobody waits for" if is_id else "neither a request nor an answer"
             self._note_junk(reason, data)
@@ -227,17 +280,20 @@ class Rpc:
         return cast("RequestId", request_id)
 
     def _progress(self, params: dict[str, Any]) -> None:
-        token, progress = params.get("progressToken"), params.get("progress")
-        if (type(token) is not int and type(token) is not str) or type(progress) not in (int, float):
+        token, progress = params.get("progressToken"), _number(params.get("progress"))
+        if (type(token) is not int and type(token) is not str) or progress is None:
             return
         waiting = self._waiting.get(_key(token))
         if waiting is not None and waiting.on_progress is not None:
-            total, message = params.get("total"), params.get("message")
-            waiting.on_progress(
-                float(cast("float", progress)),
-                float(cast("float", total)) if type(total) in (int, float) else None,
-                message if isinstance(message, str) else None,
-            )
+            message = params.get("message")
+            text = message if isinstance(message, str) else None
+            waiting.on_progress(progress, _number(params.get("total")), text)
+
+    def _pop(self, request_id: RequestId) -> _Waiting | None:
+        waiting = self._waiting.pop(_key(request_id), None)
+        if waiting is not None and waiting.lenient:
+            self._lenient -= 1
+        return waiting
 
     def _free_id(self) -> int:
         self._last_id += 1
@@ -251,6 +307,33 @@ class Rpc:
 
     def _unusable(self, request_id: object, message: str) -> ProtocolError:
         return ProtocolError(message, rpc_code=PARSE_ERROR, data={"id": request_id})
+
+
+def _readable_ids(head: bytes, tail: bytes) -> list[RequestId]:
+    """Find the ids of the answers that an unreadable message holds, by the message's own keys only."""
+    found: list[RequestId] = []
+    depth, top = 0, 1
+    for token in _TOKEN.finditer(head) if b'"id"' in head else ():
+        match token[0]:
+            case b"{" | b"[":
+                if depth == 0:
+                    top = 2 if token[0] == b"[" else 1
+                depth += 1
+            case b"}" | b"]":
+                depth = max(0, depth - 1)
+            case b'"id"' if depth == top and (value := _ID.match(head, token.end())):
+                found.append(_id_of(value))
+            case b'"method"' if depth == top and head[token.end() :].lstrip().startswith(b":"):
+                return []
+            case _:
+                pass
+    if not found and (value := _LAST_ID.search(tail)):
+        found.append(_id_of(value))
+    return found
+
+
+def _id_of(value: re.Match[bytes]) -> RequestId:
+    return int(value[1]) if value[1] else value[2].decode("utf-8", "replace")
 
 
 def _key(request_id: RequestId) -> RequestId:
@@ -275,6 +358,15 @@ def _remote_error(error: object) -> ProtocolError:
         message if isinstance(message, str) and message else f"the server reported an error: {error!r:.200}"
     )
     return ProtocolError(text, rpc_code=code if type(code) is int else None, data=fields.get("data"))
+
+
+def _number(value: object) -> float | None:
+    if type(value) is not int and type(value) is not float:
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _json_kind(value: object) -> str:

@@ -370,6 +370,7 @@ class Supervisor:
 
     def _on_listing(self, connection: Connection, error: DragomanError | None) -> None:
         if self._connection is connection:
+            self.error = error
             self._signal(Signal.LISTED if error is None else Signal.LISTING_FAILED, error)
 
     def _on_lost(self, connection: Connection, error: DragomanError) -> None:

@@ -23,6 +23,8 @@ class Trail:
     pid: int | None = None
     exit_code: int | None = None
     stderr: StderrTail | None = None
+    ended_by_probe: bool = False
+    """Whether a child ended after it had read the question for its protocol."""
     http_status: int | None = None
     """The status of the last HTTP answer."""
     challenge: str = ""

@@ -53,18 +53,33 @@ def define(raw: Mapping[str, Any], *, server: str, template: str) -> ToolDef | R
         schema = dict(DEFAULT_SCHEMA)
     if reason := schema_fault(schema):
         return Rejected(tool=name, reason=f"its input schema is not valid JSON Schema: {reason}")
-    output: object = raw.get("outputSchema")
+    output = _mapping(raw.get("outputSchema")) or None
+    fields = _fields(raw, name, server=server, template=template)
+    return ToolDef(input_schema=cast("JsonObject", schema), output_schema=output, **fields)
+
+
+def recall(raw: Mapping[str, Any], schemas: str, *, server: str, template: str) -> ToolDef:
+    """Turn one entry that `define` took on an earlier day into a tool; its schemas are not looked at.
+
+    Args:
+        raw: The entry without its schemas; it has a name.
+        schemas: The input schema and the output schema, or null, as a JSON array.
+        server: As for `define`, and so is `template`.
+        template: How the exposed name is made.
+    """
+    return ToolDef.undecoded(schemas, **_fields(raw, raw["name"], server=server, template=template))
+
+
+def _fields(raw: Mapping[str, Any], name: str, *, server: str, template: str) -> dict[str, Any]:
     annotations = _mapping(raw.get("annotations"))
-    return ToolDef(
-        name=expose(template, Pair(server, name)),
-        description=_text(raw.get("description")) or DEFAULT_DESCRIPTION,
-        input_schema=cast("JsonObject", schema),
-        server=server,
-        original_name=name,
-        title=_text(raw.get("title")) or _text(annotations.get("title")),
-        output_schema=_mapping(output) or None,
-        annotations=annotations,
-    )
+    return {
+        "name": expose(template, Pair(server, name)),
+        "description": _text(raw.get("description")) or DEFAULT_DESCRIPTION,
+        "server": server,
+        "original_name": name,
+        "title": _text(raw.get("title")) or _text(annotations.get("title")),
+        "annotations": annotations,
+    }
 
 
 def fill_in_schemas(result: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dragoman.events import ToolsChanged
-from dragoman.tools.definition import Rejected, define
+from dragoman.tools.definition import Rejected, define, recall
 from dragoman.tools.filters import is_exposed
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ def admit(
         elif is_exposed(tool.original_name, allowed=spec.allowed_tools, denied=spec.denied_tools):
             admitted.append(tool)
     return admitted, rejected
+
+
+def readmit(
+    entries: Iterable[tuple[Mapping[str, Any], str]], spec: ServerSpec, *, template: str
+) -> list[ToolDef]:
+    """Return the tools that the spec exposes, of definitions that were admitted before: head and schemas."""
+    return [
+        recall(raw, schemas, server=spec.name, template=template)
+        for raw, schemas in entries
+        if is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools)
+    ]
 
 
 def difference(server: str, before: Iterable[ToolDef], after: Iterable[ToolDef]) -> ToolsChanged | None:

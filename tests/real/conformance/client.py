@@ -1,0 +1,75 @@
+"""What the conformance suite starts: one agent's session, through configuration, manager and registry.
+
+The suite appends the server's URL to the command and names the scenario in the environment. The client lists
+everything, calls every tool (with the arguments the scenario gives, else with plain ones made from the schema),
+and reads a resource and a prompt where there are any. It ends with 0 if it could do its work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dragoman import Handlers, McpManager
+
+PLAIN: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+
+
+def accept(_server: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Accept a form with its defaults."""
+    properties = request.get("requestedSchema", {}).get("properties", {})
+    content = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+    return {"action": "accept", "content": content}
+
+
+def sample(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "assistant", "content": {"type": "text", "text": "sampled"}, "model": "scripted"}
+
+
+def arguments_for(schema: dict[str, Any]) -> dict[str, Any]:
+    """Make plain arguments: every required property, by its type."""
+    properties = schema.get("properties", {})
+    wanted = schema.get("required", [])
+    return {name: PLAIN.get(properties.get(name, {}).get("type", "string"), "text") for name in wanted}
+
+
+async def main(url: str) -> int:
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "mcp.json")
+        config.write_text(json.dumps({"mcpServers": {"suite": {"type": "http", "url": url}}}), "utf-8")
+        handlers = Handlers(elicitation=accept, sampling=sample, roots=["file:///tmp"])
+        manager = McpManager.from_config(config=config, root=folder, handlers=handlers)
+        async with manager as mcp:
+            if not await mcp.wait_ready(timeout=20):
+                print(mcp.status()["suite"].last_error, file=sys.stderr)
+                return 1
+            return await session(mcp, context)
+
+
+async def session(mcp: McpManager, context: dict[str, Any]) -> int:
+    tools = {tool.original_name: tool for tool in mcp.tools()}
+    calls = [(call["name"], call["arguments"]) for call in context.get("toolCalls", [])]
+    if not calls:
+        calls = [(name, arguments_for(tool.input_schema)) for name, tool in tools.items()]
+    echoing = [name for name, tool in tools.items() if "schema" in tool.input_schema.get("properties", {})]
+    if echoing:
+        focal = next(tool for name, tool in tools.items() if name not in echoing)
+        calls = [(name, {"schema": focal.input_schema}) for name in echoing]
+    results = await asyncio.gather(*(mcp.call(tools[name].name, arguments) for name, arguments in calls))
+    for (name, _), result in zip(calls, results, strict=True):
+        print(f"{name}: {result.text if result.success else result.error}", file=sys.stderr)
+    for resource in (await mcp.resources())[:1]:
+        await mcp.read(resource.uri, server=resource.server)
+    for prompt in (await mcp.prompts())[:1]:
+        await mcp.prompt(prompt.name, server=prompt.server)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(sys.argv[-1])))

