@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from dragoman.errors import DragomanError
     from dragoman.model import ServerState
 
 
@@ -53,4 +54,21 @@ class CallFinished:
     """The stable code of the error, empty where there is none."""
 
 
-Event: TypeAlias = StateChanged | ToolsChanged | CallStarted | CallFinished
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigReloaded:
+    """The configuration was read again, and this is what became of every server, by name."""
+
+    server: str = ""
+    """Empty: this is about all of them."""
+    kept: Sequence[str] = ()
+    """Nothing changed, or what changed could be changed without touching the server."""
+    started: Sequence[str] = ()
+    replaced: Sequence[str] = ()
+    stopped: Sequence[str] = ()
+    failed: Mapping[str, DragomanError] = field(default_factory=dict[str, "DragomanError"])
+    """Did not get ready as it is configured now; where one was running before, that one still is."""
+    problems: Sequence[DragomanError] = ()
+    """What is wrong in the files; servers of a broken one are kept."""
+
+
+Event: TypeAlias = StateChanged | ToolsChanged | CallStarted | CallFinished | ConfigReloaded

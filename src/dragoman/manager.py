@@ -1,7 +1,8 @@
 """McpManager: the object users hold. It composes one supervisor per server, the registry and the calls.
 
-Entering starts every server and waits for none. A server that fails is logged and skipped; the others,
-and the program, go on.
+Entering offers what every server offered last time, starts every server and waits for none. A server that
+fails is logged and skipped; the others, and the program, go on. What a lazy server offers is unknown until it
+was connected once: its status then says `tools=0`, since observing a server never starts it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dragoman import call
-from dragoman.config.expand import Surroundings
+from dragoman.cache import ManifestCache, Memory, default_folder
+from dragoman.config.expand import Surroundings, expand_transport
 from dragoman.errors import ConnectError, DragomanError, InvalidSpecError, UnknownServerError
+from dragoman.events import ConfigReloaded, StateChanged
 from dragoman.model import ServerState, Settings
 from dragoman.observe.bus import EventBus
+from dragoman.offers import Offers
+from dragoman.reload import Watcher, apply, diff, hold
+from dragoman.server.roster import Roster, see_out
 from dragoman.server.supervisor import Supervisor
-from dragoman.tools.listing import admit, difference
+from dragoman.toolbox import Toolbox
 from dragoman.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -29,7 +35,15 @@ if TYPE_CHECKING:
 
     from dragoman.config.profiles import Profile
     from dragoman.events import Event
-    from dragoman.model import ServerSpec, ServerStatus, ToolDef, ToolResult
+    from dragoman.model import (
+        Handlers,
+        ProgressHandler,
+        ServerSpec,
+        ServerStatus,
+        ToolDef,
+        ToolResult,
+        Transport,
+    )
 
 logger = logging.getLogger("dragoman")
 
@@ -37,8 +51,8 @@ STARTING_AT_ONCE = 16
 """How many servers are started side by side; a hanging one gives its place up soon."""
 
 
-class McpManager:
-    """Every configured server, its tools, and the one road to them."""
+class McpManager(Offers):
+    """Every configured server, its tools and other offers, and the one road to them."""
 
     def __init__(
         self,
@@ -47,6 +61,8 @@ class McpManager:
         registry: ToolRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         trust_project: bool = False,
+        cache: Path | bool | None = True,
+        handlers: Handlers | None = None,
     ) -> None:
         """Take the servers in, without starting any.
 
@@ -55,6 +71,8 @@ class McpManager:
             registry: Where the tools go, beside built-in ones; a new one unless given.
             inputs: Answers to `${input:id}`, by id.
             trust_project: Whether files that came with the project are trusted.
+            cache: The folder where listings are kept from one run to the next, or whether they are kept.
+            handlers: What the application answers when a server asks.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -64,17 +82,26 @@ class McpManager:
         self.settings = settings
         self.trust_project = trust_project
         self._inputs = dict(inputs or {})
+        self._handlers = handlers
         self._bus = EventBus()
-        self._supervisors: dict[str, Supervisor] = {}
+        self._root = settings.root or str(Path.cwd())
+        folder = default_folder() if cache is True else cache or None
+        self._memory = folder and Memory(ManifestCache(folder), root=self._root, expand=self._expand)
+        self._toolbox = Toolbox(self.registry, self._memory, publish=self._bus.publish, remote=self._call)
+        self._roster = Roster(self._make, self._on_moved)
+        super().__init__(self._roster.current)
         self._route = call.Route(
             registry=self.registry, supervisors=self._supervisors, publish=self._bus.publish
         )
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._load: Callable[[], Settings] | None = None
+        self._reloading = asyncio.Lock()
+        self._watcher: Watcher | None = None
         self._started = False
         self._closed = False
         for spec in settings.servers:
-            self._take_in(spec)
+            self._check_free(spec)
+            self._supervisors[spec.name] = self._make(spec)
 
     @classmethod
     def from_config(
@@ -86,6 +113,8 @@ class McpManager:
         trust_project: bool = False,
         registry: ToolRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
+        cache: Path | bool | None = True,
+        handlers: Handlers | None = None,
     ) -> Self:
         """Make a manager of what the configuration files say; what is wrong in them is logged and skipped.
 
@@ -93,25 +122,39 @@ class McpManager:
             profile: The application whose files, variables and naming count.
             root: The project's directory; the current one unless given.
             config: A file to read instead of searching.
-            trust_project: As for the class; so are `registry` and `inputs`.
+            trust_project: As for the class; so are the others.
             registry: Where the tools go.
             inputs: Answers to `${input:id}`.
+            cache: Where listings are kept.
+            handlers: What the application answers.
         """
         from dragoman.config.discover import load
 
         def read() -> Settings:
             return load(profile, root=root, config=config)
 
-        manager = cls(read(), registry=registry, inputs=inputs, trust_project=trust_project)
+        manager = cls(
+            read(),
+            registry=registry,
+            inputs=inputs,
+            trust_project=trust_project,
+            cache=cache,
+            handlers=handlers,
+        )
         manager._load = read
+        manager._watcher = Watcher(manager._candidates, manager._on_files_changed)
         return manager
 
     @classmethod
     async def connect_all(
-        cls, servers: Iterable[ServerSpec] | Settings, *, registry: ToolRegistry | None = None
+        cls,
+        servers: Iterable[ServerSpec] | Settings,
+        *,
+        registry: ToolRegistry | None = None,
+        cache: Path | bool | None = True,
     ) -> Self:
         """Return a started manager once every server is ready or has failed once; later `shutdown()` it."""
-        manager = cls(servers, registry=registry)
+        manager = cls(servers, registry=registry, cache=cache)
         try:
             manager._start()
             await manager._require()
@@ -134,19 +177,14 @@ class McpManager:
     async def shutdown(self) -> None:
         """Stop every server and wait until all are gone, also if this is cancelled; twice does no harm."""
         self._closed = True
-        supervisors = list(self._supervisors.values())
-        for supervisor in supervisors:
-            supervisor.close()
-        cancelled: asyncio.CancelledError | None = None
-        for supervisor in supervisors:
-            try:
-                await supervisor.stop()
-            except asyncio.CancelledError as exc:
-                cancelled = exc
-            self._replace_tools(supervisor.spec.name, [])
-        self._bus.close()
-        if cancelled is not None:
-            raise cancelled
+        watching = self._watcher.stop() if self._watcher else ()
+        try:
+            await self._roster.close()
+        finally:
+            for name in self._supervisors:
+                self._toolbox.empty(name)
+            self._bus.close()
+            await see_out({*watching, *(self._memory.saving() if self._memory else ())})
 
     async def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
         """Wait until servers are ready or have failed; tell whether all are ready.
@@ -176,7 +214,12 @@ class McpManager:
         return [tool for tool in self.registry if tool.source == "mcp" and tool.server in self._supervisors]
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
     ) -> ToolResult:
         """Call a tool by its exposed name; a failed call is a result.
 
@@ -184,12 +227,13 @@ class McpManager:
             name: The exposed name, of a server's tool or a built-in one.
             arguments: What the tool takes.
             timeout: Seconds; the server's own `timeouts.call` unless given.
+            on_progress: Given progress, total and message; each report gives the call its time anew.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
-        return await self._call(name, arguments, timeout=timeout)
+        return await call.run(self._route, name, arguments, timeout=timeout, on_progress=on_progress)
 
     def status(self) -> dict[str, ServerStatus]:
         """Return a reading of every server, by name; it starts nothing."""
@@ -217,7 +261,9 @@ class McpManager:
             InvalidSpecError: There is a server of that name already.
         """
         self._check_open()
-        supervisor = self._take_in(spec)
+        self._check_free(spec)
+        supervisor = self._make(spec)
+        self._roster.seat(supervisor)
         if self._starts_itself(spec):
             supervisor.start()
             await supervisor.wait_settled()
@@ -231,11 +277,13 @@ class McpManager:
         self._check_open()
         supervisor = self._supervisor(name)
         del self._supervisors[name]
-        self._replace_tools(name, [])
+        self._toolbox.empty(name)
         await supervisor.stop()
 
-    async def reload(self) -> None:
+    async def reload(self) -> ConfigReloaded:
         """Read the configuration again and apply the difference: unchanged servers are not touched.
+
+        What a file says that cannot be read now stays as it was. One reload waits for another.
 
         Raises:
             DragomanError: The manager was not made by `from_config`.
@@ -244,16 +292,25 @@ class McpManager:
         if self._load is None:
             msg = "this manager has no configuration to read again"
             raise DragomanError(msg, hint="make it with `from_config()`, or use `add` and `remove`")
-        self.settings = await asyncio.to_thread(self._load)
-        wanted = {spec.name: spec for spec in self.settings.servers}
-        for name, supervisor in list(self._supervisors.items()):
-            spec = wanted.get(name)
-            if spec is not None and _means_the_same(spec, supervisor.spec):
-                supervisor.spec = spec
-            else:
-                await self.remove(name)
-        added = [spec for name, spec in wanted.items() if name not in self._supervisors]
-        await asyncio.gather(*(self.add(spec) for spec in added))
+        async with self._reloading:
+            found = await asyncio.to_thread(self._load)
+            self._check_open()
+            old = replace(self.settings, servers=[one.spec for one in self._supervisors.values()])
+            self.settings = hold(old, found)
+            plan = diff(old, self.settings)
+            self._keep_watch()
+            failed = await apply(plan, self.settings, roster=self._roster, starts=self._starts_itself)
+            await self._roster.settle()
+        report = ConfigReloaded(
+            kept=(*plan.keep, *plan.adjust),
+            started=tuple(name for name in plan.start if name not in failed),
+            replaced=tuple(name for name in plan.replace if name not in failed),
+            stopped=plan.stop,
+            failed=failed,
+            problems=tuple(self.settings.problems),
+        )
+        self._bus.publish(report)
+        return report
 
     async def _call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -265,9 +322,12 @@ class McpManager:
             msg = "the manager is closed" if self._closed else "the manager is already started"
             raise DragomanError(msg, hint="make a new one")
         self._started = True
+        for supervisor in self._supervisors.values() if self.settings.enabled else ():
+            supervisor.tools = self._toolbox.fill(supervisor.spec, self.settings.naming)
         for supervisor in self._supervisors.values():
             if self._starts_itself(supervisor.spec):
                 supervisor.start()
+        self._keep_watch()
 
     async def _require(self) -> None:
         """Wait for the servers that the program cannot do without; fail if one of them cannot be had."""
@@ -301,47 +361,79 @@ class McpManager:
             raise UnknownServerError(msg, server=name, suggestions=near, hint=hint)
         return supervisor
 
-    def _take_in(self, spec: ServerSpec) -> Supervisor:
+    def _check_free(self, spec: ServerSpec) -> None:
         if spec.name in self._supervisors:
             msg = f"there are two servers named `{spec.name}`"
             raise InvalidSpecError(msg, source=spec.origin.source, line=spec.origin.line)
+
+    def _make(self, spec: ServerSpec) -> Supervisor:
+        def listed(_: ServerSpec, listing: Sequence[dict[str, Any]]) -> int:
+            return self._on_listed(supervisor, listing)
+
+        def publish(event: Event) -> None:
+            # Nobody hears of a server that is tried beside the one in use, nor of one that was replaced.
+            if self._supervisors.get(spec.name, supervisor) is supervisor:
+                self._bus.publish(event)
+
         supervisor = Supervisor(
             spec,
             surroundings=self._surroundings(),
-            publish=self._bus.publish,
-            listed=self._on_listed,
+            publish=publish,
+            listed=listed,
             slots=self._slots,
             health_check_interval=self.settings.health_check_interval,
+            handlers=self._handlers,
         )
-        self._supervisors[spec.name] = supervisor
         return supervisor
 
     def _surroundings(self) -> Surroundings:
         defaults = {item.id: item.default for item in self.settings.inputs if item.default is not None}
         return Surroundings(
             env=os.environ,
-            root=self.settings.root or str(Path.cwd()),
+            root=self._root,
             home=str(Path.home()),
             inputs=defaults | self._inputs,
         )
 
-    def _on_listed(self, spec: ServerSpec, listing: Sequence[dict[str, Any]]) -> int:
-        tools, rejected = admit(listing, spec, template=spec.naming or self.settings.naming)
-        for one in rejected:
-            logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
-        return len(self._replace_tools(spec.name, tools))
+    def _on_listed(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> int:
+        spec = supervisor.spec
+        serves = self._supervisors.get(spec.name) is supervisor
+        ready = supervisor.state is ServerState.READY
+        return self._toolbox.listed(spec, listing, self.settings.naming, serves=serves, ready=ready)
 
-    def _replace_tools(self, server: str, tools: Sequence[ToolDef]) -> list[ToolDef]:
-        before = self.registry.unregister_server(server)
-        after = self.registry.register_all(tools, remote=self._call)
-        if (change := difference(server, before, after)) is not None:
+    def _on_moved(self, name: str, before: Supervisor | None) -> None:
+        """Offer the tools of whoever serves under a name now."""
+        supervisor = self._supervisors.get(name)
+        if supervisor is None:
+            self._toolbox.empty(name)
+            return
+        if before is not None and before.state is not supervisor.state:
+            change = StateChanged(server=name, before=before.state, after=supervisor.state, reason="replaced")
             self._bus.publish(change)
-        return after
+        if supervisor.state is ServerState.READY:
+            supervisor.offer()
+        elif self.settings.enabled:
+            spec, naming = supervisor.spec, self.settings.naming
+            supervisor.tools = self._toolbox.refill(spec, naming, starts=self._starts_itself(spec))
+        else:
+            self._toolbox.empty(name)
 
+    def _expand(self, spec: ServerSpec) -> Transport:
+        return expand_transport(spec, self._surroundings())
 
-def _means_the_same(one: ServerSpec, other: ServerSpec) -> bool:
-    """Tell whether two specs differ at most in where they are written down."""
-    return (
-        replace(one, origin=other.origin, shadowed=other.shadowed, lines=other.lines, notes=other.notes)
-        == other
-    )
+    def _keep_watch(self) -> None:
+        """Watch the configuration's files if that is wanted, and only then."""
+        if self._watcher is None:
+            return
+        if self.settings.auto_reload:
+            self._watcher.start()
+        else:
+            self._watcher.stop()
+
+    async def _on_files_changed(self) -> None:
+        if not self._closed:
+            await self.reload()
+
+    def _candidates(self) -> list[Path]:
+        """Return every file that may hold servers, also if it does not exist yet."""
+        return [Path(source.path) for source in self.settings.sources if Path(source.path).is_absolute()]

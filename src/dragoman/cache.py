@@ -1,0 +1,304 @@
+"""Manifests on disk: what each server offered last time, so that its tools are known before it is connected.
+
+A manifest is one file under a fingerprint of its server's spec: a line with the format and a checksum, a
+line with the definitions without their schemas, then a line for each definition's schemas, which nobody
+decodes before they are used. It is replaced as a whole, and only its owner may read it. It holds no secret:
+values of variables are no part of the fingerprint, and a definition that shows one is left out.
+
+What cannot be used is passed over with one warning, and the next listing writes it anew. Nothing here raises
+for what the disk does, and nothing here talks to a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import stat
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from urllib.parse import parse_qsl, urlsplit
+
+from dragoman.errors import DragomanError
+from dragoman.model import Stdio
+from dragoman.trust.redact import is_telling, mask_args, mask_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from dragoman.model import ServerSpec, Transport
+
+logger = logging.getLogger("dragoman")
+
+VERSION = 1
+MAX_BYTES = 8 * 2**20
+"""A larger manifest is neither written nor read."""
+MAX_MANIFESTS = 256
+"""The ones that were unused longest make room."""
+DAY = 86_400.0
+MIN_SECRET_CHARS = 6
+"""Shorter values are words like `true`, which any definition may hold."""
+
+_MAGIC = b"dragoman manifest "
+_SUFFIX = ".manifest"
+_SCHEMA_KEYS = ("inputSchema", "outputSchema")
+
+Entry: TypeAlias = tuple[dict[str, Any], str]
+"""A definition without its schemas, and both schemas as a JSON array."""
+
+
+class _UnusableError(Exception):
+    """A manifest that is not what it ought to be; the message says why."""
+
+
+def default_folder(env: Mapping[str, str] | None = None) -> Path:
+    """Return where manifests are kept unless somebody says otherwise."""
+    base = (os.environ if env is None else env).get("XDG_CACHE_HOME", "")
+    folder = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return folder / "dragoman" / "manifests"
+
+
+def fingerprint(spec: ServerSpec, root: str) -> str:
+    """Return what a server's manifest is kept under: a hash of what decides its listing, secrets left out."""
+    transport = spec.transport
+    parts: dict[str, object] = {"name": spec.name, "kind": spec.kind, "protocol": spec.protocol}
+    if isinstance(transport, Stdio):
+        parts |= {
+            "command": transport.command,
+            "args": mask_args(transport.args),
+            "cwd": transport.cwd,
+            "env": sorted(transport.env),
+            "root": root,
+        }
+    else:
+        parts |= {
+            "url": mask_url(transport.url),
+            "headers": sorted(name.lower() for name in transport.headers),
+        }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def secrets_of(transport: Transport, env: Mapping[str, str]) -> set[str]:
+    """Return what must not be written down: what a server is given under telling names, and all its headers.
+
+    Args:
+        transport: With its variables replaced.
+        env: What a child may have inherited.
+    """
+    if isinstance(transport, Stdio):
+        named = {**env, **transport.env}
+        values = [value for name, value in named.items() if value and is_telling(name)]
+        for arg, masked in zip(transport.args, mask_args(transport.args), strict=True):
+            if arg != masked:
+                values += [arg, arg.partition("=")[2]]
+    else:
+        url = urlsplit(transport.url)
+        query = [value for name, value in parse_qsl(url.query) if is_telling(name)]
+        values = [*transport.headers.values(), url.password or "", *query]
+    words = {word for value in values for word in (value, *value.split())}
+    return {word for word in words if len(word) >= MIN_SECRET_CHARS and word.lower() != "bearer"}
+
+
+class ManifestCache:
+    """The manifests in one folder; any thread may use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._warned: set[str] = set()
+
+    def read(self, key: str) -> list[Entry] | None:
+        """Return the entries of a manifest; nothing if there is none, or none that can be used."""
+        try:
+            return _entries(self._content(self._path(key)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as exc:
+            self._warn(key, f"cannot be read: {exc.strerror}")
+        except _UnusableError as exc:
+            self._warn(key, str(exc))
+        return None
+
+    def write(self, key: str, listing: Iterable[Mapping[str, Any]], *, secrets: Collection[str] = ()) -> bool:
+        """Keep a server's listing, unless that is what is kept already.
+
+        Args:
+            key: The fingerprint.
+            listing: The definitions as the server gave them, but only usable ones.
+            secrets: Texts that no definition on disk may hold.
+
+        Returns:
+            Whether something was written.
+        """
+        content = _encoded(listing, secrets)
+        path = self._path(key)
+        try:
+            if len(content) > MAX_BYTES:
+                path.unlink(missing_ok=True)
+                logger.debug("the manifest `%s` would have %d bytes and is not kept", key, len(content))
+                return False
+            try:
+                if self._content(path) == content:
+                    return False
+            except (OSError, _UnusableError):
+                pass
+            self._replace(path, content)
+        except OSError as exc:
+            self._warn(key, f"cannot be written: {exc.strerror}")
+            return False
+        return True
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _content(self, path: Path) -> bytes:
+        # Non-blocking, so that a pipe in a manifest's place cannot make us wait.
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            status = os.fstat(number)
+            if not stat.S_ISREG(status.st_mode):
+                msg = "is no regular file"
+                raise _UnusableError(msg)
+            if status.st_size > MAX_BYTES:
+                msg = "is too large"
+                raise _UnusableError(msg)
+            content = os.read(number, status.st_size)
+        finally:
+            os.close(number)
+        if time.time() - status.st_mtime > DAY:
+            os.utime(path)  # It is in use: others make room first.
+        return content
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        import tempfile
+
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            self._make_room()
+        number, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".new")
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(content)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def _make_room(self) -> None:
+        """Remove the manifests that were unused longest, and what a crash left half written."""
+        found: list[tuple[float, str]] = []
+        for entry in os.scandir(self.folder):
+            changed = entry.stat(follow_symlinks=False).st_mtime
+            if entry.name.endswith(_SUFFIX):
+                found.append((changed, entry.path))
+            elif entry.name.endswith(".new") and time.time() - changed > DAY:
+                Path(entry.path).unlink(missing_ok=True)
+        for _, path in sorted(found)[: max(0, len(found) - MAX_MANIFESTS + 1)]:
+            Path(path).unlink(missing_ok=True)
+
+    def _warn(self, key: str, why: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            logger.warning("the manifest `%s` %s; it is not used", self._path(key), why)
+
+
+class Memory:
+    """What servers offered, by their specs, from one run to the next; written in a thread."""
+
+    def __init__(self, cache: ManifestCache, *, root: str, expand: Callable[[ServerSpec], Transport]) -> None:
+        """Use `cache`.
+
+        Args:
+            cache: Where it is kept.
+            root: The project's directory.
+            expand: Gives the transport of a spec with its variables replaced, to know what is secret.
+        """
+        self._cache = cache
+        self._root = root
+        self._expand = expand
+        self._unsaved: dict[str, tuple[ServerSpec, Sequence[Mapping[str, Any]]]] = {}
+        self._saving: asyncio.Task[None] | None = None
+
+    def recall(self, spec: ServerSpec) -> list[Entry] | None:
+        """Return what a server offered last, if that is known."""
+        return self._cache.read(fingerprint(spec, self._root))
+
+    def keep(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]]) -> None:
+        """Remember a listing, of usable definitions only; does not wait until it is on disk."""
+        self._unsaved[spec.name] = (spec, listing)
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save(), name="dragoman manifests")
+
+    def saving(self) -> set[asyncio.Task[None]]:
+        """Return what still writes, if something does."""
+        return {self._saving} if self._saving is not None else set()
+
+    async def _save(self) -> None:
+        while self._unsaved:
+            spec, listing = self._unsaved.pop(next(iter(self._unsaved)))
+            await asyncio.to_thread(self._write, spec, listing)
+
+    def _write(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            transport = self._expand(spec)
+        except DragomanError:
+            transport = spec.transport
+        secrets = secrets_of(transport, os.environ)
+        self._cache.write(fingerprint(spec, self._root), listing, secrets=secrets)
+
+
+def _encoded(listing: Iterable[Mapping[str, Any]], secrets: Collection[str]) -> bytes:
+    hidden = [json.dumps(secret)[1:-1] for secret in secrets]
+    heads: list[str] = []
+    schemas: list[str] = []
+    for raw in listing:
+        try:
+            head = _json({key: value for key, value in raw.items() if key not in _SCHEMA_KEYS})
+            both = _json([raw.get("inputSchema"), raw.get("outputSchema") or None])
+        except (ValueError, RecursionError):
+            continue
+        if not any(text in head or text in both for text in hidden):
+            heads.append(head)
+            schemas.append(both)
+    body = "\n".join([f"[{','.join(heads)}]", *schemas]).encode()
+    return _head_line(body) + body
+
+
+def _entries(content: bytes) -> list[Entry]:
+    first, _, body = content.partition(b"\n")
+    if not first.startswith(_MAGIC):
+        msg = "is damaged"
+        raise _UnusableError(msg)
+    if not first.startswith(_MAGIC + b"%d " % VERSION):
+        msg = "was written by another version"
+        raise _UnusableError(msg)
+    if _head_line(body) != first + b"\n":
+        msg = "is damaged"
+        raise _UnusableError(msg)
+    line, *schemas = body.decode("ascii", "replace").split("\n")
+    try:
+        heads: object = json.loads(line)
+    except (ValueError, RecursionError):
+        heads = None
+    if not _are_heads(heads) or len(heads) != len(schemas):
+        msg = "is damaged"
+        raise _UnusableError(msg)
+    return list(zip(heads, schemas, strict=True))
+
+
+def _are_heads(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(value, list) and all(
+        isinstance(head, dict) and isinstance(cast("dict[str, Any]", head).get("name"), str)
+        for head in cast("list[object]", value)
+    )
+
+
+def _head_line(body: bytes) -> bytes:
+    return _MAGIC + b"%d %08x\n" % (VERSION, zlib.crc32(body))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,218 @@
+"""What servers offered last time is there at once; what they offer now takes its place."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from dragoman import McpManager, ServerSpec, ServerState, Settings, Stdio, ToolUnavailableError
+from dragoman.events import ToolsChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Make = Callable[..., ServerSpec]
+
+pytestmark = pytest.mark.anyio
+
+LISTED = """
+import os, sys
+sys.path.insert(0, {servers!r})
+from jsonrpc import serve, text, tool
+names = os.environ["NAMES"].split()
+serve({{"tools/list": lambda _: {{"tools": [tool(n, title=os.environ.get("API_TOKEN", "")) for n in names]}},
+       "tools/call": lambda *_: text("ok")}})
+"""
+
+
+@pytest.fixture
+def listed(tmp_path: Path, server: Make) -> Make:
+    """Make the spec of a server whose tools are named by a variable, which no fingerprint knows."""
+    plain = server("x", "plain.py").transport
+    assert isinstance(plain, Stdio)
+    script = tmp_path / "listed.py"
+    script.write_text(LISTED.format(servers=plain.args[0].removesuffix("/plain.py")))
+
+    def make(name: str, names: str, *, token: str | None = None, **more: object) -> ServerSpec:
+        env: dict[str, str | None] = {"NAMES": names, "API_TOKEN": token}
+        return ServerSpec(name, Stdio(sys.executable, [str(script)], env=env), **more)
+
+    return make
+
+
+async def run_once(*specs: ServerSpec) -> None:
+    mcp = await McpManager.connect_all(specs)
+    await mcp.shutdown()
+
+
+def manifests_in(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.manifest"))
+
+
+def changes(events: list[object]) -> list[ToolsChanged]:
+    return [event for event in events if isinstance(event, ToolsChanged)]
+
+
+@pytest.mark.requirement("legal-discovery.cache")
+async def test_tools_of_the_last_run_are_there_before_any_connection(server: Make) -> None:
+    spec = server("plain", "plain.py")
+    with anyio.fail_after(20):
+        await run_once(spec)
+        async with McpManager([spec]) as mcp:
+            assert mcp.status()["plain"].state is ServerState.CONNECTING
+            known = mcp.tools()
+            assert len(known) == 14 == mcp.status()["plain"].tools
+            events = mcp.events()
+            assert (await mcp.call("mcp_plain_echo", {"text": "waits for its server"})).success
+            assert await mcp.wait_ready()
+            assert all(now is then for now, then in zip(mcp.tools(), known, strict=True))
+        assert changes([event async for event in events])[:-1] == []
+
+
+async def test_cached_definition_says_the_same_as_the_listed_one(server: Make) -> None:
+    spec = server("plain", "plain.py")
+    with anyio.fail_after(20):
+        async with McpManager([spec]) as mcp:
+            await mcp.wait_ready()
+            live = mcp.tools()
+            schema = mcp.registry.to_openai_schema()
+        async with McpManager([spec]) as mcp:
+            assert mcp.registry.to_openai_schema() == schema
+            assert mcp.tools() == live
+            assert repr(mcp.tools()) == repr(live)
+
+
+async def test_first_listing_that_differs_is_an_event(listed: Make) -> None:
+    with anyio.fail_after(20):
+        await run_once(listed("s", "kept gone"))
+        async with McpManager([listed("s", "kept new")]) as mcp:
+            events = mcp.events()
+            known = {tool.original_name: tool for tool in mcp.tools()}
+            assert list(known) == ["gone", "kept"]
+            await mcp.wait_ready()
+            assert [tool.original_name for tool in mcp.tools()] == ["kept", "new"]
+            assert mcp.tools()[0] is known["kept"]
+        change = changes([event async for event in events])[0]
+        assert change == ToolsChanged(server="s", added=("mcp_s_new",), removed=("mcp_s_gone",))
+        async with McpManager([listed("s", "kept new")]) as mcp:
+            assert [tool.original_name for tool in mcp.tools()] == ["kept", "new"]
+
+
+@pytest.mark.requirement("legal-error.lost")
+async def test_cached_definitions_serve_while_the_server_cannot_be_reached(
+    listed: Make, tmp_path: Path
+) -> None:
+    spec = listed("s", "a b")
+    with anyio.fail_after(20):
+        await run_once(spec)
+        (tmp_path / "listed.py").rename(tmp_path / "away.py")
+        async with McpManager([spec]) as mcp:
+            assert not await mcp.wait_ready()
+            assert mcp.status()["s"].state is ServerState.BACKOFF
+            assert [tool.original_name for tool in mcp.tools()] == ["a", "b"]
+            result = await mcp.call("mcp_s_a", timeout=0.2)
+            assert isinstance(result.exception, ToolUnavailableError)
+            (tmp_path / "away.py").rename(tmp_path / "listed.py")
+            await mcp.restart("s")
+            assert (await mcp.call("mcp_s_a")).text == "ok"
+
+
+@pytest.mark.requirement("legal-error.lost")
+async def test_connection_that_was_lost_comes_back_and_its_tools_are_known_meanwhile(server: Make) -> None:
+    with anyio.fail_after(20):
+        async with McpManager([server("plain", "plain.py")]) as mcp:
+            await mcp.wait_ready()
+            known = mcp.tools()
+            await mcp.call("mcp_plain_exit")
+            status = mcp.status()["plain"]
+            assert (status.state, status.tools) == (ServerState.BACKOFF, 14)
+            assert status.retry_in is not None
+            assert mcp.tools() == known
+            assert (await mcp.call("mcp_plain_echo", {"text": "back"})).text == "back"
+
+
+async def test_lazy_server_is_known_from_the_last_run_and_started_by_a_call(listed: Make) -> None:
+    spec = listed("s", "a", lazy=True)
+    with anyio.fail_after(20):
+        async with McpManager([spec]) as mcp:
+            assert (mcp.tools(), mcp.status()["s"].tools) == ([], 0)
+            await mcp.restart("s")
+        async with McpManager([spec]) as mcp:
+            assert await mcp.wait_ready()
+            assert (mcp.status()["s"].state, mcp.status()["s"].tools) == (ServerState.IDLE, 1)
+            assert (await mcp.call("mcp_s_a")).text == "ok"
+            assert mcp.status()["s"].state is ServerState.READY
+
+
+async def test_filters_and_naming_of_today_hold_for_tools_of_yesterday(listed: Make) -> None:
+    with anyio.fail_after(20):
+        await run_once(listed("s", "a b c", denied_tools=["a"]))
+        spec = listed("s", "a b c", denied_tools=["b"], lazy=True)
+        async with McpManager(Settings(servers=[spec], naming="{tool}@{server}")) as mcp:
+            assert [tool.name for tool in mcp.tools()] == ["a@s", "c@s"]
+
+
+async def test_server_that_is_switched_off_offers_nothing(listed: Make) -> None:
+    with anyio.fail_after(20):
+        await run_once(listed("s", "a"))
+        async with McpManager([listed("s", "a", enabled=False)]) as mcp:
+            assert mcp.tools() == []
+        async with McpManager(Settings(servers=[listed("s", "a")], enabled=False)) as mcp:
+            assert mcp.tools() == []
+
+
+async def test_failed_listing_is_not_remembered_as_none(server: Make, listed: Make) -> None:
+    with anyio.fail_after(20):
+        await run_once(server("unlisted", "unlisted.py", "refuse"))
+        async with McpManager([server("unlisted", "unlisted.py", "refuse")]) as mcp:
+            assert mcp._toolbox._recall(mcp._supervisors["unlisted"].spec, "{tool}") is None
+
+
+async def test_tool_that_was_rejected_is_not_remembered(server: Make) -> None:
+    spec = server("s", "unlisted.py", "malformed")
+    with anyio.fail_after(20):
+        await run_once(spec)
+        async with McpManager([spec]) as mcp:
+            assert [tool.original_name for tool in mcp.tools()] == ["good"]
+
+
+async def test_no_secret_of_a_server_reaches_the_disk(listed: Make, home: Path) -> None:
+    with anyio.fail_after(20):
+        await run_once(listed("s", "a b", token="hunter2-hunter2"))
+    (file,) = manifests_in(home)
+    assert b"hunter2" not in file.read_bytes()
+
+
+async def test_cache_may_be_elsewhere_or_nowhere(listed: Make, home: Path, tmp_path: Path) -> None:
+    spec = listed("s", "a")
+    with anyio.fail_after(20):
+        async with McpManager([spec], cache=tmp_path / "own") as mcp:
+            await mcp.wait_ready()
+        for cache in (None, False):
+            async with McpManager([spec], cache=cache) as mcp:
+                assert mcp.tools() == []
+                await mcp.wait_ready()
+        async with McpManager([spec], cache=tmp_path / "own") as mcp:
+            assert len(mcp.tools()) == 1
+    assert not manifests_in(home)
+
+
+async def test_broken_manifest_costs_a_warning_and_the_server_works(
+    listed: Make, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = listed("s", "a")
+    with anyio.fail_after(20):
+        await run_once(spec)
+        (file,) = manifests_in(home)
+        file.write_bytes(file.read_bytes()[:-5])
+        async with McpManager([spec]) as mcp:
+            assert mcp.tools() == []
+            assert await mcp.wait_ready()
+            assert len(mcp.tools()) == 1
+        assert [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
+        async with McpManager([spec]) as mcp:
+            assert len(mcp.tools()) == 1

@@ -1,0 +1,119 @@
+"""Resources, prompts, completion and instructions, through the manager; and what servers ask."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from dragoman import DragomanError, Handlers, McpManager, ServerSpec, Stdio, UnknownServerError
+
+SERVERS = Path(__file__).resolve().parents[1] / "servers"
+
+
+def legal(**more: Any) -> ServerSpec:
+    return ServerSpec("legal", Stdio(sys.executable, ["-m", "dragoman.demo.legal"]), **more)
+
+
+def asking(**more: Any) -> ServerSpec:
+    return ServerSpec("asking", Stdio(sys.executable, [str(SERVERS / "asking.py")]), **more)
+
+
+@pytest.mark.requirement("kode-resources.list")
+@pytest.mark.requirement("kode-resources.read")
+@pytest.mark.requirement("otter-p2.resources")
+@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+async def test_resources_are_listed_and_read(wire: Any, protocol: Any) -> None:
+    with anyio.fail_after(30):
+        async with McpManager([legal(wire=wire, protocol=protocol)]) as mcp:
+            assert await mcp.wait_ready()
+            resources = await mcp.resources()
+            about = next(resource for resource in resources if resource.uri == "sample://legal/about")
+            assert (about.server, about.is_template) == ("legal", False)
+            assert any(resource.is_template for resource in resources)
+            [part] = await mcp.read(about.uri)
+            assert part.kind == "resource"
+            assert "sample" in part.text.lower()
+
+
+@pytest.mark.requirement("otter-p2.prompts")
+async def test_prompts_are_listed_and_got_and_instructions_known() -> None:
+    with anyio.fail_after(30):
+        async with McpManager([legal()]) as mcp:
+            assert await mcp.wait_ready()
+            [prompt] = [one for one in await mcp.prompts() if one.name == "draft_opinion"]
+            assert prompt.arguments[0]["name"] == "question"
+            messages = await mcp.prompt("draft_opinion", {"question": "May I keep the deposit?"}, server="legal")
+            assert "May I keep the deposit?" in str(messages)
+            assert mcp.instructions()["legal"]
+
+
+async def test_resource_that_cannot_be_read_is_a_typed_error() -> None:
+    with anyio.fail_after(30):
+        async with McpManager([legal()]) as mcp:
+            await mcp.wait_ready()
+            with pytest.raises(DragomanError):
+                await mcp.read("sample://legal/nothing-here", server="legal")
+            with pytest.raises(UnknownServerError):
+                await mcp.read("sample://legal/about", server="leagl")
+
+
+async def test_server_that_asks_for_a_form_gets_what_the_handler_says() -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def fill_in(server: str, request: dict[str, Any]) -> dict[str, Any]:
+        asked.append((server, request["message"]))
+        return {"action": "accept", "content": {"seats": 4, "name": "Ada"}}
+
+    with anyio.fail_after(30):
+        specs = [asking(protocol="legacy")]
+        async with McpManager(specs, handlers=Handlers(elicitation=fill_in)) as mcp:
+            await mcp.wait_ready()
+            result = await mcp.call("mcp_asking_book")
+            assert "'seats': 4" in result.text
+            assert asked == [("asking", "A table for how many?")]
+
+
+async def test_handler_that_fails_refuses_the_request_and_harms_nothing_else() -> None:
+    def broken(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("no form today")
+
+    with anyio.fail_after(30):
+        async with McpManager([asking(protocol="legacy")], handlers=Handlers(elicitation=broken)) as mcp:
+            await mcp.wait_ready()
+            assert not (await mcp.call("mcp_asking_book")).success
+            assert (await mcp.call("mcp_asking_steps", {"count": 1})).text == "done"
+
+
+@pytest.mark.requirement("otter-later.sampling")
+async def test_server_may_ask_for_a_completion_where_there_is_a_handler() -> None:
+    def answer(_server: str, request: dict[str, Any]) -> dict[str, Any]:
+        said = request["messages"][0]["content"]["text"].upper()
+        return {"role": "assistant", "content": {"type": "text", "text": said}, "model": "scripted"}
+
+    with anyio.fail_after(30):
+        specs = [asking(protocol="legacy")]
+        async with McpManager(specs, handlers=Handlers(sampling=answer)) as mcp:
+            await mcp.wait_ready()
+            result = await mcp.call("mcp_asking_summarise", {"text": "long"})
+            assert result.text == "the model said: LONG"
+        async with McpManager(specs) as mcp:
+            await mcp.wait_ready()
+            assert not (await mcp.call("mcp_asking_summarise", {"text": "long"})).success
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+async def test_progress_reaches_the_handler_in_order(protocol: Any) -> None:
+    seen: list[tuple[float, float | None, str | None]] = []
+    with anyio.fail_after(30):
+        async with McpManager([asking(protocol=protocol)]) as mcp:
+            await mcp.wait_ready()
+            result = await mcp.call(
+                "mcp_asking_steps", {"count": 3}, on_progress=lambda *report: seen.append(report)
+            )
+            assert result.text == "done"
+            assert seen == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
