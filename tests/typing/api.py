@@ -14,13 +14,17 @@ from dragoman import (
     ConfigError,
     ConnectError,
     DragomanError,
+    Handlers,
     Http,
+    HttpStatusError,
     InvalidArgumentsError,
     McpManager,
     MissingVariableError,
     Profile,
+    Prompt,
     ProtocolError,
     Provenance,
+    Resource,
     ServerError,
     ServerSpec,
     ServerState,
@@ -42,6 +46,31 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from dragoman.events import Event
+
+
+def answer(server: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer a server that asks."""
+    return {"action": "decline", "asked": f"{server}: {request}"}
+
+
+async def read_on(mcp: McpManager) -> None:
+    """Use what servers offer beside tools."""
+    resources = await mcp.resources()
+    assert_type(resources, list[Resource])
+    for part in await mcp.read(resources[0].uri, server=resources[0].server):
+        print(part.kind, part.text)
+    prompts = await mcp.prompts("files")
+    assert_type(prompts, list[Prompt])
+    print(await mcp.prompt(prompts[0].name, {"topic": "x"}, server="files"), mcp.instructions())
+    try:
+        await mcp.complete({"name": prompts[0].name}, "topic", "a", server="files")
+    except HttpStatusError as error:
+        print(error.status, error.retry_after)
+
+
+def managed() -> McpManager:
+    """Make a manager that answers servers."""
+    return McpManager(specs(), handlers=Handlers(elicitation=answer, roots=["file:///work"]))
 
 
 def specs() -> list[ServerSpec]:

@@ -32,6 +32,8 @@ _BY_FOLDER = {
 def detect(document: Document) -> str:
     """Return the name of the dialect that a document is most likely written in."""
     path = PurePath(document.source)
+    if document.format == "env":
+        return "legal"
     if path.name in _BY_NAME:
         return _BY_NAME[path.name]
     if path.parent.name in _BY_FOLDER:

@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING, Literal, cast
 from dragoman.config.detect import detect
 from dragoman.config.dialect import Place
 from dragoman.config.dialects import dialect
-from dragoman.config.documents import environment
+from dragoman.config.dialects.legal import finder
+from dragoman.config.documents import dotted, environment
 from dragoman.config.expand import Surroundings, expand, expand_home
-from dragoman.config.files import read
+from dragoman.config.files import is_file, read
 from dragoman.config.merge import Layer, merge
 from dragoman.config.profiles import Profile, profile_named
+from dragoman.config.reading import shown
 from dragoman.errors import ConfigError, ConfigSyntaxError
 from dragoman.model import Settings, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dragoman.config.dialect import Dialect
     from dragoman.config.documents import Document
 
 logger = logging.getLogger("dragoman")
@@ -99,6 +102,7 @@ class _Search:
         self.profile = profile
         self.surroundings = surroundings
         self.platform = platform
+        self.unset = self._unset_policy()
         self.layers: list[Layer] = []
         self.sources: list[Source] = []
         self.problems: list[ConfigError] = []
@@ -124,8 +128,7 @@ class _Search:
         for problem in problems:
             logger.error("%s", problem)
         patch = merged.patch
-        policy = self._unset_policy()
-        servers = [spec if policy == "error" else replace(spec, unset_variables=policy) for spec in merged.servers]
+        servers = [replace(spec, unset_variables=self.unset) for spec in merged.servers]
         return Settings(
             servers=servers,
             enabled=patch.enabled is not False,
@@ -166,11 +169,11 @@ class _Search:
     def _read_place(self, place: Place, path: Path, *, hidden: bool) -> None:
         only_first = self.profile.combine == "first" and bool(self.layers)
         if hidden or only_first:
-            self._note(place, path, "hidden" if path.is_file() else "absent")
+            self._note(place, path, "hidden" if is_file(path) else "absent")
             return
         try:
-            document = read(path, place.format)
-        except (FileNotFoundError, NotADirectoryError):
+            document = read(path, place.format, only_regular=True)
+        except FileNotFoundError:
             self._note(place, path, "absent")
         except ConfigSyntaxError as error:
             self.problems.append(error)
@@ -179,9 +182,7 @@ class _Search:
             self._add(document, place, place.dialect)
 
     def _read_environment(self) -> None:
-        from dragoman.config.dialects import legal
-
-        found = replace(legal.DIALECT, find=legal.finder(self.profile.environment))
+        found = self._dialect("legal")
         document = environment(self.surroundings.env)
         entries = list(found.find(document, self.surroundings.root))
         self.layers.append(Layer(document=document, dialect=found, scope="user", entries=entries))
@@ -196,7 +197,7 @@ class _Search:
         )
 
     def _add(self, document: Document, place: Place, name: str) -> None:
-        found = dialect(name)
+        found = self._dialect(name)
         root = self.surroundings.root
         entries = list(found.find(document, root))
         patch = found.patch(document, root)
@@ -207,8 +208,17 @@ class _Search:
         self.layers.append(
             Layer(document=document, dialect=found, scope=place.scope, entries=others, patch=patch)
         )
-        self.problems.extend(_repeated_keys(document))
+        self.problems.extend(_wrong_as_a_whole(document, found, found_any=bool(entries)))
         self._note(place, Path(document.source), "loaded", servers=len(entries), dialect_name=name)
+
+    def _dialect(self, name: str) -> Dialect:
+        """Return a dialect, as this profile and this environment have it."""
+        found = dialect(name)
+        if name == "legal" and self.profile.environment:
+            return replace(found, find=finder(self.profile.environment))
+        if self.unset == "keep" and found.style.bare:
+            return replace(found, style=replace(found.style, keep_bare=True))
+        return found
 
     def _note(
         self,
@@ -229,7 +239,13 @@ class _Search:
         self.sources.append(source)
 
 
-def _repeated_keys(document: Document) -> Iterable[ConfigError]:
-    for pointer in document.duplicates:
-        msg = f"the key `{pointer[-1]}` stands twice in one object; the last one counts"
-        yield ConfigError(msg, source=document.source, hint="rename or remove one of them")
+def _wrong_as_a_whole(document: Document, found: Dialect, *, found_any: bool) -> Iterable[ConfigError]:
+    data = document.data
+    if not isinstance(data, dict) and not found_any and data != []:
+        key = dotted(tuple(found.container))
+        msg = f"expected an object with servers under `{key}`, not {shown(data, private=True)}"
+        yield ConfigError(msg, source=document.source, line=1)
+    for pointer, line in document.repeats.items():
+        msg = "this key stands twice in one object; the last one counts"
+        hint = "rename or remove one of them"
+        yield ConfigError(msg, source=document.source, pointer=dotted(pointer), line=line, hint=hint)

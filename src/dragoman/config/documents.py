@@ -2,7 +2,8 @@
 
 JSON is read leniently (comments, trailing commas), TOML and YAML by their parsers; YAML tags that
 build anything but plain data are refused. Whatever the text is, the outcome is a `Document` or a
-`ConfigSyntaxError` with a line where one is known. Size, depth and number of values are bounded.
+`ConfigSyntaxError` with a line where one is known, which never quotes a value. Size, depth and number
+of values are bounded. Half a character (a lone surrogate) becomes U+FFFD: no output could hold it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,14 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from dataclasses import dataclass, field
-from datetime import date, time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.positions import DEPTH, Pointer, json_lines, toml_lines
+from dragoman.config.positions import DEPTH, Pointer, json_lines, json_repeats, toml_lines
 from dragoman.errors import ConfigSyntaxError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import yaml
 
 Format: TypeAlias = Literal["json", "toml", "yaml", "env"]
 
@@ -37,10 +34,10 @@ class Document:
 
     source: str
     format: Format
-    data: Any
+    data: Any = field(repr=False)
     text: str = field(repr=False, default="")
-    duplicates: tuple[Pointer, ...] = ()
-    """Keys that stand twice in one object; the last one counts."""
+    repeats: Mapping[Pointer, int] = field(default_factory=dict[Pointer, int])
+    """Keys that stand twice in one object, and the line of each's last appearance, which counts."""
     _lines: dict[Pointer, int] = field(repr=False, default_factory=dict[Pointer, int])
 
     def line(self, pointer: Pointer) -> int | None:
@@ -55,7 +52,14 @@ class Document:
 
 def dotted(pointer: Pointer) -> str:
     """Write a pointer as people do: `mcpServers.files.args.0`."""
-    return ".".join(str(part) for part in pointer)
+    return ".".join(printable(str(part)) for part in pointer)
+
+
+def printable(text: str) -> str:
+    """Escape control characters: what a file says must not steer a terminal or forge a log line."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def parse(text: str, source: str, format: Format) -> Document:  # noqa: A002 -- the noun of the whole module
@@ -82,33 +86,33 @@ def environment(env: Mapping[str, str], source: str = "environment") -> Document
 def _parse_json(text: str, source: str) -> Document:
     if not text.strip():
         return Document(source, "json", {}, text)
-    duplicates: list[str] = []
+    repeated = False
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
         result = dict(items)
-        if len(result) != len(items):
-            seen: set[str] = set()
-            duplicates.extend(key for key, _ in items if key in seen or seen.add(key))
+        repeated = repeated or len(result) != len(items)
         return result
 
     try:
         data = json.loads(text, object_pairs_hook=pairs)
     except ValueError:
-        duplicates.clear()
-        plain = without_comments(text)
+        repeated = False
         try:
-            data = json.loads(plain, object_pairs_hook=pairs)
+            data = json.loads(without_comments(text), object_pairs_hook=pairs)
         except json.JSONDecodeError as error:
             msg = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]} (column {error.colno})"
             raise ConfigSyntaxError(msg, source=source, line=error.lineno) from None
-        except ValueError as error:
-            msg = f"not valid JSON: {error}"
+        except ValueError:
+            msg = "not valid JSON: a number has too many digits"
             raise ConfigSyntaxError(msg, source=source) from None
-    return Document(source, "json", _plain(data, source), text, tuple((key,) for key in duplicates))
+    repeats = json_repeats(without_comments(text)) if repeated else {}
+    return _document(source, "json", data, text, repeats)
 
 
-_JSONC = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-_TRAILING = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+_JSON_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_JSONC = re.compile(rf"{_JSON_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TRAILING = re.compile(rf"{_JSON_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 _NOT_NEWLINE = re.compile(r"[^\n]")
 
 
@@ -125,100 +129,122 @@ _TOML_LINE = re.compile(r"\(at line (\d+)")
 
 
 def _parse_toml(text: str, source: str) -> Document:
+    import tomllib
+
     try:
         data = tomllib.loads(text)
     except ValueError as error:
         place = _TOML_LINE.search(str(error))
-        msg = f"not valid TOML: {error}"
-        raise ConfigSyntaxError(msg, source=source, line=int(place[1]) if place else None) from None
-    return Document(source, "toml", _plain(data, source), text)
+        line = (
+            int(place[1]) if place else _line_at(text, len(text)) if "end of document" in str(error) else None
+        )
+        what = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a number has too many digits"
+        msg = f"not valid TOML: {what}"
+        raise ConfigSyntaxError(msg, source=source, line=line) from None
+    return _document(source, "toml", data, text)
+
+
+def _line_at(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
 
 
 def _parse_yaml(text: str, source: str) -> Document:
     import yaml
 
+    from dragoman.config.yaml_nodes import load
+
     try:
-        data = yaml.safe_load(text)
+        data, repeats = load(text)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        msg = f"not valid YAML: {error.problem or error.context or 'unknown problem'}"
-        raise ConfigSyntaxError(msg, source=source, line=mark.line + 1 if mark else None) from None
-    except (yaml.YAMLError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        # The constructors of PyYAML let foreign exceptions through: `!!int "x"`, impossible dates, a
-        # mapping as a key.
-        msg = f"not valid YAML: {error}"
-        raise ConfigSyntaxError(msg, source=source) from None
-    return Document(source, "yaml", _plain({} if data is None else data, source), text)
+        mark = error.problem_mark or error.context_mark
+        msg = f"not valid YAML: {printable(error.problem or error.context or 'unknown problem')}"
+        raise ConfigSyntaxError(
+            msg, source=source, line=_line_at(text, mark.index) if mark else None
+        ) from None
+    except yaml.reader.ReaderError as error:
+        msg = f"not valid YAML: the character U+{error.character:04X} is not allowed"
+        raise ConfigSyntaxError(msg, source=source, line=_line_at(text, error.position)) from None
+    return _document(source, "yaml", {} if data is None else data, text, repeats)
 
 
 def _yaml_lines(text: str) -> dict[Pointer, int]:
-    import yaml
+    from dragoman.config.yaml_nodes import lines
 
-    lines: dict[Pointer, int] = {}
-
-    def walk(node: yaml.Node | None, path: Pointer) -> None:
-        if node is None or len(path) >= DEPTH or len(lines) > MAX_VALUES:
-            return
-        if isinstance(node, yaml.MappingNode):
-            for key, value in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
-                inner = (*path, str(key.value))
-                lines.setdefault(inner, key.start_mark.line + 1)
-                walk(value, inner)
-        elif isinstance(node, yaml.SequenceNode):
-            for index, value in enumerate(cast("list[yaml.Node]", node.value)):
-                lines.setdefault((*path, index), value.start_mark.line + 1)
-                walk(value, (*path, index))
-
-    walk(cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader)), ())
-    return lines
+    return lines(text)
 
 
 def _parse_env(text: str, source: str) -> Document:
     from dragoman.config.dotenv import parse_env
 
-    return environment(parse_env(text), source)
+    return Document(source, "env", parse_env(text), text)
 
 
-def _plain(data: object, source: str) -> Any:
-    """Copy data as JSON-like values, within bounds; aliases of YAML become copies."""
+def _json_lines(text: str) -> dict[Pointer, int]:
+    return json_lines(without_comments(text))
+
+
+def _env_lines(text: str) -> dict[Pointer, int]:
+    from dragoman.config.dotenv import env_lines
+
+    return {(name,): line for name, line in env_lines(text).items()}
+
+
+def _document(
+    source: str,
+    format: Format,  # noqa: A002 -- as in `parse`
+    data: object,
+    text: str,
+    repeats: Mapping[Pointer, int] | None = None,
+) -> Document:
+    """Make a document of JSON-like values, within bounds; aliases of YAML become copies."""
     count = 0
 
-    def copy(value: object, depth: int) -> Any:
+    def refuse(pointer: Pointer, msg: str) -> ConfigSyntaxError:
+        line = Document(source, format, None, text).line(pointer)
+        return ConfigSyntaxError(msg, source=source, pointer=dotted(pointer[:DEPTH]), line=line)
+
+    def copy(value: object, pointer: Pointer) -> Any:
         nonlocal count
         count += 1
-        if depth > MAX_DEPTH or count > MAX_VALUES:
-            msg = "the file is nested too deeply" if depth > MAX_DEPTH else "the file holds too many values"
-            raise ConfigSyntaxError(msg, source=source)
+        if len(pointer) > MAX_DEPTH:
+            raise refuse(pointer, "the file is nested too deeply")
+        if count > MAX_VALUES:
+            raise refuse(pointer, "the file holds too many values")
         if isinstance(value, dict):
-            items = cast("dict[object, object]", value).items()
-            return {_key(key): copy(item, depth + 1) for key, item in items}
+            items = ((_key(key), item) for key, item in cast("dict[object, object]", value).items())
+            return {key: copy(item, (*pointer, key)) for key, item in items}
         if isinstance(value, list | tuple | set):
-            return [copy(item, depth + 1) for item in cast("list[object]", value)]
+            return [copy(item, (*pointer, at)) for at, item in enumerate(cast("list[object]", value))]
+        if isinstance(value, str):
+            return _whole(value)
         if isinstance(value, float) and not math.isfinite(value):
             return str(value)
         if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
-            msg = f"a number has more than {MAX_INTEGER_BITS} bits"
-            raise ConfigSyntaxError(msg, source=source)
-        if value is None or isinstance(value, str | bool | int | float):
+            raise refuse(pointer, f"a number has more than {MAX_INTEGER_BITS} bits")
+        if value is None or isinstance(value, bool | int | float):
             return value
-        if isinstance(value, date | time):
-            return value.isoformat()
-        msg = f"a value of the kind `{type(value).__name__}` has no place in a configuration"
-        raise ConfigSyntaxError(msg, source=source)
+        if hasattr(value, "isoformat"):  # a date or a time of TOML or YAML
+            return str(cast("Any", value).isoformat())
+        raise refuse(pointer, f"a value of the kind `{type(value).__name__}` has no place in a configuration")
 
-    return copy(data, 0)
+    return Document(source, format, copy(data, ()), text, repeats or {})
 
 
 def _key(key: object) -> str:
-    if isinstance(key, bool) or key is None:
-        return str(key).lower()
-    return str(key)
+    if key is None:
+        return "null"
+    return str(key).lower() if isinstance(key, bool) else _whole(str(key))
+
+
+def _whole(text: str) -> str:
+    """Replace lone surrogates, which JSON can spell but no encoding can write."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 _PARSERS = {"json": _parse_json, "toml": _parse_toml, "yaml": _parse_yaml, "env": _parse_env}
 _LINES = {
-    "json": lambda text: json_lines(without_comments(text)),
+    "json": _json_lines,
     "toml": toml_lines,
     "yaml": _yaml_lines,
-    "env": lambda _: {},
+    "env": _env_lines,
 }

@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-_LINE = re.compile(
-    r"""^[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*
-        (?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<bare>[^\n]*?))[ \t]*(?:[ \t]\#[^\n]*)?$""",
-    re.MULTILINE | re.VERBOSE,
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAME = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=", re.MULTILINE)
+_QUOTED = re.compile(
+    r"""[ \t]*(?:"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|'(?P<single>[^']*)')[ \t]*(?:\#[^\n]*)?$""",
+    re.MULTILINE | re.DOTALL,
 )
+_BARE = re.compile(r"[^\n]*")
+_COMMENT = re.compile(r"[ \t]\#.*")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def parse_env(text: str) -> dict[str, str]:
     """Return the variables of an env file; lines that are no assignment are passed over."""
-    found: dict[str, str] = {}
-    for match in _LINE.finditer(text.replace("\r\n", "\n")):
-        double, single = match["double"], match["single"]
-        if double is not None:
-            found[match["name"]] = re.sub(
-                r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), double, flags=re.DOTALL
-            )
-        else:
-            found[match["name"]] = match["bare"] if single is None else single
-    return found
+    return {name: value for name, value, _ in _assignments(text)}
+
+
+def env_lines(text: str) -> dict[str, int]:
+    """Return the line of each variable's last assignment."""
+    return {name: line for name, _, line in _assignments(text)}
+
+
+def _assignments(text: str) -> Iterator[tuple[str, str, int]]:
+    text = text.replace("\r\n", "\n")
+    line, counted, position = 1, 0, 0
+    while assignment := _NAME.search(text, position):
+        name_at = assignment.start(1)
+        line, counted = line + text.count("\n", counted, name_at), name_at
+        value, position = _value(text, assignment.end())
+        yield assignment[1], value, line
+
+
+def _value(text: str, start: int) -> tuple[str, int]:
+    """Return the value that begins at an offset, and where it ends."""
+    if quoted := _QUOTED.match(text, start):
+        double, single = quoted["double"], quoted["single"]
+        if double is None:
+            return single, quoted.end()
+        return _ESCAPE.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), double), quoted.end()
+    bare = _BARE.match(text, start)
+    rest = bare[0] if bare else ""
+    return _COMMENT.sub("", rest, count=1).strip(" \t\r"), start + len(rest)

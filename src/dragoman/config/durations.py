@@ -6,6 +6,8 @@ import math
 import re
 from typing import Literal, TypeAlias
 
+from dragoman.config.reading import shown
+
 Unit: TypeAlias = Literal["s", "ms", "unknown"]
 """What a plain number means; `unknown` where hosts disagree about the same key."""
 
@@ -27,7 +29,7 @@ def seconds(value: object, unit: Unit) -> float:
     if number is None:
         text = str(value).strip().lower()
         if not isinstance(value, str) or not _WHOLE.fullmatch(text):
-            msg = f'expected a duration such as 30, "30s" or "500ms", not {value!r:.60}'
+            msg = f'expected a duration such as 30, "30s" or "500ms", not {shown(value)}'
             raise ValueError(msg)
         result = sum(float(amount) * _SECONDS[suffix] for amount, suffix in _PIECE.findall(text))
     elif unit == "unknown":
@@ -35,7 +37,7 @@ def seconds(value: object, unit: Unit) -> float:
     else:
         result = number * _SECONDS[unit]
     if not math.isfinite(result) or result <= 0:
-        msg = f"expected a duration above zero, not {value!r:.60}"
+        msg = f"expected a duration above zero, not {shown(value)}"
         raise ValueError(msg)
     return result
 

@@ -8,10 +8,11 @@ templates by the dialect's own variable style. Nothing is expanded, looked up or
 from __future__ import annotations
 
 import difflib
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from dragoman.config.dialect import NOT_A_MAP
-from dragoman.config.documents import dotted
+from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS
+from dragoman.config.documents import dotted, printable
 from dragoman.config.durations import UNKNOWN_UNIT_LIMIT, is_plain, seconds
 from dragoman.config.expand import to_template
 from dragoman.config.reading import Reader, shown
@@ -78,16 +79,21 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
         InvalidSpecError: The entry describes none; it has every problem.
     """
     reader = Reader(entry, dialect)
-    if NOT_A_MAP in entry.fields:
-        reader.problem("", f"expected an object that describes a server, not {shown(entry.fields[NOT_A_MAP])}")
-        raise _invalid(reader, entry)
+    for mark, wanted in (
+        (NOT_SERVERS, "a map or a list of servers"),
+        (NOT_A_MAP, "an object that describes a server"),
+    ):
+        if mark in entry.fields:
+            reader.problem("", f"expected {wanted}, not {shown(entry.fields[mark], private=True)}")
+            raise _invalid(reader, entry)
     if dialect.translate:
         dialect.translate(entry)
+    for key, message in entry.problems:
+        reader.problem(key, message)
     fields, extras = _sort_keys(entry, dialect, reader)
-    if not entry.name.strip() or entry.name.startswith("#"):
-        reader.problem("name", "a server needs a name")
-    transport = _transport(fields, entry, dialect, reader)
-    common = _common(fields, dialect, reader)
+    _check_name(entry, reader)
+    transport = _transport(fields, extras, entry, dialect, reader)
+    common = _common(fields, extras, dialect, reader)
     timeouts = _timeouts(fields, dialect, reader)
     if reader.problems or transport is None:
         raise _invalid(reader, entry)
@@ -110,25 +116,35 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
     )
 
 
+def _check_name(entry: Entry, reader: Reader) -> None:
+    if not entry.name.strip():
+        reader.problem("name", "a server needs a name, a text that is not empty")
+    elif not entry.name.isprintable():
+        reader.problem("", "the server's name has a control character in it")
+
+
 def _sort_keys(entry: Entry, dialect: Dialect, reader: Reader) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split an entry into fields that mean something, under our names, and the others."""
     fields: dict[str, Any] = {}
     extras: dict[str, Any] = {}
     for spelling, value in entry.fields.items():
         key = dialect.keys.get(spelling)
+        written = entry.spellings.get(spelling, spelling)
+        if spelling == "name" and key is None and value == entry.name:
+            continue
         if key is None:
-            if spelling == "name":
-                continue
-            extras[spelling] = value
-            _note_extra(spelling, dialect, reader)
+            extras[written] = value
+            if not spelling.startswith(LEFT):
+                _note_extra(written, dialect, reader)
+        elif value is None:
             continue
-        if key.field in fields:
+        elif key.field in fields:
             other = reader.spelling(key.field)
-            reader.note("conflict", spelling, f"`{other}` says the same and comes first; `{spelling}` is not used")
-            extras[spelling] = value
-            continue
-        fields[key.field] = value
-        reader.name(key.field, spelling)
+            reader.note("conflict", written, f"`{other}` says the same and comes first; this is not used")
+            extras[written] = value
+        else:
+            fields[key.field] = value
+            reader.name(key.field, spelling)
     return fields, extras
 
 
@@ -136,54 +152,67 @@ def _note_extra(spelling: str, dialect: Dialect, reader: Reader) -> None:
     if spelling in dialect.dropped:
         reader.note("unused", spelling, dialect.dropped[spelling])
     elif not spelling.startswith(("$", "_", "//")):
-        near = difflib.get_close_matches(spelling, dialect.keys, n=1, cutoff=0.8)
+        near = difflib.get_close_matches(spelling, dialect.keys, n=1, cutoff=0.75)
         guess = f"; did you mean `{near[0]}`?" if near else ""
-        reader.note("unknown", spelling, f"`{spelling}` means nothing here and is kept as it is{guess}")
+        reader.note("unknown", spelling, f"this means nothing here and is kept as it is{guess}")
+
+
+_OF_STDIO = ("command", "args", "env", "env_file", "inherit_env", "cwd")
+_OF_URL = ("url", "headers", "auth")
 
 
 def _transport(
-    fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader
+    fields: dict[str, Any], extras: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader
 ) -> Transport | None:
     kind = _kind(fields, entry, dialect, reader)
     if kind is None:
         return None
+    for field in _OF_URL if kind == "stdio" else _OF_STDIO:
+        if field in fields:
+            key = entry.spellings.get(reader.spelling(field), reader.spelling(field))
+            extras[key] = fields.pop(field)
+            reader.note("conflict", key, f"a server of type {kind} has no use for it")
     if kind == "stdio":
         return _stdio(fields, dialect, reader)
     url = reader.text("url", fields.get("url"), required=f"a server of type `{kind}` needs a `url`")
     headers = reader.texts("headers", fields.get("headers"), header=True)
     if url is None or headers is None:
         return None
-    scheme, separator, _ = url.partition("://")
-    if not url.startswith("${") and (not separator or scheme.lower() not in ("http", "https")):
-        reader.problem("url", f"expected an http:// or https:// address, not {url!r:.80}")
+    template = to_template(url, dialect.style)
+    scheme, separator, _ = template.partition("://")
+    if not template.startswith("${") and (not separator or scheme.lower() not in ("http", "https")):
+        # The address itself may hold a secret, so it is not shown.
+        reader.problem("url", "expected an address that begins with http:// or https://")
         return None
-    return _remote(kind, "transport" in fields, url, headers, dialect, reader)
+    return _remote(kind, template, headers, dialect, reader, typed="transport" in fields)
 
 
 def _remote(
-    kind: str, typed: bool, url: str, headers: dict[str, str], dialect: Dialect, reader: Reader
+    kind: str, url: str, headers: dict[str, str], dialect: Dialect, reader: Reader, *, typed: bool
 ) -> Transport:
-    style = dialect.style
-    templates = {name: to_template(value, style) for name, value in headers.items()}
-    url_template = to_template(url, style)
+    templates = {name: to_template(value, dialect.style) for name, value in headers.items()}
     if typed:
         if kind == "sse" and not dialect.sse_is_http:
-            return Sse(url_template, headers=templates, alternate=dialect.either_kind)
-        alternate = dialect.either_kind or kind == "sse"
+            return Sse(url, headers=templates, alternate=dialect.either_kind)
         if kind == "sse":
-            reader.note("transport", "transport", "`sse` tries Streamable HTTP first, then legacy SSE")
-        return Http(url_template, headers=templates, alternate=alternate)
+            reader.note(
+                "transport",
+                reader.spelling("transport"),
+                "`sse` tries Streamable HTTP first, then legacy SSE",
+            )
+        return Http(url, headers=templates, alternate=dialect.either_kind or kind == "sse")
+    key = reader.spelling("url")
     if dialect.untyped_url == "sse":
-        reader.note("transport", "url", "a URL without a type is legacy SSE in this dialect")
-        return Sse(url_template, headers=templates)
+        reader.note("transport", key, "a URL without a type is legacy SSE in this dialect")
+        return Sse(url, headers=templates)
     if dialect.untyped_url == "http":
-        return Http(url_template, headers=templates)
-    path = url.split("?", 1)[0].rstrip("/")
-    if path.endswith("/sse"):
-        reader.note("transport", "url", "no type given, and the path ends in /sse: legacy SSE first, then HTTP")
-        return Sse(url_template, headers=templates, alternate=True)
-    reader.note("transport", "url", "no type given: Streamable HTTP first, then legacy SSE")
-    return Http(url_template, headers=templates, alternate=True)
+        return Http(url, headers=templates)
+    path = url.split("?", 1)[0].split("#", 1)[0].rstrip("/")
+    if dialect.untyped_url == "auto" and path.endswith("/sse"):
+        reader.note("transport", key, "no type given, and the path ends in /sse: legacy SSE first, then HTTP")
+        return Sse(url, headers=templates, alternate=True)
+    reader.note("transport", key, "no type given: Streamable HTTP first, then legacy SSE")
+    return Http(url, headers=templates, alternate=True)
 
 
 def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader) -> str | None:
@@ -195,7 +224,9 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader
             reader.problem("", "`transport` is missing: stdio, http or sse")
             return None
         if has_command and has_url:
-            reader.problem("url", "both a `command` and a URL are given; say which one with a type, or remove one")
+            reader.problem(
+                "url", "both a `command` and a URL are given; say which one with a type, or remove one"
+            )
             return None
         if has_url and dialect.untyped_url == "error":
             reader.problem("url", 'a URL needs a type in this dialect: add "type": "http" or "sse"')
@@ -211,44 +242,43 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader
     kind = _KINDS.get(folded)
     if kind is None:
         if folded in _FOREIGN_KINDS:
-            reader.problem("transport", f"{_FOREIGN_KINDS[folded]} (`{written}`) is not supported")
+            reader.problem("transport", f"{_FOREIGN_KINDS[folded]} (`{written.strip()}`) is not supported")
             return None
         near = difflib.get_close_matches(folded, _KINDS, n=1, cutoff=0.5)
         guess = f"; did you mean `{_KINDS[near[0]]}`?" if near else ""
-        reader.problem("transport", f"`{written:.40}` is no transport: stdio, http or sse{guess}")
+        reader.problem("transport", f"`{printable(written):.40}` is no transport: stdio, http or sse{guess}")
         return None
-    if kind == "stdio" and has_url:
-        reader.note("conflict", "url", "the type is stdio, so the URL is not used")
-    if kind != "stdio" and has_command:
-        reader.note("conflict", "command", f"the type is {kind}, so the command is not used")
     return kind
 
 
 def _stdio(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Stdio | None:
     command: object = fields.get("command")
-    args: list[str] | None = []
+    words: list[str] | None = []
     if isinstance(command, list):
-        words = reader.strings("command", command)
-        if not words:
-            reader.problem("command", "expected a command and its arguments, not an empty list")
-            return None
-        command, args = words[0], words[1:]
-    text = reader.text("command", command, required="a server of type `stdio` needs a `command`")
-    more = reader.strings("args", fields.get("args", []))
+        words = reader.strings("command", cast("list[object]", command))
+        command = words[0] if words else None
+    text = (
+        reader.text("command", command, required="a server of type `stdio` needs a `command`")
+        if words is not None
+        else None
+    )
+    args = reader.strings("args", fields.get("args"))
     env = reader.environment("env", fields.get("env"))
     cwd = reader.text("cwd", fields.get("cwd"))
     env_file = reader.one_or_many("env_file", fields.get("env_file"))
     inherit = _inherit(fields, reader)
-    if text is None or more is None or env is None or env_file is None or reader.problems:
+    if text is None or args is None or env is None or env_file is None or words is None or reader.problems:
         return None
-    _note_unsplit(text, args + more, reader)
+    args = words[1:] + args
+    _note_unsplit(text, args, reader)
+    _note_home({"command": text, "cwd": cwd or "", "env_file": env_file[0] if env_file else ""}, reader)
 
     def template(value: str) -> str:
         return to_template(value, dialect.style)
 
     return Stdio(
         template(text),
-        [template(arg) for arg in args + more],
+        [template(arg) for arg in args],
         env={name: None if value is None else template(value) for name, value in env.items()},
         cwd=None if cwd is None else template(cwd),
         env_file=[template(name) for name in env_file],
@@ -257,11 +287,17 @@ def _stdio(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Stdio | 
 
 
 def _note_unsplit(command: str, args: list[str], reader: Reader) -> None:
-    words = command.split()
-    if len(words) > 1 and not args and "/" not in command and "\\" not in command:
-        shown = ", ".join(f'"{word}"' for word in words[1:])
-        reader.note("type", "command", f'it has spaces and no `args`; if it does not start, write "{words[0]}" '
-                    f"and args [{shown}]")
+    if len(command.split()) > 1 and not args and "/" not in command and "\\" not in command:
+        message = (
+            "it has spaces and no `args`; if it does not start, put every word but the first into `args`"
+        )
+        reader.note("type", reader.spelling("command"), message)
+
+
+def _note_home(paths: dict[str, str], reader: Reader) -> None:
+    for field, path in paths.items():
+        if path == "~" or path.startswith(("~/", "~\\")):
+            reader.note("path", reader.spelling(field), "the `~` is taken as the home directory")
 
 
 def _inherit(fields: dict[str, Any], reader: Reader) -> Literal["safe", "all"] | list[str]:
@@ -272,7 +308,7 @@ def _inherit(fields: dict[str, Any], reader: Reader) -> Literal["safe", "all"] |
         case "safe" | "all":
             return value
         case list():
-            return reader.strings("inherit_env", cast("list[Any]", value)) or []
+            return reader.strings("inherit_env", cast("list[object]", value)) or []
         case _:
             reader.problem("inherit_env", f'expected "safe", "all" or a list of names, not {shown(value)}')
             return "safe"
@@ -286,7 +322,7 @@ def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Timeo
             wanted[name] = value
             reader.name(name, f"timeouts.{name}")
         else:
-            reader.problem("timeouts", f"`{name:.40}` is no time-out: connect, call or idle")
+            reader.problem("timeouts", "expected connect, call or idle", name)
     wanted.update({name: fields[name] for name in Timeouts.__annotations__ if name in fields})
     found: dict[str, float] = {}
     for name, value in wanted.items():
@@ -307,13 +343,14 @@ def _duration(name: str, value: object, dialect: Dialect, reader: Reader) -> flo
         return None
     if unit == "unknown" and is_plain(value):
         meant = "milliseconds" if float(cast("float", value)) >= UNKNOWN_UNIT_LIMIT else "seconds"
-        reader.note("unit", spelling, f'hosts disagree about the unit; {value} is taken as {meant}: write "{result:g}s"')
+        message = f'hosts disagree about the unit; {value} is taken as {meant}: write "{result:g}s"'
+        reader.note("unit", spelling, message)
     elif unit == "ms" and is_plain(value):
         reader.note("unit", spelling, f"{value} is in milliseconds here: {result:g} s")
     return result
 
 
-def _common(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> _Common:
+def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: Reader) -> _Common:
     found: dict[str, object] = {}
     for name in ("required", "lazy", "reconnect", "trust_annotations"):
         _put(found, name, reader.boolean(name, fields.get(name)))
@@ -325,14 +362,14 @@ def _common(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> _Common
         _put(found, name, reader.choice(name, fields.get(name), choices))
     _put(found, "allowed_tools", _allowed(fields, dialect, reader))
     _put(found, "enabled", _enabled(fields, reader))
-    _put(found, "auth", _auth(fields, dialect, reader))
+    _put(found, "auth", _auth(fields, extras, dialect, reader))
     _put(found, "max_concurrency", reader.count("max_concurrency", fields.get("max_concurrency")))
     if "health_check_interval" in fields:
         interval = _duration("health_check_interval", fields["health_check_interval"], dialect, reader)
         _put(found, "health_check_interval", interval)
     naming = found.get("naming")
     if isinstance(naming, str) and ("{tool}" not in naming):
-        reader.problem("naming", f"`{naming:.60}` lacks {{tool}}: write for example {{server}}__{{tool}}")
+        reader.problem("naming", "it lacks {tool}: write for example {server}__{tool}")
     return cast("_Common", found)
 
 
@@ -360,40 +397,55 @@ def _allowed(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> list[s
     return None if allowed is not None and "*" in allowed else allowed
 
 
-def _auth(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Auth | None:
+def _auth(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: Reader) -> Auth | None:
     value: object = fields.get("auth")
     if value is None:
         return None
     if isinstance(value, str):
-        mode = reader.choice("auth", value, ("auto", "none", "oauth"))
+        mode = reader.choice("auth", value, _AUTH_MODES)
         return None if mode is None else Auth(mode=cast("Literal['auto', 'none', 'oauth']", mode))
-    table = reader.mapping("auth", value)
+    table = {key: item for key, item in reader.mapping("auth", value).items() if item is not None}
+    _set_aside(table, extras, reader)
 
     def text(name: str) -> str | None:
         found = reader.text("auth", table.get(name), inner=name)
         return None if found is None else to_template(found, dialect.style)
 
     scopes = table.get("scopes")
-    port = reader.count("auth", table.get("callback_port"), inner="callback_port")
-    mode = reader.choice("auth", table.get("mode", "oauth"), ("auto", "none", "oauth"))
+    scopes = scopes.split() if isinstance(scopes, str) else reader.strings("auth", scopes, inner="scopes")
+    mode = reader.choice("auth", table.get("mode", "oauth"), _AUTH_MODES, inner="mode")
     return Auth(
         mode=cast("Literal['auto', 'none', 'oauth']", mode or "auto"),
         client_id=text("client_id"),
         client_secret=text("client_secret"),
-        scopes=scopes.split() if isinstance(scopes, str) else tuple(reader.strings("auth", scopes or []) or ()),
-        callback_port=port,
+        scopes=tuple(scopes or ()),
+        callback_port=reader.count("auth", table.get("callback_port"), inner="callback_port"),
         redirect_uri=text("redirect_uri"),
         metadata_url=text("metadata_url"),
         resource=text("resource"),
     )
 
 
+_AUTH_MODES = ("auto", "none", "oauth")
+_AUTH_KEYS = frozenset(field.name for field in dataclass_fields(Auth))
+
+
+def _set_aside(table: dict[str, Any], extras: dict[str, Any], reader: Reader) -> None:
+    """Keep keys of an `auth` table that mean nothing here."""
+    unknown = {key: table.pop(key) for key in list(table) if key not in _AUTH_KEYS}
+    if unknown:
+        spelling = reader.spelling("auth")
+        extras[spelling] = unknown
+        names = ", ".join(printable(name) for name in unknown)
+        reader.note("unknown", spelling, f"these keys of it mean nothing here and are kept: {names}")
+
+
 def _invalid(reader: Reader, entry: Entry) -> InvalidSpecError:
-    what = f"server `{entry.name}`" if entry.name and not entry.name.startswith("#") else "this entry"
+    what = f"server `{printable(entry.name)}`" if entry.name else "this entry"
     return InvalidSpecError(
         f"{what} is skipped: {'; '.join(reader.problems)}",
         problems=reader.problems,
-        source=entry.document.source,
-        pointer=dotted((*entry.pointer, *reader.first_key)),
-        line=reader.first_line or entry.line(),
+        source=reader.culprit.document.source,
+        pointer=dotted(reader.pointer),
+        line=reader.line or entry.line(),
     )

@@ -6,7 +6,8 @@ The syntax inside (a *template*):
 - `${VAR:-text}`: `text` where VAR is unset or empty; `${VAR-text}`: only where it is unset.
 - `${input:id}`: a value that a person gives.
 - `${workspaceFolder}`, `${workspaceFolderBasename}`, `${userHome}`, `${pathSeparator}` or `${/}`.
-- `$${` is a literal `${`. Any other `$` is itself, and so is a `${…}` that names none of the above.
+- `$${` is a literal `${`. Any other `$` is itself, and so is a `${…}` that names none of the above, or
+  that has no end. References do not nest: the first `}` ends one.
 
 Expansion is one pass and never looks at what it has put in. It is total: any text gives a text or a
 `MissingVariableError`. A leading `~` is the home directory in commands, directories and file names.
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dragoman.errors import MissingVariableError
-from dragoman.model import Http, Sse, Stdio
+from dragoman.model import Stdio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
     from dragoman.model import ServerSpec, Transport
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_REFERENCE = re.compile(r"(\$+)\{([^}]*)\}")
+_MARK = re.compile(r"(\$+)\{")
+_HOST_REFERENCE = re.compile(r"(\$+)\{([^}]*)\}")
+"""A reference as hosts know it: they have no escape, so every `$` before the last one is itself."""
+_REFERENCE = re.compile(r"(?<!\$)(?:(?P<escaped>(?:\$\$)+)\{|(?P<pairs>(?:\$\$)*)\$\{(?P<body>[^}]*)\})")
+"""A reference in a template, or a `${` that its dollars make literal."""
 _VARIABLE = re.compile(rf"(?:env:)?(?P<name>{_NAME})(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL)
 _BARE = re.compile(rf"(\$*)\$({_NAME})")
 _PLACES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/"})
@@ -62,6 +67,8 @@ class Style:
     """`${env:VAR}`."""
     bare: bool = False
     """`$VAR`."""
+    keep_bare: bool = False
+    """Whether a `$VAR` without a value stays as it is written."""
     inputs: bool = False
     """`${input:id}`."""
     places: bool = False
@@ -78,14 +85,16 @@ NONE = Style()
 
 def escape(text: str) -> str:
     """Turn literal text into the template that gives it back."""
-    return _REFERENCE.sub(lambda match: f"{match[1] * 2}{{{match[2]}}}", text)
+    return _MARK.sub(lambda match: f"{match[1] * 2}{{", text)
 
 
 def to_template(text: str, style: Style) -> str:
     """Turn a dialect's text into a template with the same meaning."""
+    if style.escape:
+        return text
     pieces: list[str] = []
     end = 0
-    for match in _REFERENCE.finditer(text):
+    for match in _HOST_REFERENCE.finditer(text):
         pieces.append(_bare_to_template(text[end : match.start()], style))
         pieces.append(_reference_to_template(match, style))
         end = match.end()
@@ -95,11 +104,9 @@ def to_template(text: str, style: Style) -> str:
 
 def _reference_to_template(match: re.Match[str], style: Style) -> str:
     dollars, body = match[1], match[2]
-    if style.escape:
-        return match[0]
     literal = escape(match[0])
     before = "$" * (2 * (len(dollars) - 1))
-    if body.startswith("input:"):
+    if _input_id(body) is not None:
         return f"{before}${{{body}}}" if style.inputs else literal
     if body in _PLACES:
         return f"{before}${{{body}}}" if style.places else literal
@@ -119,16 +126,29 @@ def _reference_to_template(match: re.Match[str], style: Style) -> str:
 
 def _bare_to_template(text: str, style: Style) -> str:
     if not style.bare:
-        return text
-    return _BARE.sub(lambda match: match[1] * 2 + style.renamed.get(match[2], f"${{{match[2]}}}"), text)
+        return escape(text)
+
+    def reference(match: re.Match[str]) -> str:
+        name = match[2]
+        otherwise = f"-${name}" if style.keep_bare else ""
+        return match[1] * 2 + style.renamed.get(name, f"${{{name}{otherwise}}}")
+
+    return _BARE.sub(reference, escape(text))
+
+
+def _input_id(body: str) -> str | None:
+    """Return what `input:id` asks for; `input:-text` is a variable of that name with a default."""
+    asks = body.startswith("input:") and not body.startswith("input:-")
+    return body.removeprefix("input:") if asks else None
 
 
 def variables(text: str) -> list[str]:
     """Return the environment variables that a template refers to, in order."""
     found: list[str] = []
     for match in _REFERENCE.finditer(text):
-        variable = _VARIABLE.fullmatch(match[2])
-        if len(match[1]) % 2 and variable and match[2] not in _PLACES and variable["name"] not in found:
+        body = match["body"]
+        variable = None if body is None or body in _PLACES else _VARIABLE.fullmatch(body)
+        if variable and variable["name"] not in found:
             found.append(variable["name"])
     return found
 
@@ -144,11 +164,9 @@ def expand(text: str, surroundings: Surroundings, missing: Callable[[str, str], 
     """
 
     def value(match: re.Match[str]) -> str:
-        dollars, body = match[1], match[2]
-        before = "$" * (len(dollars) // 2)
-        if len(dollars) % 2 == 0:
-            return f"{before}{{{body}}}"
-        return before + _value(body, surroundings, missing)
+        if match["escaped"]:
+            return "$" * (len(match["escaped"]) // 2) + "{"
+        return "$" * (len(match["pairs"]) // 2) + _value(match["body"], surroundings, missing)
 
     return _REFERENCE.sub(value, text)
 
@@ -164,8 +182,8 @@ def _value(body: str, surroundings: Surroundings, missing: Callable[[str, str], 
             return surroundings.home
         case "pathSeparator" | "/":
             return os.sep
-        case _ if body.startswith("input:"):
-            answer = surroundings.inputs.get(body.removeprefix("input:"))
+        case _ if (wanted := _input_id(body)) is not None:
+            answer = surroundings.inputs.get(wanted)
             return missing(body, whole) if answer is None else answer
         case _:
             pass
@@ -204,22 +222,21 @@ def expand_transport(spec: ServerSpec, surroundings: Surroundings) -> Transport:
     def path(template: str, key: str) -> str:
         return expand_home(text(template, key), surroundings.home)
 
-    match spec.transport:
-        case Stdio() as stdio:
-            return replace(
-                stdio,
-                command=path(stdio.command, "command"),
-                args=[text(arg, f"args.{index}") for index, arg in enumerate(stdio.args)],
-                env={
-                    name: None if value is None else text(value, f"env.{name}")
-                    for name, value in stdio.env.items()
-                },
-                cwd=None if stdio.cwd is None else path(stdio.cwd, "cwd"),
-                env_file=[path(name, "env_file") for name in stdio.env_file],
-            )
-        case Http() | Sse() as remote:
-            headers = {name: text(value, f"headers.{name}") for name, value in remote.headers.items()}
-            return replace(remote, url=text(remote.url, "url"), headers=headers)
+    transport = spec.transport
+    if isinstance(transport, Stdio):
+        return replace(
+            transport,
+            command=path(transport.command, "command"),
+            args=[text(arg, f"args.{index}") for index, arg in enumerate(transport.args)],
+            env={
+                name: None if value is None else text(value, f"env.{name}")
+                for name, value in transport.env.items()
+            },
+            cwd=None if transport.cwd is None else path(transport.cwd, "cwd"),
+            env_file=[path(name, "env_file") for name in transport.env_file],
+        )
+    headers = {name: text(value, f"headers.{name}") for name, value in transport.headers.items()}
+    return replace(transport, url=text(transport.url, "url"), headers=headers)
 
 
 def _missing(spec: ServerSpec, key: str, name: str) -> MissingVariableError:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import codecs
-from pathlib import Path
+import os
+from typing import TYPE_CHECKING
 
 from dragoman.config.documents import MAX_BYTES, Document, Format, parse
 from dragoman.config.dotenv import parse_env
 from dragoman.errors import ConfigError, ConfigSyntaxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _FORMATS: dict[str, Format] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".env": "env"}
 _MARKS = (
@@ -19,16 +23,31 @@ _MARKS = (
 
 def format_of(path: Path) -> Format:
     """Tell a file's format by its name; JSON unless the name says otherwise."""
+    if path.name == ".env" or path.name.startswith(".env."):
+        return "env"
     return _FORMATS.get(path.suffix.lower(), "json")
 
 
-def read(path: Path, format: Format | None = None) -> Document:  # noqa: A002 -- as in `documents.parse`
+def is_file(path: Path) -> bool:
+    """Tell whether there is such a file; a path that cannot be looked at has none."""
+    return os.path.isfile(path)  # noqa: PTH113 -- `Path.is_file` raises where a directory is closed to us
+
+
+def read(path: Path, format: Format | None = None, *, only_regular: bool = False) -> Document:  # noqa: A002 -- as in `documents.parse`
     """Read and parse a file.
 
+    Args:
+        path: The file.
+        format: Its format; told by its name unless given.
+        only_regular: Whether to refuse pipes and devices, which a project might hold to make us wait.
+
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: There is no such file, or no such directory.
         ConfigSyntaxError: It cannot be read or parsed.
     """
+    if only_regular and os.path.exists(path) and not is_file(path):  # noqa: PTH110 -- as in `is_file`
+        msg = "this is no regular file"
+        raise ConfigSyntaxError(msg, source=str(path))
     return parse(_text(path), str(path), format or format_of(path))
 
 
@@ -42,7 +61,9 @@ def read_env_file(path: Path, *, pointer: str = "") -> dict[str, str]:
         return parse_env(_text(path))
     except FileNotFoundError:
         msg = "the env file does not exist"
-        raise ConfigError(msg, source=str(path), pointer=pointer, hint="create it, or remove the key") from None
+        raise ConfigError(
+            msg, source=str(path), pointer=pointer, hint="create it, or remove the key"
+        ) from None
 
 
 def _text(path: Path) -> str:
@@ -52,8 +73,11 @@ def _text(path: Path) -> str:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise
-    except OSError as error:
-        msg = f"the file cannot be read: {error.strerror or error}"
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args) from None
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        msg = f"the file cannot be read: {reason}"
         raise ConfigSyntaxError(msg, source=source) from None
     if len(data) > MAX_BYTES:
         msg = f"the file is larger than {MAX_BYTES // 2**20} MiB"

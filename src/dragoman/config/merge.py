@@ -2,8 +2,9 @@
 
 Layers come strongest first. By `replace` the strongest entry of a name is taken whole; by `fields`
 its missing keys are filled from the weaker ones, tables such as `env` key by key. An entry that
-cannot be used is a problem and is treated as absent, so a weaker one of the same name may serve. The
-winner knows every definition that it hides. Global switches of the files are applied last.
+cannot be used is a problem and is treated as absent, so a weaker one of the same name may serve; by
+`fields` that is the entry which the wrong key comes from. The winner knows every definition that it
+hides. Global switches of the files are applied last.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
-from dragoman.config.dialect import EMPTY, Entry, Patch
-from dragoman.config.documents import dotted
+from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, Patch
+from dragoman.config.documents import dotted, printable
 from dragoman.config.entries import build
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Note, Origin
@@ -58,18 +59,18 @@ def merge(layers: Sequence[Layer], combine: Literal["replace", "fields", "first"
 
 def _without_repeats(layer: Layer, problems: list[ConfigError]) -> list[Entry]:
     seen: dict[str, Entry] = {}
+    kept: list[Entry] = []
     for entry in layer.entries:
-        if entry.name in seen and not entry.name.startswith("#"):
-            first = seen[entry.name].line()
-            msg = f"server `{entry.name}` is skipped: the name is taken by the entry on line {first}"
-            problems.append(
-                InvalidSpecError(
-                    msg, source=entry.document.source, pointer=dotted(entry.pointer), line=entry.line()
-                )
-            )
-        else:
+        if not entry.name or entry.name not in seen:
             seen[entry.name] = entry
-    return list(seen.values())
+            kept.append(entry)
+            continue
+        first = seen[entry.name]
+        where = f"on line {first.line()}" if first.line() else f"at {dotted(first.pointer)}"
+        msg = f"server `{printable(entry.name)}` is skipped: the name is taken by the entry {where}"
+        place = dotted(entry.pointer)
+        problems.append(InvalidSpecError(msg, source=entry.document.source, pointer=place, line=entry.line()))
+    return kept
 
 
 def _by_name(layers: Sequence[Layer], problems: list[ConfigError]) -> list[ServerSpec]:
@@ -89,29 +90,45 @@ def _by_fields(layers: Sequence[Layer], problems: list[ConfigError]) -> list[Ser
     stacks: dict[str, list[tuple[Entry, Layer]]] = {}
     for layer in layers:
         for entry in layer.entries:
-            stacks.setdefault(entry.name, []).append((entry, layer))
-    servers: list[ServerSpec] = []
-    for stack in stacks.values():
+            if not entry.name or NOT_A_MAP in entry.fields:
+                _built(entry, layer, problems)
+            else:
+                stacks.setdefault(entry.name, []).append((entry, layer))
+    found = (_from_stack(stack, problems) for stack in stacks.values())
+    return [spec for spec in found if spec is not None]
+
+
+def _from_stack(stack: Sequence[tuple[Entry, Layer]], problems: list[ConfigError]) -> ServerSpec | None:
+    """Build the server that a stack of entries makes, without those that are wrong."""
+    while stack:
         strongest, layer = stack[0]
-        spec = _built(_stacked([entry for entry, _ in stack]), layer, problems)
-        if spec is not None:
+        try:
+            spec = build(_stacked([entry for entry, _ in stack]), layer.dialect, layer.scope)
+        except InvalidSpecError as error:
+            problems.append(error)
+            culprits = (at for at, (entry, _) in enumerate(stack) if entry.document.source == error.source)
+            wrong = next(culprits, 0)
+            stack = [*stack[:wrong], *stack[wrong + 1 :]]
+        else:
             shadowed = [_origin(entry, owner) for entry, owner in stack[1:]]
-            servers.append(replace(spec, shadowed=shadowed, origin=_origin(strongest, layer)))
-    return servers
+            return replace(spec, shadowed=shadowed, origin=_origin(strongest, layer))
+    return None
 
 
 def _stacked(entries: Sequence[Entry]) -> Entry:
-    """Fill the strongest entry's missing keys from the weaker ones."""
+    """Fill the strongest entry's missing keys from the weaker ones; none of them is changed."""
     top = entries[0]
-    merged = replace(top, fields=dict(top.fields), layers=dict.fromkeys(top.fields, top))
-    for entry in entries[1:]:
+    merged = replace(top, fields={}, notes=[], problems=[], spellings=dict(top.spellings), layers={})
+    for entry in entries:
         for key, value in entry.fields.items():
             if key not in merged.fields:
                 merged.fields[key] = value
                 merged.layers[key] = entry
             elif isinstance(value, dict) and isinstance(merged.fields[key], dict):
+                stronger = cast("dict[str, object]", merged.fields[key])
                 weaker = cast("dict[str, object]", value)
-                merged.fields[key] = weaker | cast("dict[str, object]", merged.fields[key])
+                merged.fields[key] = weaker | stronger
+                merged.layers.update({f"{key}.{name}": entry for name in weaker.keys() - stronger.keys()})
     return merged
 
 
@@ -170,4 +187,6 @@ def _switched(spec: ServerSpec, patch: Patch) -> ServerSpec:
         off = "it is on the list of excluded servers"
     if not off or not spec.enabled:
         return spec
-    return replace(spec, enabled=False, notes=[*spec.notes, Note(code="unused", key="", message=f"off: {off}")])
+    return replace(
+        spec, enabled=False, notes=[*spec.notes, Note(code="unused", key="", message=f"off: {off}")]
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -19,53 +20,52 @@ Pointer: TypeAlias = tuple[str | int, ...]
 DEPTH = 7
 """Deeper keys are given the line of their nearest indexed ancestor."""
 
-_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:\n]', re.DOTALL)
+_JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],\n]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 def json_lines(text: str) -> dict[Pointer, int]:
     """Return the line of every key and list item of a JSON text without comments."""
-    lines: dict[Pointer, int] = {}
+    return {pointer: line for pointer, line, _ in _json_places(text)}
+
+
+def json_repeats(text: str) -> dict[Pointer, int]:
+    """Return the keys that stand twice in one object, each with the line of its last appearance."""
+    return {pointer: line for pointer, line, repeated in _json_places(text) if repeated}
+
+
+def _json_places(text: str) -> Iterator[tuple[Pointer, int, bool]]:
+    """Yield every key and list item with its line, and whether its object has had that key before."""
     line = 1
     path: list[str | int] = []
-    expects_key: list[bool] = []
+    keys: list[set[str]] = []
+    expects_key = False
     for match in _JSON_TOKEN.finditer(text):
-        token = match[0]
-        match token[0]:
-            case "\n":
-                line += 1
-            case "{":
-                _note_item(lines, path, expects_key, line)
-                path.append("")
-                expects_key.append(True)
-            case "[":
-                _note_item(lines, path, expects_key, line)
-                path.append(0)
-                expects_key.append(False)
-            case "}" | "]":
-                path.pop()
-                expects_key.pop()
-            case ",":
-                last = path[-1]
-                if isinstance(last, int):
-                    path[-1] = last + 1
-                else:
-                    expects_key[-1] = True
-            case '"' if expects_key and expects_key[-1]:
-                path[-1] = json.loads(token)
-                expects_key[-1] = False
-                if len(path) <= DEPTH:
-                    lines[tuple(path)] = line
-            case '"':
-                _note_item(lines, path, expects_key, line)
-            case _:
-                pass
-    return lines
-
-
-def _note_item(lines: dict[Pointer, int], path: list[str | int], expects_key: list[bool], line: int) -> None:
-    in_list = bool(path) and isinstance(path[-1], int) and not expects_key[-1]
-    if in_list and len(path) <= DEPTH:
-        lines.setdefault(tuple(path), line)
+        found = match[0]
+        if found == "\n":
+            line += 1
+        elif found in "}]":
+            path.pop()
+            keys.pop()
+            expects_key = False
+        elif found == ",":
+            last = path[-1]
+            if isinstance(last, int):
+                path[-1] = last + 1
+            else:
+                expects_key = True
+        elif expects_key:
+            key: str = json.loads(found)
+            path[-1], expects_key = key, False
+            if len(path) <= DEPTH:
+                yield tuple(path), line, key in keys[-1]
+            keys[-1].add(key)
+        else:
+            if path and isinstance(path[-1], int) and len(path) <= DEPTH:
+                yield tuple(path), line, False
+            if found in "{[":
+                path.append("" if found == "{" else 0)
+                keys.append(set())
+                expects_key = found == "{"
 
 
 _TOML_KEY = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
@@ -110,27 +110,22 @@ def _toml_statements(text: str) -> Iterator[tuple[int, int]]:
     yield 1, 0
     line, depth = 1, 0
     for match in _TOML_SKIP.finditer(text):
-        token = match[0]
-        if token == "\n":
+        found = match[0]
+        if found == "\n":
             line += 1
             if depth == 0:
                 yield line, match.end()
-        elif token in "[{":
+        elif found in "[{":
             depth += 1
-        elif token in "]}":
-            depth = max(0, depth - 1)
+        elif found in "]}":
+            depth -= 1
         else:
-            line += token.count("\n")
+            line += found.count("\n")
 
 
 def _dotted(text: str) -> tuple[str, ...]:
-    parts: list[str] = []
-    for part in _TOML_PART.findall(text):
-        if part.startswith('"'):
-            parts.append(json.loads(part) if "\\U" not in part else part[1:-1])
-        else:
-            parts.append(part.strip("'"))
-    return tuple(parts)
+    parts: list[str] = _TOML_PART.findall(text)
+    return tuple(tomllib.loads(f"key={part}")["key"] if part[0] in "\"'" else part for part in parts)
 
 
 def _resolve(path: tuple[str, ...], counts: dict[Pointer, int]) -> Pointer:

@@ -7,6 +7,7 @@ that dragoman knows are in `BUILT_IN`, and every host's dialect is a profile too
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT_NAMING = "mcp_{server}_{tool}"
+
+_NOT_IN_VARIABLES = re.compile(r"[^A-Z0-9_]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ class Profile:
         """Return the name of the variable that names the one file to read; empty: none."""
         if self.variable is not None:
             return self.variable
-        return f"{self.app.upper().replace('-', '_')}_MCP_CONFIG"
+        return f"{_NOT_IN_VARIABLES.sub('_', self.app.upper())}_MCP_CONFIG"
 
     def written_file(self) -> str:
         """Return the file that changes go to, a template; empty: this profile has none."""

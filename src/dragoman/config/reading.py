@@ -1,18 +1,23 @@
-"""Reading single values of an entry: each has the right type, is converted with a note, or is a problem."""
+"""Reading single values of an entry: each has the right type, is converted with a note, or is a problem.
+
+A null is the same as nothing at all, except in `env`, where it takes a variable away.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.config.documents import dotted
 from dragoman.model import Note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dragoman.config.dialect import Dialect, Entry
+    from dragoman.config.positions import Pointer
 
 _FORBIDDEN = ("\0", "\r", "\n")
-_PRIVATE = frozenset({"args", "auth", "env", "headers", "url"})
+_PRIVATE = frozenset({"args", "auth", "command", "env", "headers", "url"})
 """Fields whose values may be secrets: an error never shows them."""
 
 
@@ -23,18 +28,21 @@ class Reader:
         self.problems: list[str] = []
         self.notes: list[Note] = []
         self.lines: dict[str, int] = {}
-        """The line of each field that was read."""
-        self.first_key: tuple[str, ...] = ()
-        self.first_line: int | None = None
+        """The line of each field that was read, where it stands in the entry's own file."""
+        self.culprit: Entry = entry
+        """The entry that the first problem is in: another one only after a merge by field."""
+        self.pointer: Pointer = entry.place()
+        """Where the first problem is."""
+        self.line: int | None = None
         self._entry = entry
-        self._spellings = {key.field: spelling for spelling, key in reversed(dialect.keys.items())}
+        self._spellings: dict[str, str] = {}
+        for spelling, key in dialect.keys.items():
+            self._spellings.setdefault(key.field, spelling)
 
     def name(self, field: str, spelling: str) -> None:
         """Remember how the entry spells a field."""
         self._spellings[field] = spelling
-        line = self._entry.line(spelling)
-        if line is not None:
-            self.lines[field] = line
+        self._note_line(field, spelling)
 
     def spelling(self, field: str) -> str:
         """Return how the entry spells a field."""
@@ -42,21 +50,26 @@ class Reader:
 
     def problem(self, field: str, message: str, inner: str | int | None = None) -> None:
         """Record why the entry cannot be used."""
-        written = self._entry.spellings.get(self.spelling(field), self.spelling(field)) if field else ""
-        keys = [written] if written else []
-        if inner is not None:
-            keys.append(str(inner))
-        line = self._entry.line(*keys) if keys else self._entry.line()
-        where = f"`{'.'.join(keys)}`" if keys else ""
+        keys = self._keys(field, inner) if field else ()
+        line = self._entry.line(*keys)
+        where = f"`{dotted(self._entry.written(*keys))}`" if keys else ""
         if where and line:
             where += f" (line {line})"
         self.problems.append(f"{where}: {message}" if where else message)
         if len(self.problems) == 1:
-            self.first_key, self.first_line = tuple(keys), line
+            self.culprit, self.pointer, self.line = self._entry.owner(*keys), self._entry.place(*keys), line
+
+    def _keys(self, field: str, inner: str | int | None) -> tuple[str | int, ...]:
+        return (self.spelling(field),) if inner is None else (self.spelling(field), inner)
+
+    def _note_line(self, field: str, *keys: str | int) -> None:
+        line = self._entry.line(*keys)
+        if line is not None and self._entry.owner(*keys).document is self._entry.document:
+            self.lines[field] = line
 
     def note(self, code: Any, key: str, message: str) -> None:
-        """Record an assumption."""
-        self.notes.append(Note(code=code, key=key, message=message))
+        """Record an assumption about a key, which is named as the file spells it."""
+        self.notes.append(Note(code=code, key=self._entry.spellings.get(key, key), message=message))
 
     def text(
         self, field: str, value: object, *, required: str = "", inner: str | int | None = None
@@ -67,7 +80,7 @@ class Reader:
                 self.problem("", required)
             return None
         if not isinstance(value, str):
-            self.problem(field, f"expected a text, not {shown(value, private=field in _PRIVATE)}", inner)
+            self._unexpected(field, "a text", value, inner)
             return None
         if "\0" in value:
             self.problem(field, "it contains a NUL character", inner)
@@ -81,7 +94,7 @@ class Reader:
         """Return a truth value."""
         if value is None or isinstance(value, bool):
             return value
-        self.problem(field, f"expected true or false, not {shown(value, private=field in _PRIVATE)}")
+        self._unexpected(field, "true or false", value)
         return None
 
     def count(self, field: str, value: object, *, inner: str | None = None) -> int | None:
@@ -90,16 +103,18 @@ class Reader:
             return None
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
-        self.problem(field, f"expected a whole number above zero, not {shown(value, private=field in _PRIVATE)}", inner)
+        self._unexpected(field, "a whole number above zero", value, inner)
         return None
 
-    def choice(self, field: str, value: object, choices: Sequence[str]) -> str | None:
+    def choice(
+        self, field: str, value: object, choices: Sequence[str], *, inner: str | None = None
+    ) -> str | None:
         """Return one of a few words."""
         if value is None:
             return None
         if isinstance(value, str) and value in choices:
             return value
-        self.problem(field, f"expected one of {', '.join(choices)}, not {shown(value, private=field in _PRIVATE)}")
+        self._unexpected(field, f"one of {', '.join(choices)}", value, inner)
         return None
 
     def mapping(self, field: str, value: object) -> dict[str, Any]:
@@ -108,27 +123,29 @@ class Reader:
             return {}
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
-        self.problem(field, f"expected an object, not {shown(value, private=field in _PRIVATE)}")
+        self._unexpected(field, "an object", value)
         return {}
 
-    def strings(self, field: str, value: object) -> list[str] | None:
-        """Return a list of texts; numbers are converted."""
+    def strings(self, field: str, value: object, *, inner: str | None = None) -> list[str] | None:
+        """Return a list of texts; numbers are converted; an absent one is empty."""
+        if value is None:
+            return []
         if not isinstance(value, list):
-            self.problem(field, f"expected a list of texts, not {shown(value, private=field in _PRIVATE)}")
+            self._unexpected(field, "a list of texts", value, inner)
             return None
         found: list[str] = []
         for index, item in enumerate(cast("list[object]", value)):
-            text = self._scalar(field, item, index)
+            text = self._scalar(field, item, index if inner is None else inner)
             if text is None:
                 return None
             found.append(text)
+            if inner is None:
+                self._note_line(f"{field}.{index}", self.spelling(field), index)
         return found
 
     def one_or_many(self, field: str, value: object) -> list[str] | None:
         """Return a list of texts that may be written as one text; an absent one is empty."""
-        if value is None:
-            return []
-        return [value] if isinstance(value, str) else self.strings(field, value)
+        return self.strings(field, [value] if isinstance(value, str) else value)
 
     def texts(self, field: str, value: object, *, header: bool = False) -> dict[str, str] | None:
         """Return an object of texts; numbers are converted, a null is left out."""
@@ -146,29 +163,34 @@ class Reader:
     def environment(self, field: str, value: object) -> dict[str, str | None] | None:
         """Return an object of texts in which a null means `take it away`."""
         if value is not None and not isinstance(value, dict):
-            self.problem(field, f"expected an object of texts, not {shown(value, private=field in _PRIVATE)}")
+            self._unexpected(field, "an object of texts", value)
             return None
         found: dict[str, str | None] = {}
         for name, item in cast("dict[str, object]", value or {}).items():
             if not name or "\0" in name or (field == "env" and "=" in name):
-                self.problem(field, f"{name!r:.60} cannot be the name of a variable")
+                self.problem(field, "a variable's name is empty, or has a `=` or a NUL character in it")
                 return None
             text = None if item is None else self._scalar(field, item, name)
             if text is None and item is not None:
                 return None
             found[name] = text
-            line = self._entry.line(self.spelling(field), name)
-            if line is not None:
-                self.lines[f"{field}.{name}"] = line
+            self._note_line(f"{field}.{name}", self.spelling(field), name)
         return found
 
     def _scalar(self, field: str, item: object, inner: str | int) -> str | None:
         if isinstance(item, bool):
-            self.note("type", f"{self.spelling(field)}.{inner}", f"{str(item).lower()} is passed on as a text")
+            key = dotted(self._entry.written(self.spelling(field), inner))
+            self.note("type", key, f"{str(item).lower()} is passed on as a text")
             return str(item).lower()
         if isinstance(item, int | float):
             return str(item)
-        return self.text(field, item if item is not None else [], inner=inner)
+        if item is None:
+            self._unexpected(field, "a text", item, inner)
+            return None
+        return self.text(field, item, inner=inner)
+
+    def _unexpected(self, field: str, wanted: str, value: object, inner: str | int | None = None) -> None:
+        self.problem(field, f"expected {wanted}, not {shown(value, private=field in _PRIVATE)}", inner)
 
 
 def shown(value: object, *, private: bool = False) -> str:

@@ -41,26 +41,28 @@ def patch(document: Document, root: str) -> Patch:
 def translate(entry: Entry) -> None:
     """Rewrite `oauth`, and leave a time-out below a second out."""
     timeout = entry.fields.get("timeout")
-    if isinstance(timeout, int | float) and 0 < timeout < _LEAST_TIMEOUT_MS:
-        del entry.fields["timeout"]
+    if isinstance(timeout, int | float) and 0 < timeout < _LEAST_TIMEOUT_MS and timeout is not True:
         message = f"{timeout} ms is below a second, which this host ignores"
-        entry.notes.append(Note(code="unit", key="timeout", message=message))
+        entry.leave("timeout", Note(code="unit", key="timeout", message=message))
+    rename_oauth(entry)
+
+
+def rename_oauth(entry: Entry) -> None:
+    """Rename the keys of an `oauth` object in camel case."""
     oauth = entry.fields.get("oauth")
     if isinstance(oauth, dict):
-        entry.move("oauth", "auth", oauth_fields(cast("dict[str, Any]", oauth)))
+        table = cast("dict[str, Any]", oauth)
+        entry.fields["oauth"] = {OAUTH_NAMES.get(key, key): value for key, value in table.items()}
+        entry.spellings.update({f"oauth.{name}": f"oauth.{key}" for key, name in OAUTH_NAMES.items()})
 
 
-def oauth_fields(oauth: dict[str, Any]) -> dict[str, Any]:
-    """Rename the keys of an `oauth` object in camel case."""
-    names = {
-        "clientId": "client_id",
-        "clientSecret": "client_secret",
-        "callbackPort": "callback_port",
-        "authServerMetadataUrl": "metadata_url",
-        "redirectUri": "redirect_uri",
-        "scopes": "scopes",
-    }
-    return {names[key]: value for key, value in oauth.items() if key in names and value is not None}
+OAUTH_NAMES = {
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "callbackPort": "callback_port",
+    "authServerMetadataUrl": "metadata_url",
+    "redirectUri": "redirect_uri",
+}
 
 
 DIALECT = Dialect(
@@ -74,7 +76,7 @@ DIALECT = Dialect(
     patch=patch,
     translate=translate,
     keys=key_table(
-        "command", "args", "env", "url", "headers", "auth", type="transport", timeout="call", unit="ms"
+        "command", "args", "env", "url", "headers", type="transport", timeout="call", oauth="auth", unit="ms"
     ),
     style=Style(
         braces=True,
@@ -84,7 +86,7 @@ DIALECT = Dialect(
     ),
     untyped_url="error",
     dropped={
-        "headersHelper": "a command that prints headers is never run while reading; put the header in `headers`",
+        "headersHelper": "a command that prints headers is never run; put the header in `headers`",
         "alwaysLoad": "which tools are loaded is the agent's own choice",
     },
     writes={

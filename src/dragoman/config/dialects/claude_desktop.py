@@ -9,13 +9,9 @@ DIALECT = Dialect(
     name="claude-desktop",
     title="Claude Desktop",
     places=(
-        Place(
-            "~/Library/Application Support/Claude/claude_desktop_config.json", "user", platform="darwin"
-        ),
+        Place("~/Library/Application Support/Claude/claude_desktop_config.json", "user", platform="darwin"),
         Place("${APPDATA}/Claude/claude_desktop_config.json", "user", platform="win32"),
-        Place(
-            "${XDG_CONFIG_HOME:-~/.config}/Claude/claude_desktop_config.json", "user", platform="linux"
-        ),
+        Place("${XDG_CONFIG_HOME:-~/.config}/Claude/claude_desktop_config.json", "user", platform="linux"),
     ),
     find=under("mcpServers"),
     keys=key_table("command", "args", "env", "url", "headers", type="transport"),

@@ -10,7 +10,7 @@ from dragoman.config.expand import Style
 if TYPE_CHECKING:
     from dragoman.config.dialect import Entry
 
-_AUTH = {"CLIENT_ID": "client_id", "CLIENT_SECRET": "client_secret", "scopes": "scopes"}
+_AUTH = {"CLIENT_ID": "client_id", "CLIENT_SECRET": "client_secret"}
 
 
 def translate(entry: Entry) -> None:
@@ -19,6 +19,7 @@ def translate(entry: Entry) -> None:
     if isinstance(auth, dict):
         table = cast("dict[str, Any]", auth)
         entry.fields["auth"] = {_AUTH.get(key, key): value for key, value in table.items()}
+        entry.spellings.update({f"auth.{name}": f"auth.{key}" for key, name in _AUTH.items()})
 
 
 DIALECT = Dialect(

@@ -1,7 +1,7 @@
 """dragoman's own format, in TOML, JSON or YAML; also what a file of no known host is read as.
 
 Entries stand under `mcp.servers`, `mcpServers` or `servers`, as a map or as a list with names. Plain
-numbers are seconds. Every spelling that some host has for a key is understood.
+numbers are seconds. The usual spellings that hosts have for a key are understood.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Entry, Key, Patch, entries_at, key_table
-from dragoman.config.dialects.sections import settings_patch
+from dragoman.config.dialects.sections import settings_patch, table_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +48,15 @@ KEYS = key_table(
     "description",
     type="transport",
     envFile="env_file",
+    cmd="command",
+    envs="env",
+    environment="env",
+    working_directory="cwd",
+    workingDirectory="cwd",
+    transportType="transport",
+    http_headers="headers",
     uri="url",
+    httpUrl="url",
     serverUrl="url",
     server_url="url",
     baseUrl="url",
@@ -61,6 +69,8 @@ KEYS = key_table(
     startup_timeout_sec=Key(field="connect", unit="s"),
     requestTimeout=Key(field="call", unit="ms"),
     connectionTimeout=Key(field="connect", unit="ms"),
+    initTimeout=Key(field="connect", unit="ms"),
+    startup_timeout_ms=Key(field="connect", unit="ms"),
     enabled_tools="allowed_tools",
     includeTools="allowed_tools",
     disabled_tools="denied_tools",
@@ -80,11 +90,12 @@ def find(document: Document, _root: str) -> Iterable[Entry]:
 
 def bare_map(document: Document) -> list[Entry]:
     """Find entries in a document that is itself the map of servers."""
-    data = cast("dict[str, Any]", document.data) if isinstance(document.data, dict) else {}
-    values = [value for key, value in data.items() if not key.startswith("$")]
-    if values and all(isinstance(value, dict) and _ENTRY_KEYS & value.keys() for value in values):
-        return entries_at(document, ())
-    return []
+    values = [value for key, value in table_at(document, ()).items() if not key.startswith("$")]
+    if not all(isinstance(value, dict) for value in values):
+        return []
+    if not any(_ENTRY_KEYS & cast("dict[str, Any]", value).keys() for value in values):
+        return []
+    return [entry for entry in entries_at(document, ()) if not entry.name.startswith("$")]
 
 
 _ENTRY_KEYS = frozenset({"command", "url", "serverUrl", "httpUrl"})
@@ -101,13 +112,17 @@ DIALECT = Dialect(
     find=find,
     patch=patch,
     keys=KEYS,
+    dropped={
+        "autoApprove": "approval is decided by dragoman's own policy",
+        "alwaysAllow": "approval is decided by dragoman's own policy",
+    },
     container=("mcp", "servers"),
     writes={
         field: field
         for field in (
-            "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools denied_tools "
-            "max_concurrency naming fallback auth trust trust_annotations wire protocol title description "
-            "command args env env_file inherit_env cwd url headers transport"
+            "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools "
+            "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
+            "title description command args env env_file inherit_env cwd url headers transport"
         ).split()
     },
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},

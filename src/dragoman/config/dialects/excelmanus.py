@@ -23,26 +23,26 @@ def find(document: Document, _root: str) -> Iterable[Entry]:
     return entries_at(document, ("mcpServers",)) or entries_at(document, ("servers",))
 
 
+_KEYS = (
+    "transport",
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "headers",
+    "enabled",
+    "allowed_tools",
+    "fallback",
+    "required",
+)
+
 DIALECT = Dialect(
     name="excelmanus",
     title="ExcelManus",
     combine="first",
     find=find,
-    keys=key_table(
-        "transport",
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
-        "enabled",
-        "allowed_tools",
-        "fallback",
-        "required",
-        type="transport",
-        timeout="call",
-    ),
+    keys=key_table(*_KEYS, type="transport", timeout="call"),
     listed_need_transport=True,
     style=Style(braces=True, bare=True, defaults=True),
     dropped={
@@ -51,10 +51,6 @@ DIALECT = Dialect(
         "state_dir": "dragoman keeps no state for a server",
     },
     container=("mcpServers",),
-    writes={
-        name: name
-        for name in "transport command args env cwd url headers enabled allowed_tools fallback required".split()
-    }
-    | {"call": "timeout"},
+    writes={name: name for name in _KEYS} | {"call": "timeout"},
     remote_types={"stdio": "stdio", "http": "streamable_http", "sse": "sse"},
 )

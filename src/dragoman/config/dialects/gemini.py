@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
-from dragoman.config.dialects.claude_code import oauth_fields
+from dragoman.config.dialects.claude_code import rename_oauth
 from dragoman.config.dialects.sections import names_at, table_at
 from dragoman.config.expand import Style
 from dragoman.model import Note
@@ -28,26 +28,25 @@ def translate(entry: Entry) -> None:
         fields["type"] = "http"
         entry.spellings["type"] = "httpUrl"
         if "url" in fields:
-            _leave(entry, "url", "`httpUrl` wins over `url`")
+            entry.leave("url", Note(code="conflict", key="url", message="`httpUrl` wins over `url`"))
         entry.move("httpUrl", "url")
     if "url" in fields and "command" in fields:
-        _leave(entry, "command", "a URL wins over a command in this host")
+        message = "a URL wins over a command in this host"
+        entry.leave("command", Note(code="conflict", key="command", message=message))
+    rename_oauth(entry)
     oauth = fields.get("oauth")
     if isinstance(oauth, dict):
         table = cast("dict[str, Any]", oauth)
-        entry.move("oauth", "auth", {"mode": "oauth"} | oauth_fields(table))
-
-
-def _leave(entry: Entry, key: str, message: str) -> None:
-    entry.move(key, f"ignored {key}")
-    entry.notes.append(Note(code="conflict", key=key, message=message))
+        table.setdefault("mode", "auto" if table.pop("enabled", True) is False else "oauth")
 
 
 DIALECT = Dialect(
     name="gemini",
     title="Gemini CLI",
     places=(
-        Place("${GEMINI_CLI_SYSTEM_SETTINGS_PATH:-/etc/gemini-cli/settings.json}", "system", platform="linux"),
+        Place(
+            "${GEMINI_CLI_SYSTEM_SETTINGS_PATH:-/etc/gemini-cli/settings.json}", "system", platform="linux"
+        ),
         Place(
             "${GEMINI_CLI_SYSTEM_SETTINGS_PATH:-/Library/Application Support/GeminiCli/settings.json}",
             "system",
@@ -67,7 +66,7 @@ DIALECT = Dialect(
         "url",
         "headers",
         "description",
-        "auth",
+        oauth="auth",
         type="transport",
         timeout="call",
         includeTools="allowed_tools",
@@ -75,10 +74,9 @@ DIALECT = Dialect(
         unit="ms",
     ),
     style=Style(braces=True, bare=True, defaults=True, default_if_empty=False),
+    untyped_url="both",
     dropped={
         "trust": "it skips that host's approval; dragoman's own policy decides",
-        "ignored url": "`httpUrl` wins",
-        "ignored command": "the URL wins",
         "tcp": "plain TCP is not supported",
         "authProviderType": "a login through that host's own cloud account",
         "targetAudience": "a login through that host's own cloud account",

@@ -6,10 +6,10 @@ the strongest. HTTP and SSE fall back to each other.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Entry, Patch, entries_at, key_table
-from dragoman.config.dialects.dragoman import bare_map
 from dragoman.config.dialects.sections import SHELL_LIKE, names_at, table_at
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def find(document: Document, root: str) -> Iterable[Entry]:
         *entries_at(document, ("projects", root, "mcpServers"), "local"),
         *entries_at(document, ("mcpServers",)),
     ]
-    return found or bare_map(document)
+    if PurePath(document.source).name != ".mcprc" or "mcpServers" in table_at(document, ()):
+        return found
+    return [entry for entry in entries_at(document, ()) if not entry.name.startswith("$")]
 
 
 def patch(document: Document, root: str) -> Patch:

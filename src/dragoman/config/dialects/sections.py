@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.config.dialect import Patch
 from dragoman.config.durations import seconds
 from dragoman.config.expand import Style
+from dragoman.config.reading import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,12 +41,15 @@ def settings_patch(document: Document, path: Sequence[str]) -> Patch:
     """Read `enabled`, `auto_reload`, `health_check_interval` and `naming` from a table."""
     table = table_at(document, path)
     problems: list[tuple[Pointer, str]] = []
+    found = table_at(document, path[:-1]).get(path[-1])
+    if found is not None and not isinstance(found, dict):
+        problems.append((tuple(path), f"expected a table, not {shown(found)}"))
 
     def boolean(key: str) -> bool | None:
         value = table.get(key)
         if value is None or isinstance(value, bool):
             return value
-        problems.append(((*path, key), f"expected true or false, not {value!r:.60}"))
+        problems.append(((*path, key), f"expected true or false, not {shown(value)}"))
         return None
 
     interval: float | None = None

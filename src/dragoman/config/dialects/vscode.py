@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
+from dragoman.config.dialects.claude_code import rename_oauth
+from dragoman.config.dialects.sections import table_at
 from dragoman.config.expand import Style
 from dragoman.model import Input
 
 if TYPE_CHECKING:
-    from dragoman.config.dialect import Entry
     from dragoman.config.documents import Document
     from dragoman.config.positions import Pointer
 
 
 def patch(document: Document, _root: str) -> Patch:
     """Read the inputs."""
-    data = cast("dict[str, Any]", document.data) if isinstance(document.data, dict) else {}
-    written = data.get("inputs", [])
+    written: object = table_at(document, ()).get("inputs") or []
     problems: list[tuple[Pointer, str]] = []
     if not isinstance(written, list):
         return Patch(problems=[(("inputs",), "expected a list of inputs")])
@@ -40,11 +40,13 @@ def _input(item: dict[str, Any]) -> Input | None:
     if not isinstance(name, str) or kind not in ("promptString", "pickString", "command"):
         return None
     options = item.get("options")
-    choices = [_option(option) for option in cast("list[object]", options)] if isinstance(options, list) else []
+    choices = (
+        [_option(option) for option in cast("list[object]", options)] if isinstance(options, list) else []
+    )
     default = item.get("default")
     return Input(
         id=name,
-        description=str(item.get("description", "")),
+        description=str(item.get("description") or ""),
         secret=item.get("password") is True,
         default=default if isinstance(default, str) and kind != "command" else None,
         choices=choices,
@@ -54,14 +56,6 @@ def _input(item: dict[str, Any]) -> Input | None:
 def _option(option: object) -> str:
     value = cast("dict[str, object]", option).get("value", "") if isinstance(option, dict) else option
     return str(value)
-
-
-def translate(entry: Entry) -> None:
-    """Rewrite `oauth`."""
-    oauth = entry.fields.get("oauth")
-    if isinstance(oauth, dict):
-        client = cast("dict[str, Any]", oauth).get("clientId")
-        entry.move("oauth", "auth", {"client_id": client} if client is not None else {"mode": "oauth"})
 
 
 DIALECT = Dialect(
@@ -75,11 +69,12 @@ DIALECT = Dialect(
     ),
     find=under("servers"),
     patch=patch,
-    translate=translate,
+    translate=rename_oauth,
     keys=key_table(
-        "command", "args", "env", "cwd", "url", "headers", "auth", envFile="env_file", type="transport"
+        "command", "args", "env", "cwd", "url", "headers", oauth="auth", envFile="env_file", type="transport"
     ),
     style=Style(env_prefix=True, inputs=True, places=True),
+    untyped_url="both",
     either_kind=True,
     dropped={
         "dev": "watching a server's sources is for its developers",

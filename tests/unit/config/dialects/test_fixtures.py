@@ -1,0 +1,155 @@
+"""Every dialect reads its real-world-shaped files into the model that stands beside each of them.
+
+A new dialect needs no line here: one module in `dragoman.config.dialects`, its name in `NAMES`, and one
+folder in `tests/fixtures/dialects/`, with a `minimal` and a `full` file (in folders of their own where the
+dialect has several kinds of file). Run this file as a program to write the expectations of new files; then
+read them, line by line, against what the host documents.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dragoman.config.dialects import NAMES, dialect
+from dragoman.config.documents import parse
+from dragoman.config.files import format_of
+from dragoman.config.merge import Layer, merge
+from dragoman.model import ServerSpec, Stdio
+
+if TYPE_CHECKING:
+    from dragoman.config.merge import Merged
+
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "dialects"
+ROOT = "/home/ana/shop"
+"""The project's directory, for files that hold the servers of several projects."""
+
+FILES = sorted(
+    path
+    for path in FIXTURES.rglob("*")
+    if path.is_file() and not path.name.endswith(".expected.json") and path.stem in ("minimal", "full")
+)
+SHOWN = [
+    name
+    for name in (field.name for field in fields(ServerSpec))
+    if name not in ("name", "transport", "origin", "shadowed", "lines", "extras", "notes", "timeouts")
+]
+
+
+def read(path: Path) -> Merged:
+    found = dialect(path.relative_to(FIXTURES).parts[0])
+    known = path.suffix in (".json", ".toml", ".yaml", ".env")
+    source = path.name if known else path.suffix
+    document = parse(path.read_text("utf-8"), source, format_of(path))
+    entries = list(found.find(document, ROOT))
+    local = [entry for entry in entries if entry.scope == "local"]
+    others = [entry for entry in entries if entry.scope != "local"]
+    patch = found.patch(document, ROOT)
+    layers = [
+        Layer(document=document, dialect=found, scope="local", entries=local),
+        Layer(document=document, dialect=found, scope="user", entries=others, patch=patch),
+    ]
+    return merge(layers, found.combine)
+
+
+def readable(merged: Merged) -> dict[str, Any]:
+    """Show everything that was read and is not the default, as plain data."""
+    patch = {
+        name: plain(value)
+        for name in ("enabled", "auto_reload", "health_check_interval", "naming", "inputs")
+        if (value := getattr(merged.patch, name)) not in (None, ())
+    }
+    problems = [f"line {error.line}: {error.pointer}: {error.message}" for error in merged.problems]
+    shown = {"settings": {name: value for name, value in patch.items() if value != []}}
+    return shown | {"servers": {spec.name: server(spec) for spec in merged.servers}, "problems": problems}
+
+
+def server(spec: ServerSpec) -> dict[str, Any]:
+    plainest = ServerSpec(spec.name, spec.transport)
+    empty = type(spec.transport)("")
+    transport = {
+        field.name: plain(getattr(spec.transport, field.name))
+        for field in fields(spec.transport)
+        if getattr(spec.transport, field.name) != getattr(empty, field.name)
+    }
+    rules = {
+        name: plain(getattr(spec, name)) for name in SHOWN if getattr(spec, name) != getattr(plainest, name)
+    }
+    rest = {
+        "timeouts": dict(spec.timeouts),
+        "notes": [f"{note.code} {note.key}" for note in spec.notes],
+        "extras": sorted(spec.extras),
+        "shadowed": [f"{origin.scope} line {origin.line}" for origin in spec.shadowed],
+    }
+    where = f"{spec.origin.scope} line {spec.origin.line}: {spec.origin.pointer}"
+    return {"kind": spec.kind} | transport | rules | {k: v for k, v in rest.items() if v} | {"origin": where}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        pairs = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {name: item for name, item in pairs.items() if item not in (None, [], "", False)}
+    return dict(value) if isinstance(value, dict) else value
+
+
+def expected_of(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.expected.json")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_a_file_of_each_dialect_gives_the_model_beside_it(path: Path) -> None:
+    assert readable(read(path)) == json.loads(expected_of(path).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dialect_has_a_minimal_and_a_full_file(name: str) -> None:
+    folders = {path.parent for path in FILES if path.relative_to(FIXTURES).parts[0] == name}
+    assert folders
+    for folder in folders:
+        assert {path.stem for path in FILES if path.parent == folder} == {"minimal", "full"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_a_line_that_an_entry_names_holds_its_key(path: Path) -> None:
+    text = path.read_text("utf-8").splitlines()
+    for spec in read(path).servers:
+        transport = spec.transport
+        keys = set(transport.env) if isinstance(transport, Stdio) else set(transport.headers)
+        for key in keys & {field.partition(".")[2] for field in spec.lines}:
+            owner = "env" if isinstance(transport, Stdio) else "headers"
+            number = spec.lines[f"{owner}.{key}"]
+            line = text[number - 1]
+            # A key of an inline table, or one that a merge key of YAML brings, has what is around it.
+            assert key in line or owner in line or number == spec.origin.line or "env_var" in line
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_no_value_of_an_entry_is_in_a_repr_or_in_a_message(path: Path) -> None:
+    merged = read(path)
+    said = repr(merged.servers) + " ".join(map(str, merged.problems))
+    said += " ".join(note.message for spec in merged.servers for note in spec.notes)
+    for spec in merged.servers:
+        for value in secrets(spec):
+            assert value not in said
+
+
+def secrets(spec: ServerSpec) -> list[str]:
+    """Return the values that may be secrets, but for words so short that they stand everywhere."""
+    if isinstance(spec.transport, Stdio):
+        values = [*spec.transport.args, *(value for value in spec.transport.env.values() if value)]
+    else:
+        values = [spec.transport.url, *spec.transport.headers.values()]
+    return [value for value in values if len(value) > 6]
+
+
+if __name__ == "__main__":
+    for each in FILES:
+        if not expected_of(each).exists():
+            text = json.dumps(readable(read(each)), indent=2, ensure_ascii=False)
+            expected_of(each).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,510 @@
+"""What every dialect has in common: the checks, the messages, the notes, the places."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dragoman.config.dialect import Entry, entries_at
+from dragoman.config.dialects import dialect
+from dragoman.config.documents import parse
+from dragoman.config.entries import build
+from dragoman.errors import InvalidSpecError
+from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
+
+NATIVE = dialect("dragoman")
+
+
+def entry(fields: Any, name: str = "s") -> Entry:
+    document = parse(json.dumps({"mcpServers": {name: fields}}, indent=1), "f.json", "json")
+    return entries_at(document, ("mcpServers",))[0]
+
+
+def built(fields: dict[str, Any], **changes: Any) -> ServerSpec:
+    return build(entry(fields), replace(NATIVE, **changes), "user")
+
+
+def refused(fields: Any, name: str = "s", **changes: Any) -> InvalidSpecError:
+    with pytest.raises(InvalidSpecError) as caught:
+        build(entry(fields, name), replace(NATIVE, **changes), "user")
+    assert caught.value.source == "f.json"
+    assert caught.value.line is not None
+    return caught.value
+
+
+def notes(spec: ServerSpec) -> list[str]:
+    return [f"{note.code} {note.key}" for note in spec.notes]
+
+
+def test_an_entry_has_its_origin() -> None:
+    origin = built({"command": "x"}).origin
+    assert (origin.source, origin.line, origin.dialect, origin.scope, origin.pointer) == (
+        "f.json",
+        3,
+        "dragoman",
+        "user",
+        "mcpServers.s",
+    )
+
+
+def test_an_entrys_own_scope_wins() -> None:
+    found = entry({"command": "x"})
+    found.scope = "local"
+    assert build(found, NATIVE, "user").origin.scope == "local"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "null"), (5, "a number"), ("secret", "a text"), ([], "a list"), (True, "true")],
+)
+def test_what_is_no_object_is_no_server(value: Any, shown: str) -> None:
+    error = refused(value)
+    assert error.message == f"server `s` is skipped: expected an object that describes a server, not {shown}"
+
+
+def test_what_holds_no_servers_says_so() -> None:
+    document = parse('{"mcpServers": "secret"}', "f.json", "json")
+    with pytest.raises(InvalidSpecError, match="expected a map or a list of servers, not a text") as caught:
+        build(entries_at(document, ("mcpServers",))[0], NATIVE, "user")
+    assert caught.value.location == "f.json:1: mcpServers"
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_server_needs_a_name(name: str) -> None:
+    assert "a server needs a name" in refused({"command": "x"}, name).message
+
+
+def test_a_name_without_a_control_character() -> None:
+    error = refused({"command": "x"}, "a\x1b[31m\nb")
+    assert "control character" in error.message
+    assert str(error).isprintable()
+
+
+def test_a_name_may_have_spaces_dots_marks_and_any_script() -> None:
+    for name in ("Team Wiki", "a.b", "#1", "服务器"):
+        assert build(entry({"command": "x"}, name), NATIVE, "user").name == name
+
+
+def test_every_problem_is_told_at_once_and_the_first_one_has_the_place() -> None:
+    error = refused({"command": "x", "args": 5, "env": {"A": {}}, "lazy": "yes", "timeout": -1})
+    assert len(error.problems) == 4
+    assert error.pointer == "mcpServers.s.args"
+    for part in ("`args` (line 5)", "`env.A` (line 7)", "`lazy` (line 9)", "`timeout` (line 10)"):
+        assert part in error.message
+
+
+# The transport
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "noted"),
+    [
+        ({"command": "x"}, Stdio("x"), []),
+        ({"type": "stdio", "command": "x"}, Stdio("x"), []),
+        ({"type": "local", "command": "x"}, Stdio("x"), []),
+        ({"type": "http", "url": "https://x"}, Http("https://x"), []),
+        ({"type": "streamable-http", "url": "https://x"}, Http("https://x"), []),
+        ({"transport": "streamable_http", "url": "https://x"}, Http("https://x"), []),
+        ({"type": "StreamableHttp", "url": "https://x"}, Http("https://x"), []),
+        ({"type": "remote", "url": "HTTPS://x"}, Http("HTTPS://x"), []),
+        ({"type": "sse", "url": "https://x"}, Sse("https://x"), []),
+        ({"url": "https://x/mcp"}, Http("https://x/mcp", alternate=True), ["transport url"]),
+        ({"url": "https://x/sse"}, Sse("https://x/sse", alternate=True), ["transport url"]),
+        ({"url": "https://x/sse/?a=/b#c"}, Sse("https://x/sse/?a=/b#c", alternate=True), ["transport url"]),
+        ({"url": "https://x/assesse"}, Http("https://x/assesse", alternate=True), ["transport url"]),
+        ({"url": "${URL}"}, Http("${URL}", alternate=True), ["transport url"]),
+        (
+            {"command": None, "url": "https://x", "type": None},
+            Http("https://x", alternate=True),
+            ["transport url"],
+        ),
+    ],
+)
+def test_the_transport_is_what_the_type_or_the_keys_say(
+    fields: dict[str, Any], expected: Any, noted: list[str]
+) -> None:
+    spec = built(fields)
+    assert spec.transport == expected
+    assert notes(spec) == noted
+
+
+@pytest.mark.parametrize(
+    ("untyped", "expected"),
+    [
+        ("http", Http("https://x/sse")),
+        ("sse", Sse("https://x/sse")),
+        ("both", Http("https://x/sse", alternate=True)),
+        ("auto", Sse("https://x/sse", alternate=True)),
+    ],
+)
+def test_a_dialect_says_what_an_untyped_address_is(untyped: str, expected: Any) -> None:
+    assert built({"url": "https://x/sse"}, untyped_url=untyped).transport == expected
+
+
+def test_a_dialect_may_want_a_type() -> None:
+    assert 'add "type": "http" or "sse"' in refused({"url": "https://x"}, untyped_url="error").message
+
+
+def test_a_typed_address_may_be_tried_as_the_other_kind() -> None:
+    assert built({"type": "sse", "url": "https://x"}, either_kind=True).transport == Sse(
+        "https://x", alternate=True
+    )
+    assert built({"type": "http", "url": "https://x"}, either_kind=True).transport == Http(
+        "https://x", alternate=True
+    )
+
+
+def test_sse_may_mean_streamable_http_first() -> None:
+    spec = built({"transport": "sse", "url": "https://x"}, sse_is_http=True)
+    assert spec.transport == Http("https://x", alternate=True)
+    assert notes(spec) == ["transport transport"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "a server needs a `command` (stdio) or a `url` (http, sse)"),
+        ({"args": ["x"]}, "a server needs a `command`"),
+        ({"command": "x", "url": "https://x"}, "both a `command` and a URL are given"),
+        ({"type": "stdio"}, "a server of type `stdio` needs a `command`"),
+        ({"type": "stdio", "command": "  "}, "a server of type `stdio` needs a `command`"),
+        ({"type": "stdio", "command": []}, "a server of type `stdio` needs a `command`"),
+        ({"type": "sse"}, "a server of type `sse` needs a `url`"),
+        ({"type": "http", "url": ""}, "a server of type `http` needs a `url`"),
+        ({"type": 5, "command": "x"}, "expected stdio, http or sse, not the number 5"),
+        (
+            {"type": "stdoi", "command": "x"},
+            "`stdoi` is no transport: stdio, http or sse; did you mean `stdio`?",
+        ),
+        ({"type": "zzz\n", "command": "x"}, "`zzz\\n` is no transport: stdio, http or sse"),
+        ({"type": "ws", "url": "wss://x"}, "WebSocket (`ws`) is not supported"),
+        ({"type": "http", "url": "ftp://user:secret@x"}, "an address that begins with http:// or https://"),
+        ({"type": "http", "url": "secret"}, "an address that begins with http:// or https://"),
+        ({"type": "http", "url": ["secret"]}, "`url` (line 5): expected a text, not a list"),
+        ({"command": "x\0"}, "it contains a NUL character"),
+        ({"command": ["x", {}]}, "`command.1` (line 6): expected a text, not an object"),
+        ({"command": {"path": "secret"}}, "expected a text, not an object"),
+        ({"command": "x", "args": "secret"}, "expected a list of texts, not a text"),
+        ({"command": "x", "args": ["a", None]}, "`args.1` (line 7): expected a text, not null"),
+        ({"command": "x", "env": ["secret"]}, "expected an object of texts, not a list"),
+        ({"command": "x", "env": {"A=secret": "1"}}, "a variable's name is empty, or has a `=`"),
+        ({"command": "x", "env": {"": "secret"}}, "a variable's name is empty"),
+        ({"command": "x", "cwd": 5}, "expected a text, not the number 5"),
+        ({"command": "x", "inherit_env": "some"}, 'expected "safe", "all" or a list of names, not \'some\''),
+        ({"url": "https://x", "headers": {"A": "secret\r\nB: c"}}, "has a line break in it"),
+        ({"url": "https://x", "headers": {" ": "secret"}}, "a header's name or value is empty"),
+        ({"url": "https://x", "headers": 5}, "expected an object of texts, not a number"),
+    ],
+)
+def test_what_is_wrong_with_a_transport_is_told_without_its_values(fields: Any, message: str) -> None:
+    error = refused(fields)
+    assert message in error.message
+    assert "secret" not in str(error)
+    assert "secret" not in repr(error)
+
+
+def test_an_item_of_a_list_may_have_to_say_its_transport() -> None:
+    document = parse('[{"name": "a", "command": "x"}]', "f.json", "json")
+    with pytest.raises(InvalidSpecError, match="`transport` is missing"):
+        build(entries_at(document, ())[0], replace(NATIVE, listed_need_transport=True), "user")
+    assert built({"command": "x"}, listed_need_transport=True).kind == "stdio"
+
+
+def test_a_child_process_has_all_its_fields() -> None:
+    spec = built(
+        {
+            "command": ["npx", "-y"],
+            "args": ["x", 5, 1.5, True],
+            "env": {"A": "${B}", "N": 1, "F": False, "GONE": None},
+            "cwd": "~/x",
+            "envFile": ".env",
+            "inherit_env": ["SSH_AUTH_SOCK"],
+        }
+    )
+    assert spec.transport == Stdio(
+        "npx",
+        ["-y", "x", "5", "1.5", "true"],
+        env={"A": "${B}", "N": "1", "F": "false", "GONE": None},
+        cwd="~/x",
+        env_file=[".env"],
+        inherit_env=["SSH_AUTH_SOCK"],
+    )
+    assert notes(spec) == ["type args.3", "type env.F", "path cwd"]
+    assert spec.lines["env.N"] == spec.lines["env"] + 2
+    assert spec.lines["args.1"] == spec.lines["args"] + 2
+
+
+@pytest.mark.parametrize("value", ["safe", "all"])
+def test_the_environment_may_be_inherited(value: str) -> None:
+    assert built({"command": "x", "inherit_env": value}).transport == Stdio("x", inherit_env=value)  # type: ignore[arg-type]
+
+
+def test_nulls_are_nothing_at_all() -> None:
+    fields = dict.fromkeys(NATIVE.keys)
+    assert built({**fields, "command": "x"}) == replace(
+        built({"command": "x"}), lines=built(fields | {"command": "x"}).lines
+    )
+
+
+def test_a_command_with_spaces_is_not_split_but_noted() -> None:
+    spec = built({"command": "npx -y x --token secret"})
+    assert spec.transport == Stdio("npx -y x --token secret")
+    assert notes(spec) == ["type command"]
+    assert "secret" not in spec.notes[0].message
+    assert notes(built({"command": "C:\\Program Files\\x.exe"})) == []
+    assert notes(built({"command": "npx -y", "args": ["x"]})) == []
+
+
+def test_keys_of_the_other_transport_are_kept_and_noted() -> None:
+    spec = built({"type": "stdio", "command": "x", "url": "https://x", "headers": {}, "auth": "oauth"})
+    assert notes(spec) == ["conflict url", "conflict headers", "conflict auth"]
+    assert set(spec.extras) == {"url", "headers", "auth"}
+    assert spec.auth is None
+    other = built({"type": "sse", "url": "https://x", "command": "y", "cwd": "/", "env": 5})
+    assert notes(other) == ["conflict command", "conflict env", "conflict cwd"]
+
+
+def test_a_null_header_is_left_out() -> None:
+    assert built({"type": "sse", "url": "https://x", "headers": {"A": None, "B": 5}}).transport == Sse(
+        "https://x", headers={"B": "5"}
+    )
+
+
+# Keys
+
+
+def test_unknown_keys_are_kept_and_noted_with_a_guess() -> None:
+    spec = built(
+        {"command": "x", "argz": [1], "_comment": "c", "$schema": "s", "//": "c", "autoApprove": ["*"]}
+    )
+    assert spec.extras == {"argz": [1], "_comment": "c", "$schema": "s", "//": "c", "autoApprove": ["*"]}
+    assert notes(spec) == ["unknown argz", "unused autoApprove"]
+    assert "did you mean `args`?" in spec.notes[0].message
+
+
+def test_of_two_spellings_the_first_counts() -> None:
+    spec = built({"transport": "sse", "type": "http", "url": "https://x"})
+    assert spec.transport == Sse("https://x")
+    assert notes(spec) == ["conflict type"]
+    assert spec.extras == {"type": "http"}
+
+
+def test_a_name_inside_a_named_entry_is_kept_where_it_differs() -> None:
+    assert built({"command": "x", "name": "s"}).extras == {}
+    assert built({"command": "x", "name": "other"}).extras == {"name": "other"}
+
+
+# Rules
+
+
+def test_every_rule_is_read() -> None:
+    spec = built(
+        {
+            "command": "x",
+            "required": True,
+            "lazy": True,
+            "reconnect": False,
+            "replace": "stop-first",
+            "denied_tools": "rm",
+            "max_concurrency": 2,
+            "naming": "{tool}",
+            "fallback": ["a", "b"],
+            "trust": "strict",
+            "trust_annotations": True,
+            "wire": "sdk",
+            "protocol": "modern",
+            "title": "T",
+            "description": "D",
+            "health_check_interval": "1m",
+        }
+    )
+    assert spec == replace(
+        ServerSpec(
+            "s",
+            Stdio("x"),
+            required=True,
+            lazy=True,
+            reconnect=False,
+            replace="stop-first",
+            denied_tools=["rm"],
+            max_concurrency=2,
+            naming="{tool}",
+            fallback=["a", "b"],
+            trust="strict",
+            trust_annotations=True,
+            wire="sdk",
+            protocol="modern",
+            title="T",
+            description="D",
+            health_check_interval=60.0,
+        ),
+        origin=spec.origin,
+        lines=spec.lines,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lazy": "yes"}, "expected true or false, not 'yes'"),
+        ({"max_concurrency": 0}, "expected a whole number above zero, not the number 0"),
+        ({"max_concurrency": True}, "expected a whole number above zero, not true"),
+        ({"replace": "now"}, "expected one of start-first, stop-first, not 'now'"),
+        ({"trust": 5}, "expected one of warn, strict, off, not the number 5"),
+        ({"naming": "{server}"}, "it lacks {tool}"),
+        ({"naming": 5}, "expected a text"),
+        ({"fallback": 5}, "expected a list of texts"),
+        ({"timeouts": 5}, "expected an object, not the number 5"),
+        ({"timeouts": {"total": 5}}, "`timeouts.total` (line 6): expected connect, call or idle"),
+        ({"timeouts": {"call": "soon"}}, "`timeouts.call` (line 6): expected a duration"),
+        ({"health_check_interval": 0}, "expected a duration above zero"),
+        ({"enabled": "no"}, "expected true or false"),
+    ],
+)
+def test_a_wrong_rule_is_a_problem(fields: dict[str, Any], message: str) -> None:
+    assert message in refused({"command": "x"} | fields).message
+
+
+@pytest.mark.parametrize(
+    ("fields", "enabled", "noted"),
+    [
+        ({}, True, []),
+        ({"enabled": False}, False, []),
+        ({"disabled": True}, False, []),
+        ({"disabled": False}, True, []),
+        ({"enabled": True, "disabled": False}, True, []),
+        ({"enabled": True, "disabled": True}, False, ["conflict disabled"]),
+        ({"enabled": False, "disabled": False}, False, ["conflict disabled"]),
+    ],
+)
+def test_a_server_that_is_switched_off_anywhere_is_off(
+    fields: dict[str, Any], enabled: bool, noted: list[str]
+) -> None:
+    spec = built({"command": "x"} | fields)
+    assert (spec.enabled, notes(spec)) == (enabled, noted)
+
+
+@pytest.mark.parametrize(
+    ("value", "all_allowed", "expected"),
+    [
+        (None, False, None),
+        ([], False, ()),
+        ([], True, None),
+        (["a", "b_*"], True, ("a", "b_*")),
+        ("a", False, ("a",)),
+        (["a", "*"], False, None),
+    ],
+)
+def test_the_allow_list_means_what_the_dialect_means(value: Any, all_allowed: bool, expected: Any) -> None:
+    spec = built({"command": "x", "allowed_tools": value}, empty_allows_all=all_allowed)
+    assert spec.allowed_tools == expected
+
+
+# Time
+
+
+def test_time_outs_are_seconds() -> None:
+    spec = built(
+        {"command": "x", "timeout": 20, "connect_timeout": "500ms", "timeouts": {"idle": "1h", "call": 9}}
+    )
+    assert spec.timeouts == {"call": 20.0, "connect": 0.5, "idle": 3600.0}
+    assert notes(spec) == []
+
+
+def test_a_unit_that_hosts_disagree_about_is_decided_by_the_value_and_noted() -> None:
+    portable = dialect("mcp-json")
+    long, short = (
+        build(entry({"command": "x", "timeout": value}), portable, "user") for value in (60000, "45")
+    )
+    assert (long.timeouts, short.timeouts) == ({"call": 60.0}, {"call": 45.0})
+    assert 'milliseconds: write "60s"' in long.notes[0].message
+    assert 'seconds: write "45s"' in short.notes[0].message
+    assert notes(build(entry({"command": "x", "timeout": "45s"}), portable, "user")) == []
+
+
+def test_milliseconds_are_noted() -> None:
+    spec = built({"command": "x", "requestTimeout": 2500})
+    assert spec.timeouts == {"call": 2.5}
+    assert spec.notes[0].message == "2500 is in milliseconds here: 2.5 s"
+    assert notes(built({"command": "x", "requestTimeout": "2s"})) == []
+
+
+# Login
+
+
+def test_a_login_may_be_one_word() -> None:
+    assert built({"type": "http", "url": "https://x", "auth": "none"}).auth == Auth(mode="none")
+    assert (
+        "expected one of auto, none, oauth, not a text"
+        in refused({"url": "https://x", "auth": "secret"}).message
+    )
+
+
+def test_a_login_is_read_with_its_templates() -> None:
+    table = {
+        "client_id": "${ID}",
+        "client_secret": "${SECRET}",
+        "scopes": ["a", "b"],
+        "callback_port": 8080,
+        "redirect_uri": "http://localhost/cb",
+        "metadata_url": "https://id",
+        "resource": "https://x",
+        "realm": "r",
+        "mode": None,
+    }
+    spec = built({"type": "http", "url": "https://x", "auth": table})
+    assert spec.auth == Auth(
+        mode="oauth",
+        client_id="${ID}",
+        client_secret="${SECRET}",
+        scopes=("a", "b"),
+        callback_port=8080,
+        redirect_uri="http://localhost/cb",
+        metadata_url="https://id",
+        resource="https://x",
+    )
+    assert spec.extras == {"auth": {"realm": "r"}}
+    assert notes(spec) == ["unknown auth"]
+
+
+def test_scopes_may_be_one_text() -> None:
+    auth = built({"type": "http", "url": "https://x", "auth": {"scopes": "a  b", "mode": "auto"}}).auth
+    assert auth == Auth(mode="auto", scopes=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("auth", "message"),
+    [
+        (5, "expected an object, not a number"),
+        ({"mode": "secret"}, "`auth.mode` (line 7): expected one of auto, none, oauth, not a text"),
+        ({"scopes": 5}, "`auth.scopes` (line 7): expected a list of texts, not a number"),
+        ({"scopes": [{}]}, "`auth.scopes` (line 7): expected a text, not an object"),
+        ({"callback_port": "secret"}, "`auth.callback_port` (line 7): expected a whole number"),
+        ({"client_secret": ["secret"]}, "`auth.client_secret` (line 7): expected a text, not a list"),
+    ],
+)
+def test_a_wrong_login_is_a_problem_without_its_values(auth: Any, message: str) -> None:
+    error = refused({"type": "http", "url": "https://x", "auth": auth})
+    assert message in error.message
+    assert "secret" not in str(error).replace("client_secret", "")
+
+
+# Translations
+
+
+def test_a_translation_may_find_problems_and_set_keys_aside() -> None:
+    def translate(found: Entry) -> None:
+        found.leave("cwd")
+        found.problems.append(("args", "too many"))
+
+    error = refused({"command": "x", "args": [], "cwd": 5}, translate=translate)
+    assert error.message == "server `s` is skipped: `args` (line 5): too many"
+
+
+def test_a_key_that_was_set_aside_is_kept_under_its_own_name() -> None:
+    spec = built({"command": "x", "cwd": 5}, translate=lambda found: found.leave("cwd"))
+    assert spec.extras == {"cwd": 5}
+    assert notes(spec) == []

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dragoman.config.expand import (
+    NATIVE,
+    NONE,
+    Style,
+    Surroundings,
+    escape,
+    expand,
+    expand_home,
+    expand_transport,
+    to_template,
+    variables,
+)
+from dragoman.errors import MissingVariableError
+from dragoman.model import Http, Origin, ServerSpec, Sse, Stdio
+
+AROUND = Surroundings(
+    env={"USER": "ana", "EMPTY": "", "NESTED": "${USER}", "input": "a variable"},
+    root="/home/ana/shop",
+    home="/home/ana",
+    inputs={"pin": "1234"},
+)
+
+
+def text_for_missing(name: str, whole: str) -> str:
+    return f"<{name}|{whole}>"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("plain", "plain"),
+        ("${USER}", "ana"),
+        ("${env:USER}", "ana"),
+        ("a-${USER}-b-${USER}", "a-ana-b-ana"),
+        ("${UNSET}", "<UNSET|${UNSET}>"),
+        ("${UNSET:-text}", "text"),
+        ("${EMPTY:-text}", "text"),
+        ("${EMPTY-text}", ""),
+        ("${UNSET-text}", "text"),
+        ("${env:UNSET:-a:-b-c}", "a:-b-c"),
+        ("${UNSET:-}", ""),
+        ("${input:pin}", "1234"),
+        ("${input:other}", "<input:other|${input:other}>"),
+        ("${input:-text}", "a variable"),
+        ("${workspaceFolder}", "/home/ana/shop"),
+        ("${workspaceFolderBasename}", "shop"),
+        ("${userHome}", "/home/ana"),
+        ("a${/}b${pathSeparator}c", f"a{os.sep}b{os.sep}c"),
+    ],
+)
+def test_a_reference_becomes_its_value(template: str, expected: str) -> None:
+    assert expand(template, AROUND, text_for_missing) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("$", "$"),
+        ("$USER", "$USER"),
+        ("5$ or $5", "5$ or $5"),
+        ("$$", "$$"),
+        ("${", "${"),
+        ("${USER", "${USER"),
+        ("${}", "${}"),
+        ("${not a name}", "${not a name}"),
+        ("${9}", "${9}"),
+        ("${config:x}", "${config:x}"),
+        ("$${USER}", "${USER}"),
+        ("$${", "${"),
+        ("$$$${USER}", "$${USER}"),
+        ("$$${USER}", "$ana"),
+        ("$$${", "$$${"),
+    ],
+)
+def test_everything_else_is_itself(template: str, expected: str) -> None:
+    assert expand(template, AROUND, text_for_missing) == expected
+
+
+def test_what_was_put_in_is_not_looked_at_again() -> None:
+    assert expand("${NESTED}", AROUND, text_for_missing) == "${USER}"
+
+
+def test_the_first_brace_ends_a_reference() -> None:
+    assert expand("${UNSET:-${USER}}", AROUND, text_for_missing) == "${USER}"
+
+
+@pytest.mark.parametrize("text", ["", "$", "${", "${A}", "$${A}", "a$$${b}c${", "${A:-${B}}", "$A${B}$"])
+def test_escaped_text_expands_to_itself(text: str) -> None:
+    assert expand(escape(text), AROUND, text_for_missing) == text
+
+
+CLAUDE = Style(braces=True, defaults=True, default_if_empty=False, renamed={"PROJECT": "${workspaceFolder}"})
+EDITOR = Style(env_prefix=True, inputs=True, places=True)
+SHELL = Style(braces=True, bare=True, defaults=True, renamed={"PROJECT": "${workspaceFolder}"})
+
+
+@pytest.mark.parametrize(
+    ("style", "text", "template"),
+    [
+        (NONE, "${USER} $USER ${input:pin} ${/}", "$${USER} $USER $${input:pin} $${/}"),
+        (NONE, "open ${USER", "open $${USER"),
+        (NATIVE, "${USER} $${USER} ${A:-b}", "${USER} $${USER} ${A:-b}"),
+        (CLAUDE, "${USER} ${A:-b} $USER", "${USER} ${A-b} $USER"),
+        (
+            CLAUDE,
+            "${env:USER} ${input:x} ${userHome} ${A-b}",
+            "$${env:USER} $${input:x} $${userHome} $${A-b}",
+        ),
+        (CLAUDE, "${PROJECT}/x ${PROJECT:-.}", "${workspaceFolder}/x ${workspaceFolder}"),
+        (CLAUDE, "$${USER}", "$$${USER}"),
+        (CLAUDE, "${A:-${B}}", "${A-${B}}"),
+        (CLAUDE, "${no name}", "$${no name}"),
+        (Style(braces=True), "${A:-b}", "$${A:-b}"),
+        (EDITOR, "${env:USER} ${USER} ${input:pin}", "${USER} $${USER} ${input:pin}"),
+        (EDITOR, "${workspaceFolder}${/}x ${env:A:-b}", "${workspaceFolder}${/}x $${env:A:-b}"),
+        (SHELL, "$USER-${A:-b}", "${USER}-${A:-b}"),
+        (SHELL, "$$USER 5$ $5", "$$${USER} 5$ $5"),
+        (SHELL, "$PROJECT/x", "${workspaceFolder}/x"),
+        (SHELL, "${ $USER", "$${ ${USER}"),
+        (Style(bare=True, keep_bare=True), "pa$word", "pa${word-$word}"),
+    ],
+)
+def test_a_dialects_text_becomes_a_template_of_the_same_meaning(
+    style: Style, text: str, template: str
+) -> None:
+    assert to_template(text, style) == template
+
+
+def test_a_bare_variable_may_stay_as_it_is_written() -> None:
+    template = to_template("pa$word for $USER", Style(bare=True, keep_bare=True))
+    assert expand(template, AROUND, text_for_missing) == "pa$word for ana"
+
+
+def test_the_variables_of_a_template_are_told_once_and_in_order() -> None:
+    text = "${B} ${env:A:-x} $${C} ${B} ${workspaceFolder} ${input:pin} ${/} ${no name} $D"
+    assert variables(text) == ["B", "A"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("~", "/home/ana"),
+        ("~/x", "/home/ana/x"),
+        ("~\\x", "/home/ana\\x"),
+        ("~bob/x", "~bob/x"),
+        ("a/~/x", "a/~/x"),
+    ],
+)
+def test_only_a_leading_tilde_is_the_home_directory(path: str, expected: str) -> None:
+    assert expand_home(path, "/home/ana") == expected
+
+
+def test_every_field_of_a_child_process_is_expanded() -> None:
+    stdio = Stdio(
+        "~/bin/${USER}",
+        ["${USER}", "~"],
+        env={"A": "${USER}", "B": None},
+        cwd="~/${USER}",
+        env_file=["~/.env", "${workspaceFolder}/.env"],
+    )
+    assert expand_transport(ServerSpec("s", stdio), AROUND) == Stdio(
+        "/home/ana/bin/ana",
+        ["ana", "~"],
+        env={"A": "ana", "B": None},
+        cwd="/home/ana/ana",
+        env_file=["/home/ana/.env", "/home/ana/shop/.env"],
+    )
+
+
+def test_a_child_process_without_a_directory_keeps_none() -> None:
+    assert expand_transport(ServerSpec("s", Stdio("x")), AROUND) == Stdio("x")
+
+
+@pytest.mark.parametrize("kind", [Http, Sse])
+def test_address_and_headers_are_expanded(kind: type[Http | Sse]) -> None:
+    spec = ServerSpec("s", kind("https://${USER}.example.org", headers={"X": "${input:pin}"}, alternate=True))
+    expected = kind("https://ana.example.org", headers={"X": "1234"}, alternate=True)
+    assert expand_transport(spec, AROUND) == expected
+
+
+def spec_with(origin: Origin, lines: dict[str, int]) -> ServerSpec:
+    return ServerSpec("crm", Stdio("x", ["a", "${TOKEN}"]), origin=origin, lines=lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [({"args.1": 9, "args": 7}, 9), ({"args": 7}, 7), ({}, 3)],
+    ids=["item", "list", "entry"],
+)
+def test_a_missing_variable_names_its_field_its_file_and_its_line(lines: dict[str, int], line: int) -> None:
+    origin = Origin(source="/etc/mcp.json", line=3, pointer="mcpServers.crm")
+    with pytest.raises(MissingVariableError) as caught:
+        expand_transport(spec_with(origin, lines), AROUND)
+    error = caught.value
+    assert (error.variable, error.source, error.line) == ("TOKEN", "/etc/mcp.json", line)
+    assert error.pointer == "mcpServers.crm.args.1"
+    assert "`args.1` of server `crm`" in str(error)
+    assert "set TOKEN, or write ${TOKEN:-default}" in str(error)
+
+
+def test_a_missing_answer_is_told_apart_from_a_missing_variable() -> None:
+    with pytest.raises(MissingVariableError, match="the input `key`") as caught:
+        expand_transport(ServerSpec("s", Http("https://x", headers={"K": "${input:key}"})), AROUND)
+    assert caught.value.pointer == "headers.K"
+    assert "answer it when asked" in caught.value.hint
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("keep", "${TOKEN}"), ("empty", "")])
+def test_the_spec_may_keep_or_empty_what_has_no_value(policy: str, expected: str) -> None:
+    spec = ServerSpec("s", Stdio("x", ["${TOKEN}"]), unset_variables=policy)  # type: ignore[arg-type]
+    assert expand_transport(spec, AROUND) == Stdio("x", [expected])
+
+
+def test_the_surroundings_show_no_value() -> None:
+    assert "ana" not in repr(AROUND).replace("/home/ana", "")
+    assert "1234" not in repr(AROUND)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from dragoman.config.dialects import HOSTS, NAMES, SEEDS, dialect
+from dragoman.config.profiles import BUILT_IN, Profile, profile_named
+from dragoman.errors import ConfigError
+
+
+def places(profile: Profile) -> list[str]:
+    return [place.path for place in profile.all_places()]
+
+
+def test_any_application_has_the_usual_places_under_its_own_name() -> None:
+    profile = Profile(app="my-agent.v2")
+    assert places(profile) == [
+        "${workspaceFolder}/mcp.json",
+        "${workspaceFolder}/.mcp.json",
+        "${workspaceFolder}/my-agent.v2.toml",
+        "${XDG_CONFIG_HOME:-~/.config}/my-agent.v2/mcp.json",
+        "${XDG_CONFIG_HOME:-~/.config}/my-agent.v2/my-agent.v2.toml",
+        "${XDG_CONFIG_HOME:-~/.config}/my-agent.v2/config.toml",
+    ]
+    assert profile.config_variable() == "MY_AGENT_V2_MCP_CONFIG"
+    assert profile.written_file() == "${XDG_CONFIG_HOME:-~/.config}/my-agent.v2/mcp.json"
+    assert profile.naming == "mcp_{server}_{tool}"
+
+
+def test_what_is_given_is_not_derived() -> None:
+    profile = Profile(app="x", places=(), variable="X_FILE", write_to="~/x.json")
+    assert (places(profile), profile.config_variable(), profile.written_file()) == ([], "X_FILE", "~/x.json")
+
+
+@pytest.mark.parametrize("name", ["dragoman", *SEEDS])
+def test_every_built_in_profile_is_found_by_name(name: str) -> None:
+    assert profile_named(name) is BUILT_IN[name]
+    assert profile_named(name).app == name
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_every_host_is_a_profile(name: str) -> None:
+    profile = profile_named(name)
+    assert places(profile) == [place.path for place in dialect(name).places]
+    assert {place.dialect for place in profile.all_places()} == {name}
+    assert (profile.default_dialect, profile.config_variable()) == (name, "")
+
+
+def test_a_host_is_written_to_where_its_user_has_one_file() -> None:
+    assert profile_named("cursor").written_file() == "~/.cursor/mcp.json"
+    assert profile_named("vscode").written_file() == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("excelmanu", "did you mean `excelmanus`?"), ("zzz", "there are: dragoman, ")]
+)
+def test_an_unknown_name_is_an_error_that_helps(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"there is no profile `{name}`") as caught:
+        profile_named(name)
+    assert caught.value.hint.startswith(hint)
+
+
+def test_an_unknown_dialect_has_no_module() -> None:
+    with pytest.raises(KeyError):
+        dialect("sections")
+    assert {dialect(name).name for name in NAMES} == set(NAMES)
