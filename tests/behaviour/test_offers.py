@@ -47,7 +47,9 @@ async def test_prompts_are_listed_and_got_and_instructions_known() -> None:
             assert await mcp.wait_ready()
             [prompt] = [one for one in await mcp.prompts() if one.name == "draft_opinion"]
             assert prompt.arguments[0]["name"] == "question"
-            messages = await mcp.prompt("draft_opinion", {"question": "May I keep the deposit?"}, server="legal")
+            messages = await mcp.prompt(
+                "draft_opinion", {"question": "May I keep the deposit?"}, server="legal"
+            )
             assert "May I keep the deposit?" in str(messages)
             assert mcp.instructions()["legal"]
 

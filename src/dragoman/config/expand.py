@@ -120,7 +120,7 @@ def _reference_to_template(match: re.Match[str], style: Style) -> str:
     if name in style.renamed:
         return before + style.renamed[name]
     if operator is None:
-        return f"{before}${{{name}}}"
+        return f"{before}{_variable(name)}"
     return f"{before}${{{name}{':-' if style.default_if_empty else '-'}{default}}}"
 
 
@@ -130,10 +130,15 @@ def _bare_to_template(text: str, style: Style) -> str:
 
     def reference(match: re.Match[str]) -> str:
         name = match[2]
-        otherwise = f"-${name}" if style.keep_bare else ""
-        return match[1] * 2 + style.renamed.get(name, f"${{{name}{otherwise}}}")
+        template = f"${{{name}-${name}}}" if style.keep_bare else _variable(name)
+        return match[1] * 2 + style.renamed.get(name, template)
 
     return _BARE.sub(reference, escape(text))
+
+
+def _variable(name: str) -> str:
+    """Refer to a variable, even if it has the name of a place."""
+    return f"${{env:{name}}}" if name in _PLACES else f"${{{name}}}"
 
 
 def _input_id(body: str) -> str | None:

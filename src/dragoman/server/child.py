@@ -79,6 +79,10 @@ class Child:
         self._mark = mark
         self._watch()
 
+    def poll(self) -> int | None:
+        """Return the exit code if the child itself is gone, even before the loop has said so."""
+        return self._process.poll()
+
     async def stop(self, close_stdin: Callable[[], None]) -> None:
         """End the child and everything it started; a cancellation does not hurry it."""
         close_stdin()

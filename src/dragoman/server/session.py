@@ -159,14 +159,16 @@ class Session:
     def _admitted(self, tools: list[types.Tool]) -> list[dict[str, Any]]:
         """Return the raw entries of the latest page, without those that the session refuses to call."""
         assert self._dispatcher is not None  # noqa: S101 -- only our own wires keep raw entries
-        kept = {tool.name for tool in tools}
-        listing = self._dispatcher.listing
-        for entry in listing:
+        callable_names = {tool.name for tool in tools}
+        kept: list[dict[str, Any]] = []
+        for entry in self._dispatcher.listing:
             name = entry.get("name")
-            if isinstance(name, str) and name not in kept:
+            if not isinstance(name, str) or name in callable_names:
+                kept.append(entry)
+            else:
                 server = self._dispatcher.server
                 logger.warning("%s: tool `%s` is skipped: its headers are not valid", server, name)
-        return [entry for entry in listing if entry.get("name") in kept or not isinstance(entry.get("name"), str)]
+        return kept
 
     def _raw(self, result: BaseModel) -> dict[str, Any]:
         """Return a result as it stood on the wire; over the SDK's transports, as the SDK gives it back."""

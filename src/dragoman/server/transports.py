@@ -90,7 +90,11 @@ async def open_pipe(
 
         def on_silence(reason: str) -> None:
             # A dying process closes its pipes before it is gone; a moment later its exit code says more.
-            asyncio.get_running_loop().call_later(EXIT_GRACE, end, reason)
+            asyncio.get_running_loop().call_later(EXIT_GRACE, on_grace_over, reason)
+
+        def on_grace_over(reason: str) -> None:
+            trail.exit_code = child.poll()
+            end(reason if trail.exit_code is None else exit_reason(trail.exit_code))
 
         pipe = Pipe(
             rpc,

@@ -74,7 +74,7 @@ def is_carried(value: Any, texts: Sequence[str]) -> bool:
     known: list[Any] = [value]
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        # Structured content has to be an object, so servers wrap a bare value: `{"result": …}`, `{"content": …}`.
+        # Structured content has to be an object, so servers wrap a bare value, as `{"result": …}`.
         known += list(fields.values()) if len(fields) == 1 else []
     said = [_read(text) for text in texts]
     return any(item in known for item in (*said, *texts, said))

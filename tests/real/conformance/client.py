@@ -17,7 +17,14 @@ from typing import Any
 
 from dragoman import Handlers, McpManager
 
-PLAIN: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+PLAIN: dict[str, Any] = {
+    "string": "text",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "array": [],
+    "object": {},
+}
 
 
 def accept(_server: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -38,18 +45,15 @@ def arguments_for(schema: dict[str, Any]) -> dict[str, Any]:
     return {name: PLAIN.get(properties.get(name, {}).get("type", "string"), "text") for name in wanted}
 
 
-async def main(url: str) -> int:
+async def main(config: Path) -> int:
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "mcp.json")
-        config.write_text(json.dumps({"mcpServers": {"suite": {"type": "http", "url": url}}}), "utf-8")
-        handlers = Handlers(elicitation=accept, sampling=sample, roots=["file:///tmp"])
-        manager = McpManager.from_config(config=config, root=folder, handlers=handlers)
-        async with manager as mcp:
-            if not await mcp.wait_ready(timeout=20):
-                print(mcp.status()["suite"].last_error, file=sys.stderr)
-                return 1
-            return await session(mcp, context)
+    handlers = Handlers(elicitation=accept, sampling=sample, roots=["file:///tmp"])
+    manager = McpManager.from_config(config=config, root=config.parent, handlers=handlers)
+    async with manager as mcp:
+        if not await mcp.wait_ready(timeout=20):
+            print(mcp.status()["suite"].last_error, file=sys.stderr)
+            return 1
+        return await session(mcp, context)
 
 
 async def session(mcp: McpManager, context: dict[str, Any]) -> int:
@@ -72,4 +76,9 @@ async def session(mcp: McpManager, context: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[-1])))
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder, "mcp.json")
+        server = {"type": "http", "url": sys.argv[-1]}
+        written.write_text(json.dumps({"mcpServers": {"suite": server}}), "utf-8")
+        code = asyncio.run(main(written))
+    sys.exit(code)
