@@ -52,7 +52,9 @@ SERVER_LAYERS = [
 FACADE_READERS = {"cli", "__main__"}
 """Who may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
-PURE = re.compile(r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream|bounded|cleaning))$")
+PURE = re.compile(
+    r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream|bounded|cleaning))$"
+)
 IMPURE = {"tools.registry", "config.discover", "config.files", "config.write"}
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),
@@ -62,9 +64,19 @@ EFFECTS = {
 }
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
-SDK_USERS = re.compile(r"^(server\.(dispatcher|session|sdk_transports|sdk|auth|handlers|connection|supervisor)|demo(\..+)?)$")
+SDK_USERS = re.compile(
+    r"^(server\.(dispatcher|session|sdk_transports|sdk|auth|handlers|connection|supervisor)|demo(\..+)?)$"
+)
 PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.registry|demo(\..+)?)$")
-HEAVY = {"server.dispatcher", "server.session", "server.sdk_transports", "server.sdk", "server.auth", "server.handlers", "server.connection"}
+HEAVY = {
+    "server.dispatcher",
+    "server.session",
+    "server.sdk_transports",
+    "server.sdk",
+    "server.auth",
+    "server.handlers",
+    "server.connection",
+}
 """Modules that import the SDK, which costs a second: everybody above loads them late."""
 
 LONGEST_FILE = 500

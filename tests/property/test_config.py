@@ -30,6 +30,9 @@ from dragoman.model import Stdio
 
 MUTATIONS = 300
 
+steady = settings(suppress_health_check=[HealthCheck.too_slow])
+"""For nested data: making it may take long on a busy machine, which says nothing about the code."""
+
 PIECES = [
     "$",
     "$$",
@@ -126,6 +129,7 @@ def test_native_text_is_a_template_already(text: str) -> None:
     assert to_template(text, NATIVE) == text
 
 
+@steady
 @given(TEXTS, STYLES, ENVIRONMENTS)
 def test_a_dialects_text_means_the_same_as_a_template(text: str, style: Style, env: dict[str, str]) -> None:
     """Compare with a reader of the dialect that is written without templates."""
@@ -200,6 +204,7 @@ DATA = st.recursive(
 TABLES = st.dictionaries(KEYS, DATA, min_size=1, max_size=4)
 
 
+@steady
 @given(TABLES, st.sampled_from([0, 1, 4]))
 def test_the_line_of_a_key_of_json_holds_the_key(data: dict[str, Any], indent: int) -> None:
     text = json.dumps(data, indent=indent, ensure_ascii=False)
@@ -211,6 +216,7 @@ def test_the_line_of_a_key_of_json_holds_the_key(data: dict[str, Any], indent: i
     assert {(key,) for key in data} <= found.keys()
 
 
+@steady
 @given(TABLES)
 def test_the_line_of_a_key_of_toml_holds_the_key(data: dict[str, Any]) -> None:
     text = "".join(f"[{toml_key(key)}]\n# = [\n{toml_key(key)}.x = {toml_value(data[key])}\n" for key in data)
@@ -222,6 +228,7 @@ def test_the_line_of_a_key_of_toml_holds_the_key(data: dict[str, Any]) -> None:
             assert toml_key(key) in lines[found[pointer] - 1]
 
 
+@steady
 @given(TABLES)
 def test_the_line_of_a_key_of_yaml_holds_the_key(data: dict[str, Any]) -> None:
     text = yaml.safe_dump(data, allow_unicode=True, width=10_000, sort_keys=False)
@@ -237,6 +244,7 @@ def test_the_line_of_a_key_of_yaml_holds_the_key(data: dict[str, Any]) -> None:
 # Durations
 
 
+@steady
 @given(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.lists(st.none()))
 )
@@ -273,6 +281,7 @@ ENTRIES = st.fixed_dictionaries(
 FILES_OF_SERVERS = st.lists(st.dictionaries(st.sampled_from("abc"), ENTRIES, max_size=3), max_size=4)
 
 
+@steady
 @given(FILES_OF_SERVERS, st.sampled_from(["replace", "fields", "first"]))
 def test_every_definition_wins_is_hidden_or_is_a_problem(files: list[dict[str, Any]], combine: Any) -> None:
     layers = [layer(str(number), servers) for number, servers in enumerate(files)]
@@ -290,6 +299,7 @@ def test_every_definition_wins_is_hidden_or_is_a_problem(files: list[dict[str, A
         assert order == sorted(order), "the strongest first"
 
 
+@steady
 @given(FILES_OF_SERVERS, st.randoms(use_true_random=False))
 def test_the_order_of_entries_inside_a_file_does_not_matter(
     files: list[dict[str, Any]], rng: random.Random
@@ -313,6 +323,7 @@ def test_the_order_of_entries_inside_a_file_does_not_matter(
     assert outcome(shuffled=False) == outcome(shuffled=True)
 
 
+@steady
 @given(FILES_OF_SERVERS, st.integers(0, 4))
 def test_replacing_is_associative_in_provenance(files: list[dict[str, Any]], cut: int) -> None:
     """The winner of all files is that of the stronger part, or else that of the weaker one."""
@@ -343,6 +354,7 @@ PRIVATE = st.recursive(
 )
 
 
+@steady
 @given(
     st.sampled_from(NAMES),
     st.dictionaries(
@@ -378,7 +390,7 @@ def test_any_text_is_a_document_or_a_syntax_error(format_: Any, text: str) -> No
     assert line is None or 1 <= line <= text.count("\n") + 1
 
 
-@settings(max_examples=MUTATIONS, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=MUTATIONS, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(FILES), st.integers(0, 2**32), st.sampled_from(["replace", "fields", "first"]))
 def test_any_mutation_of_a_fixture_gives_settings_and_problems_with_a_place(
     original: Path, seed: int, combine: str

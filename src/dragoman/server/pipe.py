@@ -1,6 +1,6 @@
 """The wire to a child process: JSON-RPC lines straight on its pipes, without streams or tasks between.
 
-Reading is done as the loop says there is something, a bounded amount at a time: the more messages there
+Reading is done as the loop says there is something, a bounded amount at a time: the more lines there
 were in the last one, the less is read next, so that a flood delays nobody else. Writing goes out at once if
 the pipe takes it, else as it does; a message that has not begun to go out can be taken back. The wire ends
 when the child's output ends, when a line has no end, or when the child ends, even if a grandchild still
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 * 1024
 LEAST_READ_BYTES = 4096
-TURN_MESSAGES = 100
-"""How many messages one turn of the loop should take in."""
+TURN_LINES = 100
+"""How many lines one turn of the loop should take in."""
 PIPE_BYTES = 256 * 1024
 """The system grants a user 64 MiB of pipes in all, then even shells get tiny ones; a server has two."""
 LAST_BYTES = 2 * PIPE_BYTES
@@ -152,7 +152,7 @@ class Pipe:
         if not chunk:
             self._end("it closed its output")
             return 0
-        receive, before = self._rpc.receive, self._rpc.received
+        receive = self._rpc.receive
         for line in self._lines.feed(chunk):
             if isinstance(line, TooLong):
                 limit = self._lines.limit
@@ -164,7 +164,7 @@ class Pipe:
         if self._lines.pending > ENDLESS * self._lines.limit:
             self._end(f"a line of its output has no end ({self._lines.pending} bytes so far)")
             return 0
-        if self._rpc.received - before > TURN_MESSAGES:
+        if chunk.count(b"\n") > TURN_LINES:
             self._read_bytes = max(LEAST_READ_BYTES, self._read_bytes // 2)
         elif len(chunk) == self._read_bytes:
             self._read_bytes = min(READ_BYTES, self._read_bytes * 2)

@@ -120,6 +120,8 @@ SHELL = Style(braces=True, bare=True, defaults=True, renamed={"PROJECT": "${work
         (EDITOR, "${env:USER} ${USER} ${input:pin}", "${USER} $${USER} ${input:pin}"),
         (EDITOR, "${workspaceFolder}${/}x ${env:A:-b}", "${workspaceFolder}${/}x $${env:A:-b}"),
         (SHELL, "$USER-${A:-b}", "${USER}-${A:-b}"),
+        (SHELL, "$userHome", "${env:userHome}"),
+        (EDITOR, "${env:workspaceFolder}", "${env:workspaceFolder}"),
         (SHELL, "$$USER 5$ $5", "$$${USER} 5$ $5"),
         (SHELL, "$PROJECT/x", "${workspaceFolder}/x"),
         (SHELL, "${ $USER", "$${ ${USER}"),

@@ -17,16 +17,24 @@ from cryptography.x509.oid import NameOID
 from tests.servers.http_faults import SESSION, FaultServer
 from tests.servers.http_peer import GUARD, LEGACY, MODERN, Peer
 
-from dragoman.errors import ConnectError, ConnectionLostError, DragomanError, HttpStatusError, ProtocolError, SessionGoneError
+from dragoman.errors import (
+    ConnectError,
+    ConnectionLostError,
+    DragomanError,
+    HttpStatusError,
+    ProtocolError,
+    SessionGoneError,
+)
 from dragoman.model import Http
 from dragoman.server import http as http_wire
 from dragoman.server.http import open_http
-from dragoman.server.http_client import HttpAnswer, HttpRequest
 from dragoman.server.wire import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
+
+    from dragoman.server.http_client import HttpAnswer, HttpRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dragoman.server.ledger import MARK, Identity, Ledger, default_folder, identify, relatives, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that leads a group of its own and carries the mark `m1`."""
+    process = subprocess.Popen(SLEEP, start_new_session=True, env={**os.environ, MARK: "m1"})
+    yield process
+    process.kill()
+    process.wait()
+
+
+def page(folder: Path, owner: Identity | None, *children: Identity | None, mark: str = "") -> Path:
+    """Write a ledger as somebody else would have."""
+    assert owner is not None
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{owner.pid}.json"
+    entries = [{"pid": one.pid, "began": one.began, "name": "s", "mark": mark} for one in children if one]
+    file.write_text(json.dumps({"owner": {"pid": owner.pid, "began": owner.began}, "children": entries}))
+    return file
+
+
+def dead() -> Identity:
+    """Somebody with our number who began at another time."""
+    ours = identify(os.getpid())
+    assert ours is not None
+    return Identity(ours.pid, "another boot/1")
+
+
+def ended_by(process: subprocess.Popen[bytes]) -> int:
+    return process.wait(timeout=30)
+
+
+def test_process_is_known_by_its_number_and_its_beginning(sleeper: subprocess.Popen[bytes]) -> None:
+    identity = identify(sleeper.pid)
+    assert identity == identify(sleeper.pid)
+    assert identity != identify(os.getpid())
+
+
+def test_nobody_and_a_zombie_are_not_identified() -> None:
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert identify(process.pid) is None
+    process.wait()
+    assert identify(process.pid) is None
+
+
+def test_ledger_holds_the_living_and_goes_with_the_last_of_them(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    ledger = Ledger(tmp_path / "children")
+    ledger.add(sleeper.pid, "files", "m1")
+    file = tmp_path / "children" / f"{os.getpid()}.json"
+    (child,) = json.loads(file.read_text())["children"]
+    assert (child["pid"], child["name"], child["mark"]) == (sleeper.pid, "files", "m1")
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    ledger.remove(sleeper.pid + 1)
+    assert file.exists()
+    ledger.remove(sleeper.pid)
+    assert not file.exists()
+
+
+def test_child_that_is_gone_already_is_not_entered(tmp_path: Path) -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    Ledger(tmp_path).add(process.pid, "s", "m")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_cannot_be_written_costs_the_sweep_only(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "file").write_text("")
+    ledger = Ledger(tmp_path / "file" / "children")
+    ledger.add(sleeper.pid, "s", "m")
+    ledger.remove(sleeper.pid)
+    assert sweep(tmp_path / "file" / "children") == 0
+
+
+def test_child_of_a_dead_owner_is_killed(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    file = page(tmp_path, dead(), identify(sleeper.pid))
+    assert sweep(tmp_path) == 1
+    assert ended_by(sleeper) == -signal.SIGKILL
+    assert not file.exists()
+
+
+def test_descendant_is_killed_by_its_mark_although_the_child_itself_is_gone(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    page(tmp_path, dead(), Identity(2**22, "gone"), mark="m1")
+    assert sweep(tmp_path) == 1
+    assert ended_by(sleeper) == -signal.SIGKILL
+
+
+def test_child_of_a_living_owner_is_never_touched(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    file = page(tmp_path, identify(os.getpid()), identify(sleeper.pid), mark="m1")
+    assert sweep(tmp_path) == 0
+    assert sleeper.poll() is None
+    assert file.exists()
+
+
+def test_somebody_else_with_a_childs_number_is_never_touched(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    page(tmp_path, dead(), Identity(sleeper.pid, "another boot/1"), mark="m2")
+    assert sweep(tmp_path) == 0
+    assert sleeper.poll() is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        '{"owner":5,"children":[]}',
+        '{"owner":{"pid":"x","began":"y"},"children":[]}',
+        '{"owner":{"pid":1,"began":"y"},"children":[5]}',
+        '{"owner":{"pid":1,"began":"y"},"children":[{"pid":1,"began":"x","name":"s"}]}',
+    ],
+)
+def test_ledger_that_cannot_be_read_is_removed_and_nobody_killed(
+    tmp_path: Path, text: str, caplog: Any
+) -> None:
+    (tmp_path / "1.json").write_text(text)
+    assert sweep(tmp_path) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert "cannot be read" in caplog.text
+
+
+def test_folder_that_does_not_exist_has_nothing_to_sweep(tmp_path: Path) -> None:
+    assert sweep(tmp_path / "none") == 0
+
+
+def test_relatives_are_found_by_mark_and_by_group(sleeper: subprocess.Popen[bytes]) -> None:
+    assert relatives("m1") == [sleeper.pid]
+    assert relatives("m0", "m1") == [sleeper.pid]
+    assert relatives("other", group=sleeper.pid) == [sleeper.pid]
+    assert relatives("other") == []
+    assert relatives("") == []
+
+
+def test_zombie_is_nobodys_relative() -> None:
+    process = subprocess.Popen(["true"], start_new_session=True)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert relatives(group=process.pid) == []
+    process.wait()
+
+
+def test_folder_follows_the_state_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_folder() == tmp_path / "dragoman" / "children"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert default_folder() == home / ".local" / "state" / "dragoman" / "children"
