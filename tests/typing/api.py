@@ -70,7 +70,7 @@ async def read_on(mcp: McpManager) -> None:
 
 def managed() -> McpManager:
     """Make a manager that answers servers."""
-    return McpManager(specs(), handlers=Handlers(elicitation=answer, roots=["file:///work"]))
+    return McpManager(specs(), handlers=Handlers(elicitation=answer, roots=["file:///srv/project"]))
 
 
 def specs() -> list[ServerSpec]:
