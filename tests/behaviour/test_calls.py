@@ -185,6 +185,7 @@ async def test_name_that_is_taken_keeps_its_tool_and_the_warning_names_both(
 
 
 @pytest.mark.requirement("rrclaw-result.text")
+@pytest.mark.requirement("otter-p1.images")
 async def test_texts_are_joined_and_an_image_leaves_a_description(mcp: McpManager) -> None:
     assert (await mcp.call("mcp_fs_1_pair")).text == "first\nsecond"
     image = await mcp.call("mcp_fs_1_image")

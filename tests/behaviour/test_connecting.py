@@ -67,6 +67,7 @@ async def test_server_that_fails_is_logged_and_skipped_and_the_others_connect(
 
 @pytest.mark.requirement("excel-7.1")
 @pytest.mark.requirement("kode-lifecycle.start")
+@pytest.mark.requirement("legal-client.init")
 async def test_connection_logs_the_servers_name_and_its_number_of_tools(
     server: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,6 +228,7 @@ async def test_call_after_a_crash_starts_the_server_again(server: Make) -> None:
             assert mcp.status()["plain"].pid != pid
 
 
+@pytest.mark.requirement("otter-crash")
 async def test_idle_server_that_dies_is_noticed(server: Make) -> None:
     with anyio.fail_after(20):
         async with McpManager([server("plain", "plain.py")]) as mcp:

@@ -95,6 +95,7 @@ async def test_server_that_crashes_before_it_reads_anything_is_started_once_a_tr
             assert asked("crash-at-start") == ["start"]
 
 
+@pytest.mark.requirement("otter-crash")
 async def test_loss_without_reconnect_is_a_failure_until_somebody_calls() -> None:
     with anyio.fail_after(30):
         async with McpManager([faulty("once", reconnect=False)]) as mcp:
@@ -139,6 +140,7 @@ async def test_call_whose_retry_is_far_fails_fast_with_retry_in() -> None:
             assert (mcp.status()["bad"].retry_in or 0) <= 0.6
 
 
+@pytest.mark.requirement("kode-lifecycle.reconnect")
 async def test_call_waits_for_a_retry_that_is_near() -> None:
     with anyio.fail_after(30):
         async with McpManager([faulty("bad")]) as mcp:
@@ -218,6 +220,7 @@ async def test_lazy_server_starts_at_its_first_call_and_stops_when_it_is_not_use
     assert asked("sound").count("start") == 2
 
 
+@pytest.mark.requirement("otter-concurrency")
 async def test_no_more_calls_than_max_concurrency_are_under_way() -> None:
     with anyio.fail_after(30):
         async with McpManager([faulty("two", max_concurrency=2)]) as mcp:
@@ -264,6 +267,9 @@ def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sound", "modern"])
+@pytest.mark.requirement("excel-2.6")
+@pytest.mark.requirement("kode-lifecycle.health")
+@pytest.mark.requirement("otter-p1.health")
 async def test_idle_server_that_is_frozen_is_found_out_by_probes(mode: str, quick_probes: None) -> None:
     with anyio.fail_after(30):
         async with McpManager([faulty("frozen", mode, health_check_interval=0.05)]) as mcp:

@@ -88,6 +88,7 @@ async def test_server_that_dies_under_a_call_ends_that_call_and_never_cancels_th
 
 @pytest.mark.requirement("kode-config.sse")
 @pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.requirement("otter-p1.sse")
 async def test_headers_are_sent_and_a_refusal_asks_for_a_login(
     transport: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ def waits(backoff: Backoff, times: list[float], chance: float = MIDDLE) -> list[
     return [backoff.failed(now, chance).seconds for now in times]
 
 
+@pytest.mark.requirement("kode-lifecycle.reconnect")
 def test_delay_doubles_from_half_a_second_to_a_minute() -> None:
     far_apart = [number * 1000.0 for number in range(10)]
     assert waits(Backoff(), far_apart) == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import httpx2
 import pytest
+from mcp import Client, ClientSession, StdioServerParameters
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
+from mcp.shared.dispatcher import Dispatcher
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.errors import AuthRequiredError, InvalidResultError, ProtocolError, ToolFailedError
 from dragoman.model import Http, ServerSpec, Stdio
 from dragoman.server import sdk
+from dragoman.server.process import SAFE_VARIABLES
 from dragoman.server.trail import Trail
 
 STDIO = ServerSpec("s", Stdio("run-me"))
@@ -115,3 +120,18 @@ def test_failed_call_is_mapped_by_type(exc: Exception, kind: type[Exception]) ->
 )
 def test_only_an_answer_about_the_transport_is_a_refusal(status: int | None, refused: bool) -> None:
     assert Trail(kind="http", http_status=status).refused is refused
+
+
+@pytest.mark.requirement("excel-6.3")
+def test_what_we_stand_on_in_the_sdk_is_where_it_was() -> None:
+    client = Client(StdioServerParameters(command="x"))
+    assert callable(client._connect)
+    assert list(inspect.signature(Dispatcher.run).parameters)[1:] == [
+        "on_request",
+        "on_notify",
+        "on_notify_intercept",
+        "task_status",
+    ]
+    assert list(inspect.signature(Dispatcher.send_raw_request).parameters)[1:] == ["method", "params", "opts"]
+    assert "dispatcher" in inspect.signature(ClientSession.__init__).parameters
+    assert set(SAFE_VARIABLES) == set(DEFAULT_INHERITED_ENV_VARS)
