@@ -29,6 +29,10 @@ LEAKY_VARIABLES = re.compile(
 GRACE = 2.0
 """How long the system may take to bury a process that was already told to die."""
 
+# A runner in the background may have it ignored, and every child of ours would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The same examples in every run of `make test`; `make prove` draws new ones (--hypothesis-profile=prove).
 hypothesis.settings.register_profile("test", derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile("prove", deadline=None, database=None, max_examples=20_000)
