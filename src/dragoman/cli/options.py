@@ -26,8 +26,7 @@ class Options:
         """Read the configuration that these options point to; the command shows its problems itself."""
         from dragoman.config.discover import load
 
-        self.quiet_logs()
-        return load(self.profile, config=self.config)
+        return load(self.profile, config=self.config, log_problems=self.debug)
 
     def quiet_logs(self) -> None:
         """Keep log lines off the screen until the command ends; it shows the same things in its own way."""

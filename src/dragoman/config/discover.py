@@ -7,7 +7,6 @@ silence, unless somebody named it.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from dataclasses import replace
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect
     from dragoman.config.documents import Document
 
-logger = logging.getLogger("dragoman")
-
 
 class _Unset(Exception):  # noqa: N818 -- a signal inside this module, never seen outside
     """A place's path needs a variable that is not set, so there is no such place."""
@@ -45,6 +42,7 @@ def load(
     *,
     root: str | os.PathLike[str] | None = None,
     config: str | os.PathLike[str] | None = None,
+    log_problems: bool = True,
     # The world around, for tests and for applications that serve several users
     env: Mapping[str, str] | None = None,
     home: str | os.PathLike[str] | None = None,
@@ -56,6 +54,7 @@ def load(
         profile: An application's profile, or its name.
         root: The project's directory; the working directory unless given.
         config: The one file to read instead of the profile's own.
+        log_problems: Whether problems are logged; a caller that shows them itself needs no log.
         env: The environment; this process's unless given.
         home: The home directory; this user's unless given.
         platform: As `sys.platform`.
@@ -68,7 +67,14 @@ def load(
     )
     search = _Search(profile, surroundings, platform or sys.platform)
     search.run(None if config is None else str(config))
-    return search.settings()
+    settings = search.settings()
+    if settings.problems and log_problems:
+        # Most readings have no problem and need no logging, which takes a while to import.
+        import logging
+
+        for problem in settings.problems:
+            logging.getLogger("dragoman").error("%s", problem)
+    return settings
 
 
 def candidate_places(
@@ -125,8 +131,6 @@ class _Search:
         others = [layer for layer in self.layers if layer.scope != "local"]
         merged = merge([*local, *others], combine)
         problems = [*self.problems, *merged.problems]
-        for problem in problems:
-            logger.error("%s", problem)
         patch = merged.patch
         servers = [replace(spec, unset_variables=self.unset) for spec in merged.servers]
         return Settings(
