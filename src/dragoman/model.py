@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
 
@@ -460,8 +460,3 @@ class ToolResult:
         if self.exception is not None:
             raise self.exception
         return self
-
-
-def with_origin(spec: ServerSpec, origin: Origin) -> ServerSpec:
-    """Return the spec as if it had been written down at that origin."""
-    return replace(spec, origin=origin)

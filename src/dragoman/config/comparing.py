@@ -6,10 +6,10 @@ Only what a server does is compared: not where a spec was written down, nor how 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from dragoman.config.expand import REFERENCE, VARIABLE
 from dragoman.model import Auth, Stdio
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
     from dragoman.model import ServerSpec
 
-_REFERENCE = re.compile(r"(?<!\$)(?:(?P<escaped>(?:\$\$)+)\{|(?P<pairs>(?:\$\$)*)\$\{(?P<body>[^}]*)\})")
-_VARIABLE = re.compile(
-    r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL
-)
 _PLACES = {
     "workspaceFolder": "workspaceFolder",
     "workspaceFolderBasename": "workspaceFolderBasename",
@@ -60,7 +56,7 @@ def pieces(template: str) -> list[Piece]:
             found.append(text)
 
     end = 0
-    for match in _REFERENCE.finditer(template):
+    for match in REFERENCE.finditer(template):
         add(template[end : match.start()] + "$" * (len(match["escaped"] or match["pairs"] or "") // 2))
         reference = None if match["escaped"] else _reference(match["body"])
         if reference is not None:
@@ -77,7 +73,7 @@ def _reference(body: str) -> Reference | None:
         return Reference("place", _PLACES[body])
     if body.startswith("input:") and not body.startswith("input:-"):
         return Reference("input", body.removeprefix("input:"))
-    variable = _VARIABLE.fullmatch(body)
+    variable = VARIABLE.fullmatch(body)
     if variable is None:
         return None
     operator = cast("Literal['', ':-', '-']", variable["operator"] or "")

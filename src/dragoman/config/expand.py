@@ -34,9 +34,9 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _MARK = re.compile(r"(\$+)\{")
 _HOST_REFERENCE = re.compile(r"(\$+)\{([^}]*)\}")
 """A reference as hosts know it: they have no escape, so every `$` before the last one is itself."""
-_REFERENCE = re.compile(r"(?<!\$)(?:(?P<escaped>(?:\$\$)+)\{|(?P<pairs>(?:\$\$)*)\$\{(?P<body>[^}]*)\})")
+REFERENCE = re.compile(r"(?<!\$)(?:(?P<escaped>(?:\$\$)+)\{|(?P<pairs>(?:\$\$)*)\$\{(?P<body>[^}]*)\})")
 """A reference in a template, or a `${` that its dollars make literal."""
-_VARIABLE = re.compile(rf"(?:env:)?(?P<name>{_NAME})(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL)
+VARIABLE = re.compile(rf"(?:env:)?(?P<name>{_NAME})(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL)
 _BARE = re.compile(rf"(\$*)\$({_NAME})")
 _PLACES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/"})
 
@@ -110,7 +110,7 @@ def _reference_to_template(match: re.Match[str], style: Style) -> str:
         return f"{before}${{{body}}}" if style.inputs else literal
     if body in _PLACES:
         return f"{before}${{{body}}}" if style.places else literal
-    variable = _VARIABLE.fullmatch(body)
+    variable = VARIABLE.fullmatch(body)
     if variable is None:
         return literal
     name, operator, default = variable["name"], variable["operator"], variable["default"]
@@ -150,9 +150,9 @@ def _input_id(body: str) -> str | None:
 def variables(text: str) -> list[str]:
     """Return the environment variables that a template refers to, in order."""
     found: list[str] = []
-    for match in _REFERENCE.finditer(text):
+    for match in REFERENCE.finditer(text):
         body = match["body"]
-        variable = None if body is None or body in _PLACES else _VARIABLE.fullmatch(body)
+        variable = None if body is None or body in _PLACES else VARIABLE.fullmatch(body)
         if variable and variable["name"] not in found:
             found.append(variable["name"])
     return found
@@ -173,7 +173,7 @@ def expand(text: str, surroundings: Surroundings, missing: Callable[[str, str], 
             return "$" * (len(match["escaped"]) // 2) + "{"
         return "$" * (len(match["pairs"]) // 2) + _value(match["body"], surroundings, missing)
 
-    return _REFERENCE.sub(value, text)
+    return REFERENCE.sub(value, text)
 
 
 def _value(body: str, surroundings: Surroundings, missing: Callable[[str, str], str]) -> str:
@@ -192,7 +192,7 @@ def _value(body: str, surroundings: Surroundings, missing: Callable[[str, str], 
             return missing(body, whole) if answer is None else answer
         case _:
             pass
-    variable = _VARIABLE.fullmatch(body)
+    variable = VARIABLE.fullmatch(body)
     if variable is None:
         return whole
     found = surroundings.env.get(variable["name"])
