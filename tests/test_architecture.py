@@ -30,7 +30,7 @@ LAYERS = [
     {"server"},
     {"call", "offers", "reload", "toolbox"},
     {"manager"},
-    {"blocking", "testing", "agent", "demo"},
+    {"blocking", "testing", "agent", "adapters", "demo"},
     {"cli"},
     {"__main__"},
 ]
