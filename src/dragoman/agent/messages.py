@@ -7,7 +7,7 @@ into `ModelEvent`s. What only one API understands (signed thoughts, reasoning it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
