@@ -23,28 +23,35 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dragoman"
 
 LAYERS = [
     {"errors", "version"},
+    {"results"},
     {"model"},
     {"events"},
     {"trust"},
-    {"config", "tools", "observe", "cache"},
+    {"config", "tools", "observe", "cache", "spill", "trust_store"},
     {"server"},
-    {"call", "offers", "reload", "toolbox"},
-    {"manager"},
+    {"call", "offers", "reload", "resource_tools", "toolbox"},
+    {"manager", "portal"},
     {"blocking", "testing", "agent", "adapters", "demo"},
     {"cli"},
     {"__main__"},
 ]
 SERVER_LAYERS = [
-    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning", "bounded"},
+    {"rotating"},
+    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning", "bounded"}
+    | {"deadlines", "pace", "auth_callback", "auth_dpop", "auth_store"},
     {"trail", "lines", "event_stream", "wire", "child"},
-    {"http_answer", "http_route", "outbox"},
-    {"pipe", "http_client"},
-    {"http", "sse"},
+    {"attempts", "http_answer", "http_route", "outbox"},
+    {"pipe", "http_client", "auth_fetch"},
+    {"http", "sse", "auth_answer", "auth_challenge", "auth_revoke", "auth_visit", "auth_provider"},
+    {"auth_flow"},
+    {"auth"},
+    {"logins"},
+    {"auth_gate"},
     {"transports"},
     {"dispatcher"},
     {"session", "sdk_transports"},
     {"sdk"},
-    {"auth", "handlers"},
+    {"handlers"},
     {"connection"},
     {"supervisor"},
     {"roster"},
@@ -53,9 +60,9 @@ FACADE_READERS = {"cli", "__main__"}
 """Who may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
 PURE = re.compile(
-    r"^(errors|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream|bounded|cleaning))$"
+    r"^(errors|results|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream|bounded|cleaning))$"
 )
-IMPURE = {"tools.registry", "config.discover", "config.files", "config.write"}
+IMPURE = {"tools.registry", "tools.local", "config.discover", "config.files", "config.write"}
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),
     *("time", "random", "secrets", "socket", "socketserver", "ssl", "select", "selectors", "http", "ftplib"),
@@ -65,15 +72,16 @@ EFFECTS = {
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(
-    r"^(server\.(dispatcher|session|sdk_transports|sdk|auth|handlers|connection|supervisor)|demo(\..+)?)$"
+    r"^(server\.(dispatcher|session|sdk_transports|sdk|auth_flow|auth_provider|handlers|connection|supervisor)|demo(\..+)?)$"
 )
-PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.registry|demo(\..+)?)$")
+PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.(registry|local)|adapters\..+|demo(\..+)?)$")
 HEAVY = {
     "server.dispatcher",
     "server.session",
     "server.sdk_transports",
     "server.sdk",
-    "server.auth",
+    "server.auth_flow",
+    "server.auth_provider",
     "server.handlers",
     "server.connection",
 }

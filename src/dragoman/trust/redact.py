@@ -28,11 +28,21 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Nothing may follow what repeats without an end: then each character is looked at once, whatever the text is.
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|"
-    r"github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|xapp-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|"
-    r"AIza[\w-]{30,}|ya29\.[\w-]{20,}|eyJ[\w-]{10,}\.[\w-]{5,}\.[\w-]*|hf_[A-Za-z0-9]{20,}|"
-    r"npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|tvly-[\w-]{16,})"
+    r"github_pat_\w{20,}|gl(?:pat|oas|dt|rt|cbt|ptt|soat)-[\w.-]{16,}|xox[abceoprs](?:\.[\w-]+)?-[\w-]{10,}|"
+    r"xapp-[\w-]{10,}|A(?:KIA|SIA|BIA|CCA)[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}|"
+    # A signed token begins with the encoded `{"`; one that is encrypted has five parts.
+    r"eyJ[\w-]{16,}(?:\.[\w-]*){0,4}|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|tvly-[\w-]{16,}|"
+    r"SG\.[\w-]{16,}(?:\.[\w-]*)?|ATATT[\w=-]{20,}|dop_v1_[a-f0-9]{32,}|shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32,}|"
+    r"whsec_[\w+/=-]{16,}|lin_api_\w{20,}|ntn_\w{20,}|figd_[\w-]{20,}|sntry[su]_[\w+/=-]{20,}|"
+    r"dckr_pat_[\w-]{20,}|r8_\w{30,}|gsk_\w{20,}|xai-[\w-]{20,}|pplx-\w{20,}|nvapi-[\w-]{20,}|"
+    r"AGE-SECRET-KEY-1\w{20,}|\d{8,10}:AA[\w-]{32,})"
+)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*"
+    r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
 )
 _BEARER = re.compile(r"\b(Bearer|Basic|Token)(\s+)([^\s\"',]+)", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b\s*", re.IGNORECASE)
@@ -48,7 +58,8 @@ _QUOTED_PAIR = re.compile(
     r"""|(\\["'])([\w.-]+)\6(\s*:\s*)(\\["'])(.*?)\9""",
     re.DOTALL,
 )
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
+# No scheme is longer, and without a bound a text of dots and letters would be read again from each of them.
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>]+", re.IGNORECASE)
 # A name with a colon behind it that no port follows is a user's: the password may hold any character.
 _USER = re.compile(r"[^/?#:@]*:(?!\d+(?:[/?#]|\Z)).*@|[^/?#]*@", re.DOTALL)
 
@@ -146,6 +157,8 @@ def _quoted_pair(match: re.Match[str]) -> str:
 
 def _mask_tokens(text: str) -> str:
     text = _BEARER.sub(lambda match: f"{match[1]}{match[2]}{mask_value(match[3])}", text)
+    if "PRIVATE KEY" in text:
+        text = _PRIVATE_KEY.sub(MASK, text)
     return _TOKEN.sub(MASK, text)
 
 

@@ -1,0 +1,157 @@
+"""How much of anything a server may send or cause, each limit with the setting that raises it.
+
+Nothing here cuts or refuses by itself: whoever reads a listing or makes a call asks, and gets the text of the
+error or nothing. Time is an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECTION = "limits"
+"""The table of the configuration that these stand in."""
+_KIB, _MIB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What holds for one server; 0 where a limit may be switched off."""
+
+    message_bytes: int = 16 * _MIB
+    """One line, one event or one body, after decompression."""
+    result_bytes: int = 16 * _MIB
+    """All the parts of one result together."""
+    tools: int = 10_000
+    pages: int = 500
+    """Of one listing."""
+    description_chars: int = 8_000
+    """Of a tool's description as a model gets it; the longest of 943 real ones has 5,360."""
+    instructions_chars: int = 16_000
+    name_chars: int = 256
+    schema_bytes: int = 512 * _KIB
+    """One schema as JSON."""
+    schema_depth: int = 100
+    schema_nodes: int = 20_000
+    """Subschemas, each counted as often as it is referred to."""
+    calls_per_second: float = 0.0
+    """Calls that are sent to one server; 0: as many as come."""
+    burst: int = 20
+    """Calls that may be sent at once before `calls_per_second` holds."""
+
+    def excess(self, setting: str, amount: float, *, what: str) -> str:
+        """Say that an amount is beyond its limit, or nothing if it is within.
+
+        Args:
+            setting: The limit's name.
+            amount: How much there is.
+            what: Who has it, as the beginning of the sentence: "the listing of `files`".
+        """
+        limit = cast("float", getattr(self, setting))
+        return "" if amount <= limit else excess_text(setting, amount, limit, what=what)
+
+
+_UNITS = {"bytes": "bytes", "chars": "characters", "depth": "levels", "nodes": "subschemas"}
+_WHOLE = frozenset(field.name for field in fields(Limits)) - {"calls_per_second"}
+_MAY_BE_ZERO = frozenset({"calls_per_second"})
+_MAXIMA: Mapping[str, int] = {"schema_depth": 200, "message_bytes": 1024 * _MIB, "result_bytes": 1024 * _MIB}
+"""Beyond these our own parsers, or the machine's memory, give in first."""
+
+
+def excess_text(setting: str, amount: float, limit: float, *, what: str) -> str:
+    """Return the error for an amount beyond its limit; it names the setting."""
+    unit = _UNITS.get(setting.rpartition("_")[2], setting)
+    return f"{what} has {amount:,.0f} {unit}, more than the {limit:,.0f} that `{SECTION}.{setting}` allows"
+
+
+def rate_text(limits: Limits, *, server: str, wait: float) -> str:
+    """Return the error for a call that comes too soon; it names the setting."""
+    return (
+        f"server `{server}` gets more than {limits.calls_per_second:g} calls a second, which is what "
+        f"`{SECTION}.calls_per_second` allows; there is room in {wait:.2g} s"
+    )
+
+
+def read_limits(
+    data: object, base: Limits | None = None, *, only_narrow: bool = False
+) -> tuple[Limits, list[str]]:
+    """Read the table of limits; what is wrong in it leaves the limit as it is.
+
+    Args:
+        data: As it stands in a file.
+        base: What holds where the table says nothing.
+        only_narrow: Whether a limit can only be made smaller, as for a project's file.
+
+    Returns:
+        The limits, and what is wrong.
+    """
+    limits = base or Limits()
+    if not isinstance(data, dict):
+        return limits, [f"`{SECTION}` has to be a table"]
+    problems: list[str] = []
+    known = {field.name for field in fields(Limits)}
+    taken: dict[str, Any] = {}
+    for key, value in cast("dict[str, object]", data).items():
+        if key not in known:
+            problems.append(f"`{SECTION}.{key}` is unknown; there are: {', '.join(sorted(known))}")
+        elif wrong := _wrong(key, value):
+            problems.append(f"`{SECTION}.{key}` {wrong}")
+        elif only_narrow and _is_wider(key, cast("float", value), getattr(limits, key)):
+            problems.append(
+                f"`{SECTION}.{key}` would allow more than {getattr(limits, key):g}; a project can only narrow"
+            )
+        else:
+            taken[key] = value
+    return replace(limits, **taken), problems
+
+
+def _wrong(key: str, value: object) -> str:
+    kind = int if key in _WHOLE else int | float
+    if isinstance(value, bool) or not isinstance(value, kind):
+        return "has to be a whole number" if key in _WHOLE else "has to be a number"
+    least = 0 if key in _MAY_BE_ZERO else 1
+    most = _MAXIMA.get(key, 2**40)
+    return "" if least <= value <= most else f"has to be between {least} and {most:,}"
+
+
+def _is_wider(key: str, value: float, now: float) -> bool:
+    if key in _MAY_BE_ZERO and 0 in (value, now):
+        return value == 0 and now != 0
+    return value > now
+
+
+class TokenBucket:
+    """Calls per second with a burst: how long the next one has to wait.
+
+    Time is an argument and only ever goes forward; a clock that jumps back is taken to stand still.
+    """
+
+    __slots__ = ("_at", "_level", "burst", "rate")
+
+    def __init__(self, rate: float, burst: int) -> None:
+        """Allow `rate` calls a second, and `burst` of them at once.
+
+        Args:
+            rate: 0 means no limit.
+            burst: At least 1.
+        """
+        self.rate = rate
+        self.burst = max(1, burst)
+        self._level = float(self.burst)
+        self._at: float | None = None
+
+    def take(self, now: float) -> float:
+        """Take one call: 0 if it may go now, else the seconds until there is room, and nothing is taken."""
+        if self.rate <= 0:
+            return 0.0
+        if self._at is not None:
+            self._level = min(float(self.burst), self._level + max(0.0, now - self._at) * self.rate)
+        self._at = now if self._at is None else max(now, self._at)
+        # A sum of many small waits may miss the whole by a rounding error.
+        if self._level >= 1.0 - 1e-9:
+            self._level = max(0.0, self._level - 1.0)
+            return 0.0
+        return (1.0 - self._level) / self.rate

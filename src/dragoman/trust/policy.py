@@ -1,0 +1,339 @@
+"""Which calls are allowed, which are asked about, which are denied; with the rule that decided.
+
+The policy on policies:
+
+- A rule names an action and conditions (server, tool, annotation, arguments); all of them have to be met. A
+  rule without a condition meets every call. Globs are matched case-sensitively against the server's name in
+  the configuration and the tool's own name.
+- Within one scope (the application's code, the user's files, the project's …) the first rule that is met
+  decides. Between scopes the strictest decision holds: deny over ask over allow. Where no rule of any scope
+  is met, the default holds.
+- A project can only narrow: its `allow` means "no opinion", and serves as an exception to its own rules.
+- Annotations are hints of an untrusted server and never widen: unless the server's spec trusts them, a call
+  is judged as annotated and as if the tool had none, and the stricter decision holds. So `deny` on
+  `destructive` holds for each tool of a server that is not trusted, whatever it says about itself.
+- An argument condition of an `allow` has to hold for every value at its place, else for one of them; see
+  `patterns`. Patterns compare texts, not meanings: for files use `path`, and prefer allowing what is needed
+  to denying what is known to be bad.
+- A rule that cannot be read never loosens anything: an `allow` is dropped, and in the place of any other
+  stands a `deny` for the servers and tools that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from dragoman.errors import CallDeniedError
+from dragoman.trust.patterns import ArgumentPattern, read_patterns, read_place
+from dragoman.trust.sanitize import for_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Action: TypeAlias = Literal["allow", "ask", "deny"]
+Scope: TypeAlias = Literal["session", "local", "project", "user", "system", "code"]
+
+MAX_RULES = 1_000
+STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
+ANNOTATIONS = {
+    "read_only": ("readOnlyHint", False),
+    "destructive": ("destructiveHint", True),
+    "idempotent": ("idempotentHint", False),
+    "open_world": ("openWorldHint", True),
+}
+"""Each condition's hint, and what the protocol has for a tool that does not say."""
+_KEYS = frozenset({"action", "server", "tool", "annotation", "arguments", "name", "reason"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One line of a policy."""
+
+    action: Action
+    servers: Sequence[str] = ("*",)
+    tools: Sequence[str] = ("*",)
+    annotations: Sequence[str] = ()
+    """Names of `ANNOTATIONS`, with `!` in front for their contrary."""
+    arguments: Sequence[ArgumentPattern] = ()
+    name: str = ""
+    reason: str = ""
+    """Shown to the model and to people when the rule decides."""
+    scope: Scope = "user"
+    source: str = ""
+    """The file, with the number of the rule in it."""
+
+    def __str__(self) -> str:
+        if self.name:
+            return f"{self.scope}: {self.name}"
+        parts = [
+            "" if list(self.servers) == ["*"] else f"server={'|'.join(self.servers)}",
+            "" if list(self.tools) == ["*"] else f"tool={'|'.join(self.tools)}",
+            *self.annotations,
+            *map(str, self.arguments),
+        ]
+        return for_log(f"{self.scope}: {' '.join([self.action, *filter(None, parts)])}", 300)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A call that is to be judged."""
+
+    server: str
+    """The server's name; empty for a built-in tool."""
+    tool: str
+    """The tool's own name."""
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    trust_annotations: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What becomes of a call, and why."""
+
+    action: Action
+    rule: str = ""
+    """The rule that decided; empty where the default did."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """All the rules that hold, of every scope."""
+
+    rules: Sequence[Rule] = ()
+    default: Action = "allow"
+
+    def decide(self, request: Request) -> Decision:
+        """Judge a call."""
+        if not self.rules:
+            return Decision(action=self.default)
+        if request.trust_annotations or not any(rule.annotations for rule in self.rules):
+            return self._decide(request, request.annotations)
+        told = self._decide(request, request.annotations)
+        untold = self._decide(request, {})
+        return max(told, untold, key=_strictness)
+
+    def _decide(self, request: Request, annotations: Mapping[str, Any]) -> Decision:
+        decided: dict[str, Rule] = {}
+        for rule in self.rules:
+            if rule.scope not in decided and _is_met(rule, request, annotations):
+                decided[rule.scope] = rule
+        default = Decision(action=self.default)
+        if not decided:
+            return default
+        strictest = max(decided.values(), key=lambda rule: STRICTNESS[rule.action])
+        if decided.keys() == {"project"} and STRICTNESS[strictest.action] < _strictness(default):
+            return default
+        return Decision(action=strictest.action, rule=str(strictest), reason=strictest.reason)
+
+
+def _stricter(one: Action, other: Action) -> Action:
+    return other if STRICTNESS[other] > STRICTNESS[one] else one
+
+
+def _strictness(decision: Decision) -> int:
+    return STRICTNESS[decision.action]
+
+
+def _is_met(rule: Rule, request: Request, annotations: Mapping[str, Any]) -> bool:
+    return (
+        _matches(request.server, rule.servers)
+        and _matches(request.tool, rule.tools)
+        and all(_holds(condition, annotations) for condition in rule.annotations)
+        and all(one.matches(request.arguments, permits=rule.action == "allow") for one in rule.arguments)
+    )
+
+
+def _matches(name: str, globs: Iterable[str]) -> bool:
+    return any(glob == name or fnmatchcase(name, glob) for glob in globs)
+
+
+def _holds(condition: str, annotations: Mapping[str, Any]) -> bool:
+    hint, default = ANNOTATIONS[condition.removeprefix("!")]
+    value = annotations.get(hint)
+    held = value if isinstance(value, bool) else default
+    if condition.removeprefix("!") == "destructive" and annotations.get("readOnlyHint") is True:
+        # The protocol gives the hint a meaning only for tools that change something.
+        held = False
+    return held is not condition.startswith("!")
+
+
+def denial(decision: Decision, *, tool: str, server: str, asked: bool = False) -> CallDeniedError:
+    """Return the error for a call that is not made.
+
+    Args:
+        decision: What the policy said.
+        tool: The exposed name.
+        server: Its server.
+        asked: Whether a person was asked and said no; otherwise nobody could be.
+    """
+    by = f"the rule `{decision.rule}`" if decision.rule else "the default of the policy"
+    reason = f": {for_log(decision.reason, 500)}" if decision.reason else ""
+    if decision.action == "deny":
+        msg, hint = f"`{tool}` was not called, {by} denies it{reason}", "use another tool, or ask the user"
+    elif asked:
+        msg, hint = (
+            f"`{tool}` was not called, the user said no{reason}",
+            "do not repeat it; ask what to do instead",
+        )
+    else:
+        msg = f"`{tool}` was not called, {by} wants it confirmed, and nobody can be asked here{reason}"
+        hint = "run it where somebody can answer, or allow it in the policy"
+    return CallDeniedError(msg, tool=tool, server=server, rule=decision.rule or "default", hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPolicy:
+    """What a file says about calls, and what is wrong with it."""
+
+    rules: Sequence[Rule] = ()
+    default: Action | None = None
+    problems: Sequence[str] = ()
+
+
+def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
+    """Read a policy: a list of rules, or an object with `rules` and `default`.
+
+    Args:
+        data: As it stands in a file.
+        scope: Whose file it is.
+        source: The file's name, for errors.
+    """
+    problems: list[str] = []
+    default: Action | None = None
+    rules = data
+    if isinstance(data, Mapping):
+        table = cast("Mapping[str, object]", data)
+        rules = table.get("rules", [])
+        given = table.get("default")
+        problems += [
+            f"`{key}` is unknown; a policy has `rules` and `default`"
+            for key in table.keys() - {"rules", "default"}
+        ]
+        if given is not None:
+            default = _action(given)
+            if default is None:
+                problems.append("`default` has to be `allow`, `ask` or `deny`; it is taken for `deny`")
+                default = "deny"
+    if not isinstance(rules, list):
+        problems.append("`rules` has to be a list; every call is denied until it is one")
+        return ReadPolicy(rules=[_everything(scope, source)], default=default, problems=problems)
+    read: list[Rule] = []
+    for number, item in enumerate(cast("list[object]", rules)[:MAX_RULES], 1):
+        rule, wrong = _read_rule(item, scope, f"{source}#{number}" if source else str(number))
+        problems += [f"rule {number}: {text}" for text in wrong]
+        read += [] if rule is None else [rule]
+    if len(cast("list[object]", rules)) > MAX_RULES:
+        problems.append(f"there are more than {MAX_RULES} rules; every call is denied until there are fewer")
+        read.insert(0, _everything(scope, source))
+    return ReadPolicy(rules=read, default=default, problems=problems)
+
+
+def combine(parts: Iterable[tuple[Scope, ReadPolicy]], default: Action = "allow") -> Policy:
+    """Make one policy of what several scopes say, the strongest scope first.
+
+    Args:
+        parts: The scopes with what they say.
+        default: What holds where no scope names a default; a project's can only be stricter.
+    """
+    listed = list(parts)
+    named: list[Action] = [
+        part.default for scope, part in listed if part.default is not None and scope != "project"
+    ]
+    chosen = named[0] if named else default
+    for scope, part in listed:
+        if scope == "project" and part.default is not None:
+            chosen = _stricter(chosen, part.default)
+    return Policy(rules=[rule for _, part in listed for rule in part.rules], default=chosen)
+
+
+def _everything(scope: Scope, source: str) -> Rule:
+    return Rule(action="deny", scope=scope, source=source, reason="the policy cannot be read")
+
+
+def _action(value: object) -> Action | None:
+    return cast("Action", value) if isinstance(value, str) and value in STRICTNESS else None
+
+
+def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, list[str]]:
+    if not isinstance(item, dict):
+        return _everything(scope, source), ["it has to be an object; every call is denied until it is one"]
+    table = cast("dict[str, object]", item)
+    wrong = [
+        f"`{key}` is unknown; there are: {', '.join(sorted(_KEYS))}" for key in sorted(table.keys() - _KEYS)
+    ]
+    action = _action(table.get("action"))
+    if action is None:
+        wrong.append("`action` has to be `allow`, `ask` or `deny`")
+    servers = _globs(table, "server", wrong)
+    tools = _globs(table, "tool", wrong)
+    annotations = _annotations(table.get("annotation"), wrong)
+    arguments = _arguments(table.get("arguments"), wrong)
+    name, reason = (_text(table, key, wrong) for key in ("name", "reason"))
+    if wrong and action == "allow":
+        return None, wrong
+    if wrong:
+        said = f"rule {source} cannot be read: {wrong[0]}"
+        return Rule(
+            action="deny", servers=servers, tools=tools, scope=scope, source=source, reason=said
+        ), wrong
+    rule = Rule(
+        action=cast("Action", action),
+        servers=servers,
+        tools=tools,
+        annotations=annotations,
+        arguments=arguments,
+        name=for_log(name, 100),
+        reason=reason,
+        scope=scope,
+        source=source,
+    )
+    return rule, []
+
+
+def _globs(table: Mapping[str, object], key: str, wrong: list[str]) -> Sequence[str]:
+    value = table.get(key, "*")
+    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    if not items or not all(isinstance(item, str) and item for item in items):
+        wrong.append(f"`{key}` has to be a name, a glob, or a list of them")
+        return ["*"]
+    return cast("list[str]", items)
+
+
+def _annotations(value: object, wrong: list[str]) -> Sequence[str]:
+    if value is None:
+        return ()
+    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    known = [item for item in items if isinstance(item, str) and item.removeprefix("!") in ANNOTATIONS]
+    if len(known) < len(items) or not items:
+        wrong.append(f"`annotation` has to be one of {', '.join(ANNOTATIONS)}, with `!` for its contrary")
+    return known
+
+
+def _arguments(value: object, wrong: list[str]) -> Sequence[ArgumentPattern]:
+    if value is None:
+        return ()
+    if not isinstance(value, dict) or not value:
+        wrong.append(
+            "`arguments` has to be an object: the argument's name or pointer, and the pattern for its value"
+        )
+        return ()
+    found: list[ArgumentPattern] = []
+    for place, pattern in cast("dict[str, object]", value).items():
+        try:
+            found.append(ArgumentPattern(read_place(place), read_patterns(pattern)))
+        except ValueError as exc:
+            wrong.append(f"`arguments.{for_log(place, 100)}`: {exc}")
+    return found
+
+
+def _text(table: Mapping[str, object], key: str, wrong: list[str]) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str):
+        wrong.append(f"`{key}` has to be a text")
+        return ""
+    return value

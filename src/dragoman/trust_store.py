@@ -1,0 +1,342 @@
+"""What people have approved and what was pinned, on disk: approvals of project files, and lock files.
+
+Approvals and the user's pins lie in the user's own data folder, never in a project. They are read whole and
+bounded, written as a whole into a new file that takes the old one's place, for their owner alone, and under
+a lock, so that two processes lose nothing. A file that cannot be read, is not ours or may be written by
+others vouches for nothing: no server is approved, and every tool counts as new. A project's `dragoman.lock`
+is read, but written only when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import stat
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from dragoman.errors import ConfigError
+from dragoman.trust.approval import Approval, dump_approvals, fingerprint, load_approvals, refusal, summary
+from dragoman.trust.pins import LOCK_NAME, ServerPins, approved, dump_lock, filled_in, judge, load_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Sequence
+
+    from dragoman.errors import ConnectError
+    from dragoman.model import ServerSpec
+    from dragoman.trust.pins import Verdict
+
+logger = logging.getLogger("dragoman")
+
+MAX_BYTES = 64 * 2**20
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for another process that writes."""
+
+T = TypeVar("T")
+
+
+def data_folder() -> Path:
+    """Return the user's own folder for what dragoman has to remember."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("dragoman", appauthor=False))
+
+
+def project_root(root: str | os.PathLike[str]) -> str:
+    """Return a project's directory as approvals know it: one name, however it was reached."""
+    return os.path.realpath(root)
+
+
+@dataclass(frozen=True, slots=True)
+class _File(Generic[T]):
+    """One file that is read and replaced as a whole."""
+
+    path: Path
+    load: Callable[[str], T]
+    dump: Callable[[T], str]
+    empty: Callable[[], T]
+    private: bool = True
+    """Whether only its owner may read and write it."""
+
+    def content(self) -> T | None:
+        """Return what is in it, empty if there is no such file; `None` if it cannot be used."""
+        try:
+            text = self._text()
+            return self.empty() if text is None else self.load(text)
+        except OSError as exc:
+            logger.warning("%s is not used: %s", self.path, exc.strerror)
+        except ValueError as exc:
+            logger.warning("%s is not used: %s", self.path, exc)
+        return None
+
+    def change(self, change: Callable[[T], T]) -> T:
+        """Read, change and write under a lock.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        try:
+            with self._lock():
+                found = self.content()
+                if found is None:
+                    # Somebody may still want to see what it was.
+                    self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
+                old = self.empty() if found is None else found
+                new = change(old)
+                if new != found:
+                    self._write(self.dump(new))
+                return new
+        except OSError as exc:
+            msg = f"it cannot be written: {exc.strerror or exc}"
+            raise ConfigError(msg, source=str(self.path), hint="check its permissions") from exc
+
+    def _text(self) -> str | None:
+        # Non-blocking, so that a pipe in its place cannot make us wait.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            number = os.open(self.path, flags)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            if wrong := self._fault(os.fstat(number)):
+                raise ValueError(wrong)
+            with os.fdopen(number, "rb", closefd=False) as file:
+                return file.read(MAX_BYTES).decode()
+        finally:
+            os.close(number)
+
+    def _fault(self, status: os.stat_result) -> str:
+        if not stat.S_ISREG(status.st_mode):
+            return "it is no regular file"
+        if status.st_size > MAX_BYTES:
+            return "it is too large"
+        if not self.private or sys.platform == "win32":
+            return ""
+        if status.st_uid != os.geteuid():
+            return "it belongs to somebody else"
+        return "others may write to it" if status.st_mode & 0o022 else ""
+
+    def _write(self, text: str) -> None:
+        import tempfile
+
+        if len(text) > MAX_BYTES:
+            msg = f"it would be larger than {MAX_BYTES // 2**20} MiB"
+            raise ConfigError(msg, source=str(self.path))
+        number, name = tempfile.mkstemp(dir=self.path.parent, prefix=".", suffix=".new")
+        try:
+            with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            if not self.private:
+                Path(name).chmod(0o644)
+            Path(name).replace(self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    @contextmanager
+    def _lock(self) -> Generator[None]:
+        import filelock
+
+        self.path.parent.mkdir(mode=0o700 if self.private else 0o777, parents=True, exist_ok=True)
+        # The lock of a project's file lies with ours: a project gets no files but the one that was asked for.
+        folder = self.path.parent if self.private else data_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with filelock.FileLock(folder / f".{self.path.name}.guard", timeout=LOCK_TIMEOUT, mode=0o600):
+                yield
+        except filelock.Timeout:
+            msg = f"another process has been writing to it for {LOCK_TIMEOUT:g} s"
+            raise ConfigError(msg, source=str(self.path), hint="try again") from None
+
+
+class Approvals:
+    """What a user has approved of projects' files."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Use a folder; the user's own unless given."""
+        path = (folder or data_folder()) / "approvals.json"
+        self._file = _File(path, load_approvals, dump_approvals, list[Approval])
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    def all(self) -> list[Approval]:
+        """Return every approval."""
+        return self._file.content() or []
+
+    def is_approved(self, spec: ServerSpec, root: str | os.PathLike[str]) -> bool:
+        """Tell whether this very content was approved for this project."""
+        return self.refused([spec], root) == {}
+
+    def refused(self, specs: Iterable[ServerSpec], root: str | os.PathLike[str]) -> dict[str, ConnectError]:
+        """Return an error for each server that is not approved, by name; the file is read once."""
+        home = project_root(root)
+        known = {(one.root, one.server): one.fingerprint for one in self.all()}
+        errors: dict[str, ConnectError] = {}
+        for spec in specs:
+            found = known.get((home, spec.name))
+            if found != fingerprint(spec):
+                errors[spec.name] = refusal(spec, home, changed=found is not None)
+        return errors
+
+    def approve(self, spec: ServerSpec, root: str | os.PathLike[str]) -> Approval:
+        """Remember that somebody saw this content and said yes.
+
+        Raises:
+            ConfigError: That cannot be written down.
+        """
+        new = Approval(
+            root=project_root(root),
+            server=spec.name,
+            fingerprint=fingerprint(spec),
+            summary=summary(spec),
+            at=time.time(),
+        )
+        self._file.change(lambda old: [*_without(old, new.root, new.server), new])
+        return new
+
+    def revoke(self, server: str, root: str | os.PathLike[str]) -> bool:
+        """Forget an approval; tell whether there was one.
+
+        Raises:
+            ConfigError: That cannot be written down.
+        """
+        home = project_root(root)
+        if not any((one.root, one.server) == (home, server) for one in self.all()):
+            return False
+        self._file.change(lambda old: _without(old, home, server))
+        return True
+
+
+def _without(approvals: Sequence[Approval], root: str, server: str) -> list[Approval]:
+    return [one for one in approvals if (one.root, one.server) != (root, server)]
+
+
+class Pins:
+    """What servers offered: for the user a lock file for each server, for the project one that has them all.
+
+    The user's are apart, so that a check reads and writes little; the project's is one, for reviews.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], folder: Path | None = None) -> None:
+        """Use the lock files of a project and of a folder, the user's own unless given."""
+        self.root = project_root(root)
+        self._folder = (folder or data_folder()) / "pins"
+        self._project = _lock_file(Path(self.root, LOCK_NAME), private=False)
+        self._seen: tuple[object, dict[str, ServerPins] | None] = (None, {})
+
+    @property
+    def project_path(self) -> Path:
+        """The project's lock file, whether it exists or not."""
+        return self._project.path
+
+    def user_path(self, spec: ServerSpec) -> Path:
+        """Return the user's lock file of a server; servers of projects are told apart by the project."""
+        key = self._key(spec)
+        word = re.sub(r"[^A-Za-z0-9._-]", "_", spec.name)[:40].lstrip(".")
+        return (
+            self._folder
+            / f"{word}-{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.lock"
+        )
+
+    def check(self, spec: ServerSpec, now: ServerPins) -> Verdict:
+        """Compare what a server offers with what was pinned; what comes first is pinned.
+
+        Reads files, and writes only the user's lock. An error of the disk is logged: it costs no call, and
+        since nothing is pinned then, the next check is a first use again.
+        """
+        if spec.trust == "off":
+            return judge(now, (), "off")
+        key = self._key(spec)
+        file = self._user(spec)
+        mine = _pins(file.content(), key)
+        verdict = judge(now, (mine, _pins(self._of_project(), spec.name)), spec.trust)
+        if mine is _NOTHING or (mine is None and verdict.changes):
+            # A lock knows it otherwise: what nobody approved is not pinned on the way.
+            return verdict
+        if mine is None or filled_in(mine, now) != mine:
+            try:
+                file.change(lambda old: {**old, key: filled_in(old[key], now) if key in old else now})
+            except ConfigError as exc:
+                logger.warning("%s: its tools are not pinned: %s", spec.name, exc)
+        return verdict
+
+    def approve(
+        self,
+        spec: ServerSpec,
+        now: ServerPins,
+        *,
+        tools: Iterable[str] | None = None,
+        in_project: bool = False,
+    ) -> None:
+        """Pin what a server offers now, or some of its tools.
+
+        Args:
+            spec: The server.
+            now: What it offers.
+            tools: Which tools; everything unless given.
+            in_project: Whether the project's lock file is written too, even if there is none yet.
+
+        Raises:
+            ConfigError: A lock file cannot be written.
+        """
+        names = None if tools is None else list(tools)
+        key, name = self._key(spec), spec.name
+        self._user(spec).change(lambda old: {**old, key: approved(old.get(key), now, names)})
+        if in_project or _pins(self._of_project(), name) is not None:
+            self._project.change(lambda old: {**old, name: approved(old.get(name), now, names)})
+
+    def forget(self, spec: ServerSpec) -> bool:
+        """Forget a server's pins in the user's lock; tell whether there were any.
+
+        Raises:
+            ConfigError: The lock file cannot be removed.
+        """
+        path = self.user_path(spec)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as exc:
+            msg = f"it cannot be removed: {exc.strerror}"
+            raise ConfigError(msg, source=str(path)) from exc
+        return True
+
+    def _key(self, spec: ServerSpec) -> str:
+        return f"{spec.name} @ {self.root}" if spec.origin.scope == "project" else spec.name
+
+    def _user(self, spec: ServerSpec) -> _File[dict[str, ServerPins]]:
+        return _lock_file(self.user_path(spec), private=True)
+
+    def _of_project(self) -> dict[str, ServerPins] | None:
+        """Read the project's lock, once for as long as it stays the same."""
+        try:
+            status = self._project.path.stat()
+            mark = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except OSError:
+            mark = None
+        if mark is None or self._seen[0] != mark:
+            self._seen = (mark, self._project.content())
+        return self._seen[1]
+
+
+_NOTHING = ServerPins()
+"""What a lock file vouches for that cannot be used."""
+
+
+def _pins(servers: dict[str, ServerPins] | None, key: str) -> ServerPins | None:
+    return _NOTHING if servers is None else servers.get(key)
+
+
+def _lock_file(path: Path, *, private: bool) -> _File[dict[str, ServerPins]]:
+    return _File(path, load_lock, dump_lock, dict[str, ServerPins], private)

@@ -1,0 +1,236 @@
+"""Approvals and pins on disk: outside the project, for their owner alone, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dragoman.errors import ConfigError
+from dragoman.model import Origin, ServerSpec, Stdio
+from dragoman.trust.pins import load_lock, pins_of
+from dragoman.trust_store import Approvals, Pins, data_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PROJECT = Origin(source=".mcp.json", scope="project")
+SPEC = ServerSpec("fs", Stdio("npx", ["server", "--token", "hunter22"]), origin=PROJECT)
+STRICT = replace(SPEC, trust="strict")
+BEFORE = pins_of([{"name": "read", "description": "Reads."}], prompts=[], instructions="Be kind.")
+AFTER = pins_of([{"name": "read", "description": "Reads and sends."}], prompts=[], instructions="Be kind.")
+
+
+def test_an_approval_is_kept_outside_the_project_and_without_secrets(tmp_path: Path, home: Path) -> None:
+    approvals = Approvals()
+    assert not approvals.is_approved(SPEC, tmp_path)
+    approvals.approve(SPEC, tmp_path)
+    assert Approvals().is_approved(SPEC, tmp_path)
+    assert approvals.path.is_relative_to(home)
+    assert data_folder() == approvals.path.parent
+    assert list(tmp_path.iterdir()) == []
+    assert "hunter22" not in approvals.path.read_text("utf-8")
+    (one,) = approvals.all()
+    assert (one.root, one.server, one.at > 0) == (os.path.realpath(tmp_path), "fs", True)
+
+
+def test_a_changed_server_is_refused_and_the_error_says_so(tmp_path: Path) -> None:
+    approvals = Approvals()
+    approvals.approve(SPEC, tmp_path)
+    changed = replace(SPEC, transport=Stdio("npx", ["evil"]))
+    new = replace(SPEC, name="new")
+    refused = approvals.refused([SPEC, changed, new], tmp_path)
+    assert refused.keys() == {"fs", "new"}
+    assert "was changed" in str(refused["fs"])
+    assert "is not approved" in str(refused["new"])
+    approvals.approve(changed, tmp_path)
+    assert approvals.is_approved(changed, tmp_path)
+    assert not approvals.is_approved(SPEC, tmp_path)
+    assert len(approvals.all()) == 1
+
+
+def test_an_approval_is_revoked(tmp_path: Path) -> None:
+    approvals = Approvals()
+    approvals.approve(SPEC, tmp_path)
+    assert not approvals.revoke("other", tmp_path)
+    assert not approvals.revoke("fs", tmp_path / "elsewhere")
+    assert approvals.revoke("fs", tmp_path)
+    assert not approvals.is_approved(SPEC, tmp_path)
+
+
+def test_a_project_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    Approvals().approve(SPEC, tmp_path / "link")
+    assert Approvals().is_approved(SPEC, real / "." / ".." / "real")
+    assert not Approvals().is_approved(SPEC, tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such modes")
+def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
+    approvals, pins = Approvals(), Pins(tmp_path)
+    approvals.approve(SPEC, tmp_path)
+    pins.check(SPEC, BEFORE)
+    for path in (approvals.path, pins.user_path(SPEC)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert not [path for path in data_folder().rglob("*") if path.suffix == ".new"]
+
+
+def spoil_text(path: Path) -> None:
+    path.write_text("not JSON", "utf-8")
+
+
+def spoil_bytes(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe")
+
+
+def open_to_all(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+SPOILED = [spoil_text, spoil_bytes, open_to_all, make_pipe, make_folder]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such modes")
+@pytest.mark.parametrize("spoil", SPOILED)
+def test_a_file_that_cannot_be_trusted_approves_nothing(
+    spoil: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    approvals = Approvals()
+    approvals.approve(SPEC, tmp_path)
+    spoil(approvals.path)
+    assert not approvals.is_approved(SPEC, tmp_path)
+    assert "is not used" in caplog.text
+    approvals.approve(SPEC, tmp_path)
+    assert approvals.is_approved(SPEC, tmp_path)
+    assert approvals.path.with_name("approvals.json.damaged").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such modes")
+@pytest.mark.parametrize("spoil", SPOILED)
+def test_a_lock_that_cannot_be_trusted_vouches_for_nothing(
+    spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
+    pins = Pins(tmp_path)
+    pins.check(STRICT, BEFORE)
+    spoil(pins.user_path(SPEC))
+    assert pins.check(STRICT, BEFORE).withheld == {"read"}
+    assert Pins(tmp_path).check(STRICT, BEFORE).withheld == {"read"}
+    pins.approve(STRICT, BEFORE)
+    assert pins.check(STRICT, BEFORE).withheld == frozenset()
+
+
+def test_a_place_that_cannot_be_written_is_an_error_with_the_path(tmp_path: Path, home: Path) -> None:
+    (home / "file").write_text("", "utf-8")
+    with pytest.raises(ConfigError, match="cannot be written") as caught:
+        Approvals(home / "file").approve(SPEC, tmp_path)
+    assert caught.value.source.endswith("approvals.json")
+    assert not Approvals(home / "file").is_approved(SPEC, tmp_path)
+
+
+def test_pins_that_cannot_be_written_cost_no_call(
+    tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (home / "file").write_text("", "utf-8")
+    verdict = Pins(tmp_path, home / "file").check(STRICT, BEFORE)
+    assert verdict.first_use
+    assert "are not pinned" in caplog.text
+
+
+def test_the_first_use_is_pinned_and_a_later_change_is_seen_over_a_restart(tmp_path: Path) -> None:
+    assert Pins(tmp_path).check(SPEC, BEFORE).first_use
+    assert not Pins(tmp_path).check(SPEC, BEFORE).first_use
+    for _ in range(3):
+        assert Pins(tmp_path).check(SPEC, AFTER).standing("read") == "flagged"
+    assert Pins(tmp_path).check(STRICT, AFTER).withheld == {"read"}
+    Pins(tmp_path).approve(SPEC, AFTER)
+    assert Pins(tmp_path).check(STRICT, AFTER).changes == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_prompts_and_instructions_are_pinned_when_they_are_first_seen(tmp_path: Path) -> None:
+    pins = Pins(tmp_path)
+    pins.check(SPEC, pins_of([{"name": "read", "description": "Reads."}]))
+    assert pins.check(SPEC, BEFORE).changes == []
+    now = pins_of([{"name": "read", "description": "Reads."}], instructions="Obey.")
+    assert [change.kind for change in pins.check(SPEC, now).changes] == ["instructions"]
+
+
+def test_with_trust_off_nothing_is_read_or_written(tmp_path: Path) -> None:
+    pins = Pins(tmp_path)
+    assert not pins.check(replace(SPEC, trust="off"), BEFORE).first_use
+    assert not pins.user_path(SPEC).exists()
+
+
+def test_servers_of_two_projects_and_of_the_user_are_told_apart(tmp_path: Path) -> None:
+    one, two = Pins(tmp_path / "one"), Pins(tmp_path / "two")
+    mine = replace(SPEC, origin=Origin(source="mcp.json", scope="user"))
+    assert one.check(SPEC, BEFORE).first_use
+    assert two.check(SPEC, AFTER).first_use
+    assert one.check(mine, AFTER).first_use
+    assert not two.check(mine, AFTER).first_use
+    assert one.user_path(replace(mine, name="a/b")) != one.user_path(replace(mine, name="a_b"))
+    assert one.user_path(replace(mine, name="../../x")).parent == one.user_path(mine).parent
+
+
+def test_a_projects_lock_can_only_narrow(tmp_path: Path) -> None:
+    mine = replace(STRICT, origin=Origin(source="mcp.json", scope="user"))
+    pins = Pins(tmp_path)
+    pins.check(mine, BEFORE)
+    other = Pins(tmp_path, tmp_path / "else")
+    other.approve(mine, AFTER, in_project=True)
+    assert load_lock(pins.project_path.read_text("utf-8"))["fs"] == AFTER
+    assert Pins(tmp_path).check(mine, AFTER).withheld == {"read"}
+    assert Pins(tmp_path).check(mine, BEFORE).withheld == {"read"}
+
+
+def test_a_projects_lock_holds_at_the_first_use_and_follows_an_approval(tmp_path: Path, home: Path) -> None:
+    Pins(tmp_path, home / "colleague").approve(STRICT, BEFORE, in_project=True)
+    pins = Pins(tmp_path)
+    assert pins.check(STRICT, AFTER).withheld == {"read"}
+    assert not pins.user_path(STRICT).exists()
+    pins.approve(STRICT, AFTER)
+    assert pins.check(STRICT, AFTER).withheld == frozenset()
+    assert load_lock(pins.project_path.read_text("utf-8"))["fs"] == AFTER
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dragoman.lock"]
+
+
+def test_pins_are_forgotten(tmp_path: Path) -> None:
+    pins = Pins(tmp_path)
+    assert not pins.forget(SPEC)
+    pins.check(SPEC, BEFORE)
+    assert pins.forget(SPEC)
+    assert pins.check(SPEC, AFTER).first_use
+
+
+def test_two_processes_lose_nothing(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from dragoman.model import ServerSpec, Stdio\n"
+        "from dragoman.trust_store import Approvals\n"
+        "for number in range(10):\n"
+        "    Approvals().approve(ServerSpec(f'{sys.argv[1]}-{number}', Stdio('x')), '.')\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", script, name], cwd=tmp_path) for name in ("a", "b")]
+    assert [process.wait(50) for process in running] == [0, 0]
+    assert len(Approvals().all()) == 20
+    assert json.loads(Approvals().path.read_text("utf-8"))["version"] == 1

@@ -1,0 +1,228 @@
+"""Policies: the first rule of a scope, the strictest scope, no widening by projects or by hints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dragoman.trust.policy import (
+    MAX_RULES,
+    Policy,
+    Request,
+    combine,
+    denial,
+    read_policy,
+)
+
+DENY_ALL = {"action": "deny"}
+
+
+def policy(*rules: dict[str, Any], default: str = "allow", **scopes: list[dict[str, Any]]) -> Policy:
+    parts = [("user", read_policy({"rules": list(rules), "default": default}, scope="user", source="f"))]
+    parts += [(scope, read_policy(found, scope=scope)) for scope, found in scopes.items()]  # type: ignore[arg-type,misc]
+    assert not [problem for _, part in parts for problem in part.problems]
+    return combine(parts)  # type: ignore[arg-type]
+
+
+def call(tool: str = "read", server: str = "fs", **arguments: Any) -> Request:
+    return Request(server=server, tool=tool, arguments=arguments)
+
+
+def action(found: Policy, request: Request) -> str:
+    return found.decide(request).action
+
+
+def test_without_rules_the_default_holds() -> None:
+    assert Policy().decide(call()).action == "allow"
+    assert Policy(default="ask").decide(call()).action == "ask"
+    assert Policy().decide(call()).rule == ""
+
+
+def test_the_first_rule_of_a_scope_decides() -> None:
+    found = policy(
+        {"action": "allow", "tool": "read*"}, {"action": "ask", "server": ["fs", "git*"]}, DENY_ALL
+    )
+    assert action(found, call("read_text")) == "allow"
+    assert action(found, call("write")) == "ask"
+    assert action(found, call("push", "hub")) == "deny"
+    assert action(found, call("push", "gitlab")) == "ask"
+    assert action(found, call("Read_text", "x")) == "deny"
+
+
+def test_a_name_with_brackets_matches_itself() -> None:
+    assert action(policy({"action": "deny", "tool": "a[1]"}), call("a[1]")) == "deny"
+
+
+def test_between_scopes_the_strictest_holds() -> None:
+    rules = {
+        "user": [{"action": "allow", "tool": "x"}],
+        "code": [{"action": "ask"}],
+        "system": [{"action": "deny", "tool": "y"}],
+    }
+    found = policy(**rules)
+    assert action(found, call("x")) == "ask"
+    assert action(found, call("y")) == "deny"
+
+
+def test_a_project_can_only_narrow() -> None:
+    assert action(policy(default="deny", project=[{"action": "allow"}]), call()) == "deny"
+    assert action(policy(default="deny", project=[{"action": "ask"}]), call()) == "deny"
+    assert action(policy(default="ask", project=[{"action": "allow"}]), call()) == "ask"
+    assert action(policy({"action": "allow"}, project=[DENY_ALL]), call()) == "deny"
+    assert action(policy({"action": "ask"}, project=[{"action": "allow"}]), call()) == "ask"
+    exception = [{"action": "allow", "tool": "read"}, DENY_ALL]
+    assert action(policy(project=exception), call("read")) == "allow"
+    assert action(policy(project=exception), call("write")) == "deny"
+
+
+def test_a_projects_default_can_only_narrow() -> None:
+    def default(user: str, project: str) -> str:
+        parts = [
+            (scope, read_policy({"default": said}, scope=scope))
+            for scope, said in (("user", user), ("project", project))
+        ]  # type: ignore[arg-type]
+        return combine(parts).default  # type: ignore[arg-type]
+
+    assert [default("ask", said) for said in ("allow", "ask", "deny")] == ["ask", "ask", "deny"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "hints", "trusted", "wanted"),
+    [
+        ("destructive", {}, False, "deny"),
+        ("destructive", {"destructiveHint": False}, False, "deny"),
+        ("destructive", {"destructiveHint": False}, True, "allow"),
+        ("destructive", {"readOnlyHint": True}, True, "allow"),
+        ("destructive", {"readOnlyHint": True}, False, "deny"),
+        ("destructive", {"destructiveHint": True}, True, "deny"),
+        ("!read_only", {"readOnlyHint": True}, False, "deny"),
+        ("!read_only", {"readOnlyHint": True}, True, "allow"),
+        ("read_only", {"readOnlyHint": True}, False, "deny"),
+        ("read_only", {}, False, "allow"),
+        ("open_world", {"openWorldHint": "no"}, True, "deny"),
+        ("idempotent", {"idempotentHint": True}, True, "deny"),
+        (["read_only", "idempotent"], {"readOnlyHint": True}, True, "allow"),
+    ],
+)
+def test_annotations_in_a_rule_that_forbids(
+    condition: Any, hints: dict[str, Any], trusted: bool, wanted: str
+) -> None:
+    found = policy({"action": "deny", "annotation": condition})
+    request = Request(server="fs", tool="x", annotations=hints, trust_annotations=trusted)
+    assert action(found, request) == wanted
+
+
+def test_annotations_widen_only_where_they_are_trusted() -> None:
+    found = policy({"action": "allow", "annotation": "read_only"}, DENY_ALL)
+    hints = {"readOnlyHint": True}
+    assert action(found, Request(server="fs", tool="x", annotations=hints)) == "deny"
+    assert action(found, Request(server="fs", tool="x", annotations=hints, trust_annotations=True)) == "allow"
+    asks = policy({"action": "ask", "annotation": "read_only"}, DENY_ALL)
+    assert action(asks, Request(server="fs", tool="x", annotations=hints)) == "deny"
+
+
+def test_arguments_decide() -> None:
+    found = policy(
+        {"action": "deny", "arguments": {"command": {"regex": r"\brm\b|(a+)+$"}}},
+        {"action": "allow", "arguments": {"path": {"path": "/work/*"}}},
+        {"action": "ask"},
+    )
+    assert action(found, call(command="sudo rm -r /")) == "deny"
+    assert action(found, call(path="/work/a/b.txt")) == "allow"
+    assert action(found, call(path="/work/../etc/passwd")) == "ask"
+    assert action(found, call(path="/works")) == "ask"
+    assert action(found, call()) == "ask"
+    assert action(found, call(command="a" * 90_000 + "!")) == "ask"
+
+
+def test_an_allow_wants_every_value_and_a_deny_only_one() -> None:
+    good, mixed = {"files": [{"path": "/w/a"}]}, {"files": [{"path": "/w/a"}, {"path": "/etc/x"}]}
+    allows = policy({"action": "allow", "arguments": {"/files/*/path": "/w/*"}}, DENY_ALL)
+    assert action(allows, call(**good)) == "allow"
+    assert action(allows, call(**mixed)) == "deny"
+    assert action(allows, call(files=[])) == "deny"
+    denies = policy({"action": "deny", "arguments": {"files": "/etc/*"}})
+    assert action(denies, call(**mixed)) == "deny"
+    assert action(denies, call(**good)) == "allow"
+
+
+def test_the_error_names_the_rule() -> None:
+    found = policy(
+        {
+            "action": "deny",
+            "server": "fs",
+            "tool": "rm*",
+            "annotation": "destructive",
+            "arguments": {"p": "/*"},
+            "reason": "no\nway",
+        },
+        {"action": "deny", "name": "my rule"},
+    )
+    decision = found.decide(call("rm", p="/x"))
+    assert decision.rule == "user: deny server=fs tool=rm* destructive p=/*"
+    error = denial(decision, tool="mcp_fs_rm", server="fs")
+    assert error.rule == decision.rule
+    assert "mcp_fs_rm" in str(error)
+    assert decision.rule in str(error)
+    assert "no\\nway" in str(error)
+    assert found.decide(call("x")).rule == "user: my rule"
+
+
+def test_a_question_that_nobody_answers_is_a_denial() -> None:
+    asked = policy({"action": "ask", "tool": "x"}).decide(call("x"))
+    assert "nobody can be asked" in str(denial(asked, tool="x", server="fs"))
+    assert "the user said no" in str(denial(asked, tool="x", server="fs", asked=True))
+    assert denial(Policy(default="deny").decide(call()), tool="x", server="fs").rule == "default"
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"action": "permit"}, "`action` has to be"),
+        ({}, "`action` has to be"),
+        ({"action": "deny", "tools": "x"}, "`tools` is unknown"),
+        ({"action": "deny", "server": 5}, "`server` has to be"),
+        ({"action": "deny", "tool": []}, "`tool` has to be"),
+        ({"action": "deny", "annotation": "readonly"}, "`annotation` has to be one of read_only"),
+        ({"action": "deny", "arguments": []}, "`arguments` has to be an object"),
+        ({"action": "deny", "arguments": {"a": {}}}, "`arguments.a`: a pattern is"),
+        ({"action": "deny", "arguments": {"a": []}}, "empty list"),
+        ({"action": "deny", "arguments": {"a": ""}}, "not empty"),
+        ({"action": "deny", "arguments": {"a": "x" * 1001}}, "at most 1000"),
+        ({"action": "deny", "arguments": {"a": {"regex": "(?=a)b"}}}, "linear time"),
+        ({"action": "deny", "arguments": {"a": {"regex": "("}}}, "linear time"),
+        ({"action": "deny", "name": 5}, "`name` has to be a text"),
+        ("deny", "has to be an object"),
+    ],
+)
+def test_a_rule_that_cannot_be_read_denies(rule: Any, problem: str) -> None:
+    read = read_policy([rule], scope="user", source="f.toml")
+    assert len(read.problems) == 1
+    assert read.problems[0].startswith("rule 1: ")
+    assert problem in read.problems[0]
+    assert action(combine([("user", read)]), call()) == "deny"
+
+
+def test_a_broken_rule_denies_what_it_names_and_a_broken_allow_is_dropped() -> None:
+    read = read_policy([{"action": "ask", "tool": "x", "bad": 1}], scope="user")
+    assert action(combine([("user", read)]), call("x")) == "deny"
+    assert action(combine([("user", read)]), call("y")) == "allow"
+    dropped = read_policy([{"action": "allow", "bad": 1}, {"action": "ask"}], scope="user")
+    assert len(dropped.problems) == 1
+    assert action(combine([("user", dropped)]), call("x")) == "ask"
+
+
+@pytest.mark.parametrize(
+    "data", [{"rules": {}}, "deny", {"default": "no"}, {"rules": [{"action": "allow"}] * (MAX_RULES + 1)}, 5]
+)
+def test_a_policy_that_cannot_be_read_denies_everything(data: Any) -> None:
+    read = read_policy(data, scope="user")
+    assert read.problems
+    assert action(combine([("user", read)]), call()) == "deny"
+
+
+def test_an_unknown_key_of_a_policy_is_a_problem() -> None:
+    assert read_policy({"rule": []}, scope="user").problems == [
+        "`rule` is unknown; a policy has `rules` and `default`"
+    ]
