@@ -20,7 +20,7 @@ DragomanError                     code (stable string), hint
 │   ├── CallDeniedError           rule
 │   ├── CallTimeoutError          seconds (also a TimeoutError)
 │   ├── ProtocolError             rpc_code, data
-│   ├── InvalidResultError        the result breaks the declared output schema
+│   ├── InvalidResultError        breaks the declared output schema: problems, and the result itself
 │   └── ToolFailedError           the server said isError
 └── AgentError
     ├── ModelError                the model's API failed
@@ -31,7 +31,7 @@ Messages say what, which, and what to do. Cancellation is never wrapped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -382,9 +382,25 @@ class ProtocolError(ToolExecutionError):
 
 
 class InvalidResultError(ToolExecutionError):
-    """The result breaks the tool's declared output schema."""
+    """The result breaks the tool's declared output schema; the answer itself is in `result`."""
 
     code = "tool.invalid_result"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool: str = "",
+        server: str = "",
+        call_id: str = "",
+        problems: Sequence[str] = (),
+        result: Any = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
+        self.problems = tuple(problems)
+        self.result = result
+        """The `ToolResult` as it would be without the check: text, parts, structured content, provenance."""
 
 
 class ToolFailedError(ToolExecutionError):

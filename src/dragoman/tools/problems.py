@@ -11,6 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.tools.readings import NOTHING, option_meant, read_as
 from dragoman.tools.schema_cost import Node, cut
 from dragoman.trust.redact import MASK, is_telling, mask_text
 
@@ -67,7 +68,7 @@ class _Wording:
 
     def of(self, error: jsonschema_rs.ValidationError) -> list[str]:
         """Return the problems of one error, each after its place."""
-        place = _place(error.instance_path)
+        place = place_of(error.instance_path)
         start = f"`{place}`: " if place else ""
         return [start + text for text in self._texts(error)]
 
@@ -80,8 +81,13 @@ class _Wording:
                 return [self._unknown_key(error, key) for key in facts["unexpected"]]
             case "Required":
                 return [self._missing_key(error, facts["property"])]
+            case "Type":
+                return [f"expected {_asked(kind, facts)}, got {got}{self._meant(error, facts['types'])}"]
             case "Enum":
                 return [f"expected {_asked(kind, facts)}, got {got}{self._nearest(error, facts['options'])}"]
+            case "Constant":
+                near = self._nearest(error, [facts["expected_value"]])
+                return [f"expected {_asked(kind, facts)}, got {got}{near}"]
             case "AnyOf" | "OneOfNotValid":
                 return [self._no_branch(error, facts["context"], got)]
             case "OneOfMultipleValid":
@@ -112,7 +118,7 @@ class _Wording:
         if any(isinstance(step, str) and is_telling(step) for step in error.instance_path):
             return MASK
         value = self._at(error)
-        return f"the string {_shown(value)}" if isinstance(value, str) else _shown(value)
+        return f"the string {shown(value)}" if isinstance(value, str) else shown(value)
 
     def _at(self, error: jsonschema_rs.ValidationError) -> object:
         """Find what an error is about in the value itself, where keys keep their order."""
@@ -147,12 +153,25 @@ class _Wording:
         near = _near(key, others)
         return f"{text}; did you mean it by {_key(near)}?" if near else text
 
-    def _nearest(self, error: jsonschema_rs.ValidationError, options: list[Any]) -> str:
+    def _meant(self, error: jsonschema_rs.ValidationError, kinds: list[Any]) -> str:
+        """Say what a text means in the type that is asked for."""
         value = self._at(error)
         if not isinstance(value, str) or self._got(error) == MASK:
             return ""
-        near = _near(value, [option for option in options if isinstance(option, str)])
-        return f"; did you mean {_shown(near)}?" if near else ""
+        readings = [read_as(value, str(kind)) for kind in kinds]
+        meant = next((reading for reading in readings if reading is not NOTHING), NOTHING)
+        if meant is NOTHING:
+            return ""
+        return f"; did you mean {shown(meant)}{', not its text' if isinstance(meant, dict | list) else ''}?"
+
+    def _nearest(self, error: jsonschema_rs.ValidationError, options: list[Any]) -> str:
+        value = self._at(error)
+        if self._got(error) == MASK:
+            return ""
+        meant = option_meant(value, options)
+        if meant is NOTHING and isinstance(value, str):
+            meant = _near(value, [option for option in options if isinstance(option, str)]) or NOTHING
+        return "" if meant is NOTHING else f"; did you mean {shown(meant)}?"
 
     def _no_branch(
         self,
@@ -165,7 +184,7 @@ class _Wording:
         here = error.instance_path
         apt = [branch for branch in branches if branch and not any(_is_kind(inner, here) for inner in branch)]
         if not apt:
-            return text
+            return text + self._nearest(error, _options(branches, here))
         best = min(apt, key=lambda branch: (sum(_is_tag(inner) for inner in branch), len(branch)))
         return f"{text}; nearest: {'; '.join(self.of(best[0]))}"
 
@@ -187,7 +206,7 @@ class _Wording:
             return "nothing"
         fields = self._resolved(node)
         if "const" in fields:
-            return _shown(fields["const"])
+            return shown(fields["const"])
         if "enum" in fields:
             return _one_of(fields["enum"])
         kinds = fields.get("type")
@@ -244,6 +263,16 @@ class _Wording:
         return node
 
 
+def _options(branches: list[list[jsonschema_rs.ValidationError]], here: list[str | int]) -> list[Any]:
+    """Collect the values that the branches list for the value as a whole."""
+    found: list[Any] = []
+    for inner in (inner for branch in branches for inner in branch if inner.instance_path == here):
+        facts = inner.kind.as_dict()
+        found += facts.get("options", ())
+        found += [facts["expected_value"]] if "expected_value" in facts else []
+    return found[:500]
+
+
 def _is_kind(error: jsonschema_rs.ValidationError, here: list[str | int]) -> bool:
     """Tell whether an error says that the value as a whole is of another kind than a branch wants."""
     return type(error.kind).__name__ in ("Type", "Enum", "Constant") and error.instance_path == here
@@ -262,13 +291,13 @@ def _asked(kind: str, facts: dict[str, Any]) -> str:
         case "Enum":
             return _one_of(facts["options"])
         case "Constant":
-            return _shown(facts["expected_value"])
+            return shown(facts["expected_value"])
         case "Minimum" | "Maximum":
-            return f"a number of at {'least' if kind == 'Minimum' else 'most'} {_shown(limit)}"
+            return f"a number of at {'least' if kind == 'Minimum' else 'most'} {shown(limit)}"
         case "ExclusiveMinimum" | "ExclusiveMaximum":
-            return f"a number {'above' if kind == 'ExclusiveMinimum' else 'below'} {_shown(limit)}"
+            return f"a number {'above' if kind == 'ExclusiveMinimum' else 'below'} {shown(limit)}"
         case "MultipleOf":
-            return f"a multiple of {_shown(facts['multiple_of'])}"
+            return f"a multiple of {shown(facts['multiple_of'])}"
         case "Pattern":
             return f"a text that matches `{cut(facts['pattern'], 100)}`"
         case "MinLength" | "MinItems" | "MinProperties":
@@ -279,7 +308,7 @@ def _asked(kind: str, facts: dict[str, Any]) -> str:
             return "another value"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Show a value in a few characters, without what looks like a secret."""
     match value:
         case None | bool():
@@ -304,7 +333,7 @@ def _shown(value: object) -> str:
 
 
 def _one_of(options: list[Any]) -> str:
-    listed = ", ".join(_shown(option) for option in options[:LISTED])
+    listed = ", ".join(shown(option) for option in options[:LISTED])
     if len(options) > LISTED:
         return f"one of {listed}, … ({len(options)} in all)"
     return f"one of {listed}" if len(options) > 1 else listed or "nothing"
@@ -322,7 +351,7 @@ def _near(name: str, names: list[str]) -> str:
     return folded[near[0]] if near else ""
 
 
-def _place(path: list[str | int]) -> str:
+def place_of(path: list[str | int]) -> str:
     """Return a path as `order.items[2].price`."""
     text = ""
     for step in path:
@@ -340,4 +369,4 @@ def _key(name: str) -> str:
 
 
 def _count(number: object, unit: str) -> str:
-    return f"{_shown(number)} {unit}{'' if number == 1 else 's'}"
+    return f"{shown(number)} {unit}{'' if number == 1 else 's'}"

@@ -1,21 +1,41 @@
-"""On which sources an answer rests, as far as the server says so.
+"""On which sources an answer rests, as far as the server or its configuration says so.
 
-The policy: sources are taken from `_meta["dragoman.dev/sources"]` if the server declares them there,
-else from its structured content: an object with a `source` (an object with title, locator, url, or a
-plain name) and perhaps a date of its own. What names a source but holds no such key is left alone: a
-guess would be worse than silence. Order is kept, repetitions are dropped, and the search is bounded.
+The policy, the first that finds something wins:
+
+1. `_meta["dragoman.dev/sources"]`, of the result or of one of its blocks: the server declares them.
+2. The pointers of the server's configuration (`attribution`): JSON pointers in which `*` stands for every
+   item of an array or every value of an object. What several pointers find belongs together if the same items
+   were taken for their `*`; one with fewer `*` holds for all that lie below. Where structured content gives
+   nothing, they are followed in the text, if that is JSON.
+3. Structured content: an object with a `source` (an object with title, locator, url, or a plain name) and
+   perhaps a date of its own; and beside it the resources that stand in the result, and links that say when
+   their target was last modified. A link alone is an offer, no source.
+
+What names a source but holds no such key is left alone: a guess would be worse than silence. Order is kept,
+repetitions are dropped, and the search is bounded.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.model import SourceRef
+from dragoman.tools.content import ANNOTATIONS, DETAILS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dragoman.model import Part
 
 META_KEY = "dragoman.dev/sources"
 MAX_SOURCES = 50
 MAX_NODES = 10_000
+MAX_CHARS = 500
+"""Of each thing that is said about a source."""
+MAX_JSON_CHARS = 1_000_000
+"""A longer text is not read as JSON."""
 
 _SOURCE_KEYS = ("source", "citation")
 _TITLES = ("title", "name", "source", "citation")
@@ -23,17 +43,133 @@ _LOCATORS = ("locator", "section", "article", "page")
 _URLS = ("url", "uri", "link", "href")
 _UPDATED = ("updated", "updated_at", "updatedAt", "last_updated", "lastModified", "last_modified", "date")
 
+_Place: TypeAlias = "tuple[int | str, ...]"
+"""Which item was taken for each `*` of a pointer."""
 
-def find_sources(structured: object, meta: Mapping[str, Any] | None = None) -> list[SourceRef]:
-    """Return the sources that a result names, in their order, each once."""
-    declared = (meta or {}).get(META_KEY)
-    if isinstance(declared, list | tuple):
-        entries = cast("list[object]", declared)
-        found = [_from_object(_fields(entry), None) for entry in entries]
-    else:
-        found = _search(structured)
+
+def find_sources(
+    structured: object,
+    meta: Mapping[str, Any] | None = None,
+    *,
+    parts: Sequence[Part] = (),
+    attribution: Mapping[str, str] | None = None,
+) -> list[SourceRef]:
+    """Return the sources that a result names, in their order, each once.
+
+    Args:
+        structured: The result's structured content.
+        meta: The result's `_meta`.
+        parts: Its pieces.
+        attribution: Pointers by what they lead to: `source`, `title`, `locator`, `url`, `updated`.
+    """
+    found = _declared(meta or {}, parts)
+    if not found and attribution:
+        found = _pointed(structured, parts, attribution)
+    if not found:
+        found = [*_search(structured), *map(_from_part, parts)]
     unique = dict.fromkeys(source for source in found if source is not None)
     return list(unique)[:MAX_SOURCES]
+
+
+def _declared(meta: Mapping[str, Any], parts: Sequence[Part]) -> list[SourceRef | None]:
+    found: list[SourceRef | None] = []
+    for fields in (meta, *(part.meta for part in parts if META_KEY in part.meta)):
+        entries = fields.get(META_KEY)
+        if isinstance(entries, list | tuple):
+            found += [_from_object(_fields(entry), None) for entry in cast("list[object]", entries)]
+    return [source for source in found if source is not None]
+
+
+def _from_part(part: Part) -> SourceRef | None:
+    """Return what a resource or a dated link says about itself."""
+    updated = _first(_fields(part.meta.get(ANNOTATIONS)), _UPDATED)
+    is_source = part.kind == "resource" or (part.kind == "link" and updated)
+    if not is_source or not part.uri:
+        return None
+    details = _fields(part.meta.get(DETAILS))
+    # The text of a resource is its content, that of a link its title.
+    title = _first(details, ("title", "name")) or (part.text if part.kind == "link" else "")
+    url = _short(part.uri)
+    return SourceRef(title=_short(title) or url, url=url, updated=updated)
+
+
+def _pointed(
+    structured: object, parts: Sequence[Part], pointers: Mapping[str, str]
+) -> list[SourceRef | None]:
+    for data in (structured, _from_texts(parts)):
+        if data is not None and (found := _records(data, pointers)):
+            return found
+    return []
+
+
+def _from_texts(parts: Sequence[Part]) -> object:
+    """Return what the texts say as JSON; several, one for each record, are an array."""
+    read: list[object] = []
+    for part in parts:
+        if part.kind == "text" and len(part.text) <= MAX_JSON_CHARS and part.text.lstrip()[:1] in ("{", "["):
+            try:
+                read.append(json.loads(part.text))
+            except (ValueError, RecursionError):
+                continue
+    return read[0] if len(read) == 1 else read or None
+
+
+def _records(data: object, pointers: Mapping[str, str]) -> list[SourceRef | None]:
+    found = {key: _follow(data, pointer) for key, pointer in pointers.items()}
+    leading = next((key for key in ("source", "title", "url") if found.get(key)), None)
+    if leading is None:
+        return []
+    records: list[SourceRef | None] = []
+    for place, value in list(found[leading].items())[:MAX_SOURCES]:
+        said = {key: _nearest(values, place) for key, values in found.items()}
+        whole = _from_object(_fields(value), None)
+        title = _word(said.get("title")) or _word(said.get("source"))
+        url = _word(said.get("url")) or (whole.url if whole else "")
+        title = title or (whole.title if whole else "") or url
+        if title:
+            locator = _word(said.get("locator")) or (whole.locator if whole else "")
+            updated = _word(said.get("updated")) or (whole.updated if whole else "")
+            records.append(SourceRef(title=title, locator=locator, url=url, updated=updated))
+    return records
+
+
+def _nearest(values: Mapping[_Place, object], place: _Place) -> object:
+    """Return what was found at a place, or at the nearest one that holds it."""
+    for end in range(len(place), -1, -1):
+        if place[:end] in values:
+            return values[place[:end]]
+    return None
+
+
+def _follow(data: object, pointer: str) -> dict[_Place, object]:
+    """Return everything that a pointer leads to, by the items that were taken for its `*`."""
+    found: dict[_Place, object] = {(): data}
+    visited = 0
+    for step in pointer.strip().lstrip("/").split("/"):
+        below: dict[_Place, object] = {}
+        for place, node in found.items():
+            for key, member in _members(node, step):
+                visited += 1
+                if visited > MAX_NODES:
+                    return {}
+                below[(*place, key) if step == "*" else place] = member
+        found = below
+    return found
+
+
+def _members(node: object, step: str) -> Iterable[tuple[int | str, object]]:
+    """Return the members of a node that one step of a pointer leads to."""
+    name = step.replace("~1", "/").replace("~0", "~")
+    if isinstance(node, Mapping):
+        fields = cast("Mapping[str, object]", node)
+        return fields.items() if step == "*" else [(name, fields[name])] if name in fields else ()
+    if not isinstance(node, list | tuple):
+        return ()
+    items = cast("Sequence[object]", node)
+    if step == "*":
+        return enumerate(items)
+    index = int(name) if name.isdecimal() and len(name) < 9 else len(items)
+    return [(index, items[index])] if index < len(items) else ()
 
 
 def _search(structured: object) -> list[SourceRef | None]:
@@ -56,9 +192,11 @@ def _search(structured: object) -> list[SourceRef | None]:
 
 def _from_value(value: object, around: Mapping[str, Any]) -> SourceRef | None:
     if isinstance(value, str):
+        if not value.strip():
+            return None
         # The title of a record is not the title of its source; its address and place are.
         return SourceRef(
-            title=value,
+            title=_short(value),
             locator=_first(around, _LOCATORS),
             url=_first(around, _URLS),
             updated=_first(around, _UPDATED),
@@ -79,13 +217,18 @@ def _from_object(fields: Mapping[str, Any], around: Mapping[str, Any] | None) ->
 
 
 def _first(fields: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    for key in keys:
-        value = fields.get(key)
-        if isinstance(value, str) and value.strip():
-            return " ".join(value.split())
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return str(value)
-    return ""
+    return next((word for key in keys if (word := _word(fields.get(key)))), "")
+
+
+def _word(value: object) -> str:
+    if isinstance(value, str):
+        return _short(value)
+    return _short(str(value)) if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def _short(text: str) -> str:
+    """Return a text on one line, and no longer than a source needs."""
+    return " ".join(text[: 4 * MAX_CHARS].split())[:MAX_CHARS]
 
 
 def _fields(value: object) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ checked only if the value's text is short enough for them. All problems are word
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.tools.problems import word
 from dragoman.tools.schema_cost import Cost, Node, Plain, TooDearError, flatten, price
@@ -26,13 +26,22 @@ MAX_WORK = 600_000
 MAX_ERROR_WORK = 6_000
 """An error takes some 10 µs, and a copy of what it is about."""
 MAX_FIRST_ERROR_WORK = 3_000
+"""The first error may hold one of every branch."""
+CHARS_COPIED = 1_000
+"""Characters that cost as much as a place when an error copies them."""
+LONG_TEXT = 4_000
+"""Texts longer than this are cut before errors are looked for, if all texts together are."""
 PATTERN_WORK = 8_000
 """Characters for one light pattern. Linear means characters times the pattern's states."""
+SMALL = 200
+"""Places of a value that is measured the short way."""
 MAX_PATTERNS = 100
 MAX_PATTERN_CHARS = 2_000
 _LIGHT_BYTES = 16 * 1024
 _HEAVY_BYTES = 256 * 1024
 _HEAVY_WEIGHT = 16
+
+Path: TypeAlias = "tuple[str | int, ...]"
 
 UNEXPLAINED = "the value does not fit the schema, which is too large to say where"
 _SCALARS = frozenset({str, int, bool, float, type(None)})
@@ -50,6 +59,7 @@ class Validator:
         "_lite",
         "_most",
         "_schema",
+        "_small",
         "_source",
         "_text",
         "notes",
@@ -71,6 +81,7 @@ class Validator:
         self._cost = cost or Cost(weight=1, depth=0, is_open=True)
         self._depth = self._cost.depth
         self._most = MAX_WORK // self._cost.weight
+        self._small = min(self._most, SMALL) if self._depth >= 2 else 0
         self._core = core
         self._lite: tuple[Node, jsonschema_rs.Validator] | None = None
         self._text: int | None = None
@@ -79,34 +90,69 @@ class Validator:
             self._text = PATTERN_WORK // effort
         self._is_open = self._cost.is_open or self._text is not None
 
+    @property
+    def schema(self) -> Node:
+        """The plain form that values are checked against; `True` if nothing is checked."""
+        return self._schema
+
     def problems(self, value: object, *, limit: int = 20) -> list[str]:
         """Return what is wrong with a value, worded for a model; nothing if it fits or cannot be checked."""
-        core = self._core
-        if core is None:
-            return []
-        schema, text = self._schema, self._text
-        if self._is_open:
-            size, characters = _measure(value, self._most, self._depth, counts_keys=text is not None)
-            if size > self._most:
-                return []
-            if text is not None and characters > text:
-                schema, core = self._without_patterns()
+        core, schema = self._core, self._schema
+        if self._is_open and not _is_small(value, self._small, self._text):
+            core, schema = self._checker(value)
         try:
-            if core.is_valid(value):
+            if core is None or core.is_valid(value):
                 return []
         except ValueError:
             # It holds something that is no JSON: that is for the wire to say.
             return []
         return word(self._errors(core, value), schema, value, limit=limit) or [UNEXPLAINED]
 
+    def errors(self, value: object) -> list[jsonschema_rs.ValidationError]:
+        """Return the validator's own errors of a value that does not fit; none if they cost too much."""
+        core, _ = self._checker(value)
+        return [] if core is None else self._errors(core, value)
+
+    def work(self, value: object) -> int:
+        """Return what finding all errors of a value costs at most, in the units of `MAX_ERROR_WORK`."""
+        return self._cost.weight * _copied(*self._size(value)) if self._core else 0
+
+    def _checker(self, value: object) -> tuple[jsonschema_rs.Validator | None, Node]:
+        """Choose what checks a value: all of the schema, all but its patterns, or nothing."""
+        size, characters = _measure(value, self._most, self._depth, counts_text=self._text is not None)
+        if self._is_open and size > self._most:
+            return None, True
+        if self._text is not None and characters > self._text:
+            schema, core = self._without_patterns()
+            return core, schema
+        return self._core, self._schema
+
+    def _size(self, value: object) -> tuple[int, int]:
+        return _measure(value, self._most, self._depth, counts_text=True)
+
     def _errors(self, core: jsonschema_rs.Validator, value: object) -> list[jsonschema_rs.ValidationError]:
+        size, characters = self._size(value)
+        if characters > LONG_TEXT and size <= self._most:
+            # Every error holds a copy of what it is about, and most say nothing about the long texts in it.
+            cuts: list[Path] = []
+            short = _shortened(value, (), cuts)
+            found = self._named(core, short, *self._size(short))
+            found = [one for one in found if tuple(one.instance_path) not in cuts or _holds_uncut(one)]
+            if found:
+                return found
+        return self._named(core, value, size, characters)
+
+    def _named(
+        self, core: jsonschema_rs.Validator, value: object, size: int, characters: int
+    ) -> list[jsonschema_rs.ValidationError]:
+        """Return all errors if that is cheap, else the first, else none."""
         import jsonschema_rs
 
-        weight, (size, _) = self._cost.weight, _measure(value, self._most, self._depth)
+        weight = self._cost.weight
         try:
-            if weight * size <= MAX_ERROR_WORK:
+            if weight * _copied(size, characters) <= MAX_ERROR_WORK:
                 return list(core.iter_errors(value))
-            if weight <= MAX_FIRST_ERROR_WORK and size <= self._most:
+            if weight * _copied(1 + size // 200, characters) <= MAX_FIRST_ERROR_WORK and size <= self._most:
                 core.validate(value)
         except jsonschema_rs.ValidationError as exc:
             return [exc]
@@ -196,9 +242,71 @@ def _pattern_weight(pattern: str) -> int:
     return 0
 
 
-def _measure(value: Any, most: int, depth: int, *, counts_keys: bool = False) -> tuple[int, int]:
-    """Count the places of a value and its characters; too large or too deep is `most + 1`."""
-    places, characters = 1, len(value) if isinstance(value, str) else 0
+def _is_small(value: Any, most: int, text: int | None) -> bool:
+    """Tell whether a value is what most arguments are: few plain values, or short lists of them.
+
+    Measuring in general takes longer than checking such a value does; saying no costs only that.
+
+    Args:
+        value: The value.
+        most: How many places it may have.
+        text: How many characters, if that matters.
+    """
+    if type(value) is not dict:
+        return False
+    fields = cast("dict[Any, Any]", value)
+    places = 1 + len(fields)
+    if places > most:
+        return False
+    lists: list[list[Any]] = []
+    for member in fields.values():
+        if type(member) not in _SCALARS:
+            if type(member) is not list:
+                return False
+            items = cast("list[Any]", member)
+            places += len(items)
+            if places > most or not _SCALARS.issuperset(map(type, items)):
+                return False
+            lists.append(items)
+    return text is None or _characters(fields, lists) <= text
+
+
+def _characters(fields: dict[Any, Any], lists: list[list[Any]]) -> int:
+    texts = [member for member in fields.values() if type(member) is str]
+    for items in lists:
+        texts += [item for item in items if type(item) is str]
+    return len("".join(texts)) + len("".join(map(str, fields)))
+
+
+def _copied(size: int, characters: int) -> int:
+    """Return how many places an error copies, texts counted in."""
+    return size + characters // CHARS_COPIED
+
+
+def _holds_uncut(error: jsonschema_rs.ValidationError) -> bool:
+    """Tell whether an error about a text that was cut is one of the whole text too."""
+    options: list[Any] = error.kind.as_dict().get("options", ())
+    is_short = not any(isinstance(option, str) and len(option) > LONG_TEXT for option in options)
+    return type(error.kind).__name__ in ("Type", "Enum", "MaxLength") and is_short
+
+
+def _shortened(value: Any, path: Path, cuts: list[Path]) -> Any:
+    """Return a copy whose long texts are cut, and note where."""
+    if isinstance(value, str) and len(value) > LONG_TEXT:
+        cuts.append(path)
+        return value[:LONG_TEXT]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {key: _shortened(member, (*path, key), cuts) for key, member in fields.items()}
+    if isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        return [_shortened(item, (*path, index), cuts) for index, item in enumerate(items)]
+    return value
+
+
+def _measure(value: Any, most: int, depth: int, *, counts_text: bool = False) -> tuple[int, int]:
+    """Count the places of a value and its characters, if asked; too large or too deep is `most + 1`."""
+    places, characters = 1, len(value) if counts_text and isinstance(value, str) else 0
     level: list[Any] = [value] if isinstance(value, _CONTAINERS) else []
     while level:
         depth -= 1
@@ -207,13 +315,13 @@ def _measure(value: Any, most: int, depth: int, *, counts_keys: bool = False) ->
             places += len(node)
             if places > most or depth < 0:
                 return most + 1, characters
-            is_mapping = issubclass(type(node), dict)
-            if is_mapping and counts_keys:
-                characters += len("".join(map(str, node)))
-            for member in node.values() if is_mapping else node:
-                if type(member) is str:
-                    characters += len(member)
-                elif type(member) not in _SCALARS and isinstance(member, _CONTAINERS):
-                    below.append(member)
+            is_mapping = isinstance(node, dict)
+            members: Any = cast("dict[Any, Any]", node).values() if is_mapping else node
+            # One pass without a step of ours for what most arguments are: a few plain values.
+            if not _SCALARS.issuperset(map(type, members)):
+                below += [member for member in members if isinstance(member, _CONTAINERS)]
+            if counts_text:
+                characters += len("".join([member for member in members if isinstance(member, str)]))
+                characters += len("".join(map(str, cast("dict[Any, Any]", node)))) if is_mapping else 0
         level = below
     return places, characters

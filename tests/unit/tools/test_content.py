@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dragoman.model import Part
-from dragoman.tools.content import to_answer, to_part
+from dragoman.tools.content import ANNOTATIONS, DETAILS, to_answer, to_part
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,67 @@ from dragoman.tools.content import to_answer, to_part
         ({"type": "image", "data": "é"}, Part(kind="text", text="[image: unreadable, it is not base64]")),
         (
             {"type": "resource_link", "uri": "a:b", "name": "n", "title": "T", "mimeType": "text/csv"},
-            Part(kind="link", text="T", uri="a:b", mime_type="text/csv"),
+            Part(
+                kind="link",
+                text="T",
+                uri="a:b",
+                mime_type="text/csv",
+                meta={DETAILS: {"name": "n", "title": "T"}},
+            ),
         ),
+        (
+            {
+                "type": "resource_link",
+                "uri": "a:b",
+                "name": "n",
+                "description": "d",
+                "size": 3,
+                "annotations": {"lastModified": "2026"},
+                "_meta": {"k": 1},
+            },
+            Part(
+                kind="link",
+                text="n",
+                uri="a:b",
+                meta={
+                    "k": 1,
+                    ANNOTATIONS: {"lastModified": "2026"},
+                    DETAILS: {"name": "n", "description": "d", "size": 3},
+                },
+            ),
+        ),
+        (
+            {"type": "image", "data": "aGk=", "alt": "a cat", "annotations": 3, "_meta": [1]},
+            Part(kind="image", data=b"hi", meta={DETAILS: {"alt": "a cat"}}),
+        ),
+        ({"type": "image", "data": "aG\nk="}, Part(kind="image", data=b"hi")),
+        ({"type": "image", "data": "aGk"}, Part(kind="image", data=b"hi")),
+        ({"type": "image", "data": "__8="}, Part(kind="image", data=b"\xff\xff")),
+        ({"type": "image", "data": "data:image/png;base64,aGk="}, Part(kind="image", data=b"hi")),
+        (
+            {"type": "resource", "resource": {"uri": "a:b", "blob": "aGk=!"}},
+            Part(kind="text", text="[resource: a:b: unreadable, it is not base64]", uri="a:b"),
+        ),
+        (
+            {
+                "type": "resource",
+                "resource": {"uri": "a:b", "text": "x", "title": "T", "_meta": {"k": 1, "j": 1}},
+                "annotations": {"lastModified": "2026"},
+                "_meta": {"k": 2},
+            },
+            Part(
+                kind="resource",
+                text="x",
+                uri="a:b",
+                meta={
+                    "k": 2,
+                    "j": 1,
+                    DETAILS: {"title": "T"},
+                    ANNOTATIONS: {"lastModified": "2026"},
+                },
+            ),
+        ),
+        ({"type": "resource", "resource": "odd"}, Part(kind="resource")),
         (
             {"type": "resource", "resource": {"uri": "a:b", "text": "hello", "mimeType": "text/plain"}},
             Part(kind="resource", text="hello", uri="a:b", mime_type="text/plain"),

@@ -44,7 +44,14 @@ ORDER = {
 
 
 WORDINGS: list[tuple[str, Any, Any, str]] = [
-    ("type", {"type": "integer"}, "3", 'expected an integer, got the string "3"'),
+    ("type", {"type": "integer"}, "x", 'expected an integer, got the string "x"'),
+    ("type, read", {"type": "integer"}, "3", 'expected an integer, got the string "3"; did you mean 3?'),
+    (
+        "type, read as JSON",
+        {"type": ["array", "null"]},
+        "[1]",
+        'expected null or an array, got the string "[1]"; did you mean an array of 1 item, not its text?',
+    ),
     ("types", {"type": ["boolean", "null"]}, 3, "expected null or true or false, got 3"),
     (
         "path",
@@ -118,6 +125,19 @@ WORDINGS: list[tuple[str, Any, Any, str]] = [
         {"enum": ["read", "write"]},
         "READ",
         'expected one of "read", "write", got the string "READ"; did you mean "read"?',
+    ),
+    (
+        "enum behind a branch",
+        {"anyOf": [{"enum": ["day", "week"]}, {"const": 7}, {"type": "null"}]},
+        "weak",
+        'expected one of "day", "week", 7 or null, got the string "weak"; did you mean "week"?',
+    ),
+    ("enum, quoted", {"enum": [1, 2]}, "2", 'expected one of 1, 2, got the string "2"; did you mean 2?'),
+    (
+        "const, near",
+        {"const": "Main"},
+        "main",
+        'expected "Main", got the string "main"; did you mean "Main"?',
     ),
     ("enum, not a text", {"enum": [1, None]}, 2, "expected one of 1, null, got 2"),
     (
@@ -550,6 +570,40 @@ def test_huge_enum_is_checked_and_the_nearest_found() -> None:
 def test_value_too_large_to_explain_has_its_first_problem_named() -> None:
     validator = compile_schema({"items": {"type": "integer"}})
     assert validator.problems(["x"] * 10_000) == ['`[0]`: expected an integer, got the string "x"']
+
+
+def test_long_text_does_not_hide_what_is_wrong_beside_it() -> None:
+    schema = {
+        **properties(
+            text={"type": "string", "minLength": 6_000}, kind={"enum": ["a"]}, odd={"const": "y" * 5_000}
+        ),
+        "required": ["path"],
+    }
+    validator = compile_schema(schema)
+    value = {"text": "x" * 1_000_000, "kind": "z" * 1_000_000, "odd": "y" * 5_000}
+    assert validator.problems(value) == [
+        "the required key `path` is missing",
+        f'`kind`: expected "a", got the string "{"z" * 39}…" (1000000 characters)',
+    ]
+    limited = compile_schema({"items": {"maxLength": 7_000}})
+    assert limited.problems(["x" * 8_000]) == [
+        f'`[0]`: expected at most 7000 characters, got the string "{"x" * 39}…" (8000 characters)'
+    ]
+
+
+def test_errors_that_would_copy_too_much_are_not_looked_for() -> None:
+    branches = [{"type": "object", "required": [f"k{number}"]} for number in range(300)]
+    validator = compile_schema(properties(a={"anyOf": branches}))
+    assert validator.problems({"a": {"b": ["x"] * 20_000}}) == [validation.UNEXPLAINED]
+    assert validator.problems({"a": 3}) != [validation.UNEXPLAINED]
+
+
+def test_errors_themselves_are_for_who_mends_them() -> None:
+    validator = compile_schema(properties(a={"type": "integer"}))
+    assert [error.instance_path for error in validator.errors({"a": "3"})] == [["a"]]
+    assert validator.work({"a": "3"}) > 0
+    loose = compile_schema({"type": 7})
+    assert (loose.errors({"a": "3"}), loose.work({"a": "3"}), loose.schema) == ([], 0, True)
 
 
 def test_schema_too_large_to_explain_says_so() -> None:
