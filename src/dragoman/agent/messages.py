@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from dragoman.model import JsonObject, Part
 
@@ -48,7 +48,7 @@ class Message:
     """Of a tool's turn: the tool, as the model called it."""
     is_error: bool = False
     native: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """By the provider's name: what has to be sent back to it as it came."""
+    """By the provider's `api`: what has to be sent back to it as it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +59,51 @@ class Usage:
     output_tokens: int = 0
     cached_tokens: int = 0
     """Those of the input that the API had in its cache."""
+    written_tokens: int = 0
+    """Those of the input that the API put into its cache, where it says so."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            written_tokens=self.written_tokens + other.written_tokens,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a model costs, for a million tokens; in whatever currency the budget is in."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Input from the API's cache; as other input unless given."""
+    written: float | None = None
+    """Input that the API puts into its cache; as other input unless given."""
+
+    def cost(self, usage: Usage) -> float:
+        """Return what an answer cost."""
+        cached = self.input if self.cached is None else self.cached
+        written = self.input if self.written is None else self.written
+        # A local server may report more cached tokens than input; what is left is never below nothing.
+        fresh = max(usage.input_tokens - usage.cached_tokens - usage.written_tokens, 0)
+        parts = (
+            fresh * self.input,
+            usage.cached_tokens * cached,
+            usage.written_tokens * written,
+            usage.output_tokens * self.output,
+        )
+        return sum(parts) / 1_000_000
+
+
+def price_of(model: str, prices: Mapping[str, Price]) -> Price | None:
+    """Find a model's price: under its own name, else under the longest name that it begins with.
+
+    There is no built-in table: prices change more often than this library, and a wrong one is worse.
+    """
+    known = [name for name in prices if model == name or model.startswith(f"{name}-")]
+    return prices[max(known, key=len)] if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +113,12 @@ class ModelRequest:
     messages: Sequence[Message]
     tools: Sequence[JsonObject] = ()
     """In the API's own form, as `ToolRegistry.export(api).tools` has them; sent byte for byte."""
+    tool_choice: Literal["auto", "none", "required"] | None = None
+    """Whether the model may, may not or must call a tool; the API's default unless given."""
     max_tokens: int | None = None
     temperature: float | None = None
+    stop: Sequence[str] = ()
+    """Texts at which the answer ends; an API that knows no such thing (Responses) is not given them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +152,16 @@ class Retrying:
     pause: float
 
 
+Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refused", "paused", "other"]
+"""Why an answer ended; `paused`: the API wants the conversation sent again as it is, to go on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
     """The answer is whole; always the last event of a stream that ends well."""
 
     message: Message
-    finish: Literal["stop", "tool_calls", "length", "refused", "paused", "other"]
+    finish: Finish
     usage: Usage = Usage()
     model: str = ""
     """What the API says answered."""
@@ -137,8 +183,10 @@ class Provider(Protocol):
         """The model's name, as the API knows it."""
         ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask once, and give what comes as it comes; the last event is `Answered`.
+
+        Who stops reading early closes the generator (`contextlib.aclosing`), and the connection goes with it.
 
         Raises:
             ModelError: The API failed, or the stream ended without a finish reason.

@@ -1,0 +1,309 @@
+"""Anthropic's Messages.
+
+Thoughts and whatever else has no place in our messages stay in `Message.native` as blocks, and go back as
+they came: a thought without its signature, or a turn without its thoughts, is refused.
+
+The prompt cache is marked on the system text and on the last two messages of the user, never on the tools:
+their list stays the same bytes, and a mark on what follows covers them, because they stand before all else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
+from dragoman.agent.providers.arguments import Ids, read_call
+from dragoman.agent.providers.asking import Endpoint, ask
+from dragoman.agent.providers.failures import StreamBrokenError
+from dragoman.agent.providers.fields import as_object, number_in, object_in, objects_in, sendable, text_in
+from dragoman.agent.providers.turns import to_turns
+from dragoman.tools.blocks import anthropic_content
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping
+
+    from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.turns import Turn
+
+BASE_URL = "https://api.anthropic.com"
+DEFAULT_MAX_TOKENS = 16_384
+"""The API wants a limit in every request."""
+_PATH = "/v1/messages"
+_MARK = {"type": "ephemeral"}
+_BEGINS = {"input_json_delta": "tool_use", "thinking_delta": "thinking", "signature_delta": "thinking"}
+_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+_FINISHES: dict[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+    "pause_turn": "paused",
+}
+
+
+class AnthropicProvider:
+    """A model behind Messages."""
+
+    api: Literal["anthropic"] = "anthropic"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        endpoint: Endpoint,
+        cache: bool = True,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self._endpoint = endpoint
+        self._cache = cache
+        self._extra = dict(extra or {})
+
+    def __repr__(self) -> str:
+        return f"AnthropicProvider({self.model!r})"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask once; see `Provider.stream`."""
+        answer = ask(
+            self._endpoint,
+            _PATH,
+            body={**to_body(request, model=self.model, cache=self._cache), **self._extra},
+            new_reader=lambda: AnthropicReader(model=self.model, ids=Ids(request.messages)),
+        )
+        try:
+            async for event in answer:
+                yield event
+        finally:
+            await answer.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
+        await self._endpoint.aclose()
+
+
+def to_body(request: ModelRequest, *, model: str, cache: bool = True) -> dict[str, Any]:
+    """Put a request into the API's form."""
+    system, turns = to_turns(request.messages)
+    messages = _messages(turns, model=model)
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS,
+        "messages": messages,
+        "stream": True,
+    }
+    if system:
+        block: dict[str, Any] = {"type": "text", "text": system}
+        body["system"] = [{**block, "cache_control": _MARK} if cache else block]
+    if cache:
+        # The last one is what the next request begins with. The one before it is where this request finds
+        # the previous one's mark, even if there are more blocks between them than the API looks back over.
+        users = [message for message in messages if message["role"] == "user"]
+        for message in users[-2:]:
+            message["content"][-1]["cache_control"] = _MARK
+    if request.tools:
+        body["tools"] = list(request.tools)
+        if request.tool_choice is not None:
+            body["tool_choice"] = {"type": _CHOICES[request.tool_choice]}
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.stop:
+        body["stop_sequences"] = list(request.stop)
+    return body
+
+
+def _messages(turns: list[Turn], *, model: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+
+    def add(role: str, blocks: list[dict[str, Any]]) -> None:
+        if not blocks:
+            return  # An empty message is refused.
+        if messages and messages[-1]["role"] == role:
+            # The results of a turn and what the user says next are one message, the results first.
+            messages[-1]["content"] += blocks
+        else:
+            messages.append({"role": role, "content": blocks})
+
+    for turn in turns:
+        message = turn.message
+        if message.role != "assistant":
+            add("user", _blocks(message))
+            continue
+        native = _native(message, model=model)
+        add("assistant", _assistant(message) if native is None else native)
+        add("user", [_result(answer) for answer in turn.answers])
+    return messages
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    content = anthropic_content(sendable(message.text), message.parts)
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    return [block for block in content if block.get("type") != "text" or str(block.get("text", "")).strip()]
+
+
+def _assistant(message: Message) -> list[dict[str, Any]]:
+    text = sendable(message.text).rstrip()  # A last message that ends in white space is refused.
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    return [*blocks, *(_use(call) for call in message.calls)]
+
+
+def _use(call: ToolCall) -> dict[str, Any]:
+    # The field takes an object only; the model learns of its mistake by the tool's result.
+    arguments: dict[str, Any] = dict(as_object(call.arguments))
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
+
+
+def _result(answer: Message) -> dict[str, Any]:
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": answer.call_id}
+    blocks = _blocks(answer)
+    if len(blocks) == 1 and blocks[0].get("type") == "text" and not answer.parts:
+        result["content"] = blocks[0]["text"]
+    elif blocks:
+        result["content"] = blocks
+    if answer.is_error:
+        result["is_error"] = True
+        result.setdefault("content", "Error")  # One that says nothing is refused.
+    return result
+
+
+def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
+    """Return the blocks as they came, if they are this model's and say what the message says."""
+    native = object_in(message.native, "anthropic")
+    if native.get("model") != model:
+        return None
+    blocks = objects_in(native, "content")
+    calls = [text_in(block, "id") for block in blocks if block.get("type") == "tool_use"]
+    if calls != [call.id for call in message.calls]:
+        return None
+    return [dict(block) for block in blocks if block.get("type") != "text" or text_in(block, "text").strip()]
+
+
+class AnthropicReader:
+    """Puts an answer together from its events."""
+
+    def __init__(self, *, model: str, ids: Ids) -> None:
+        self._asked = model
+        self._ids = ids
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._grown: dict[int, dict[str, list[str]]] = {}
+        """By block and field, in pieces: adding to a text piece by piece copies it each time."""
+        self._finish = ""
+        self._usage: dict[str, Any] = {}
+        self._model = ""
+
+    def feed(self, event: Mapping[str, Any]) -> Iterable[ModelEvent]:
+        """Take one event."""
+        match text_in(event, "type"):
+            case "message_start":
+                message = object_in(event, "message")
+                self._model = text_in(message, "model")
+                self._usage.update(object_in(message, "usage"))
+            case "content_block_start":
+                yield from self._begin(number_in(event, "index"), dict(object_in(event, "content_block")))
+            case "content_block_delta":
+                yield from self._grow(number_in(event, "index"), object_in(event, "delta"))
+            case "message_delta":
+                self._finish = text_in(object_in(event, "delta"), "stop_reason") or self._finish
+                # Counts here are of the whole answer; those that are left out stay as they were.
+                self._usage.update(
+                    {key: value for key, value in object_in(event, "usage").items() if value is not None}
+                )
+            case _:
+                pass  # `ping`, and kinds that the API may add, as its versioning policy has it.
+
+    def finish(self) -> Answered:
+        """Return the whole answer."""
+        if not self._finish:
+            msg = "`anthropic`: the stream ended without a finish reason"
+            raise StreamBrokenError(msg, provider="anthropic")
+        message = self.partial()
+        finish: Finish = _FINISHES.get(self._finish, "other")
+        if message.calls and finish == "stop":
+            finish = "tool_calls"
+        return Answered(
+            message=message, finish=finish, usage=self._counted(), model=self._model or self._asked
+        )
+
+    def partial(self) -> Message:
+        """Return what has come so far."""
+        blocks: list[dict[str, Any]] = []
+        calls: list[ToolCall] = []
+        for index, block in sorted(self._blocks.items()):
+            block = block | {
+                name: sendable(text_in(block, name) + "".join(pieces))
+                for name, pieces in self._grown.get(index, {}).items()
+                if name != "input"
+            }
+            written = self._written(index)
+            if block.get("type") == "tool_use":
+                call = read_call(text_in(block, "id"), text_in(block, "name"), written)
+                calls.append(call)
+                block["input"] = _use(call)["input"]
+            elif "input" in block:
+                # A tool that runs on the API's side: not for us to call, but sent back like the rest.
+                block["input"] = read_call("", "", written).arguments or {}
+            blocks.append(block)
+        text = "".join(text_in(block, "text") for block in blocks if block.get("type") == "text")
+        return Message(
+            role="assistant",
+            text=sendable(text),
+            calls=tuple(calls),
+            native={"anthropic": {"model": self._asked, "content": blocks}} if blocks else {},
+        )
+
+    def _begin(self, index: int, block: dict[str, Any]) -> Iterable[ModelEvent]:
+        self._blocks[index] = block
+        match block.get("type"):
+            case "tool_use":
+                block["id"] = self._ids.settle(text_in(block, "id"))
+                yield CallDelta(id=block["id"], name=text_in(block, "name"), raw="")
+            case "text" if text_in(block, "text"):
+                yield TextDelta(text=text_in(block, "text"))
+            case "thinking" if text_in(block, "thinking"):
+                yield ThoughtDelta(text=text_in(block, "thinking"))
+            case _:
+                pass
+
+    def _grow(self, index: int, delta: Mapping[str, Any]) -> Iterable[ModelEvent]:
+        kind = text_in(delta, "type")
+        # Servers that imitate the API may leave the beginning of a block out.
+        block = self._blocks.setdefault(index, {"type": _BEGINS.get(kind, "text")})
+        match kind:
+            case "text_delta":
+                yield TextDelta(text=self._add(index, "text", text_in(delta, "text")))
+            case "thinking_delta":
+                yield ThoughtDelta(text=self._add(index, "thinking", text_in(delta, "thinking")))
+            case "signature_delta":
+                self._add(index, "signature", text_in(delta, "signature"))
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+            case "input_json_delta":
+                raw = self._add(index, "input", text_in(delta, "partial_json"))
+                if block.get("type") == "tool_use":
+                    block["id"] = text_in(block, "id") or self._ids.settle("")
+                    yield CallDelta(id=text_in(block, "id"), name=text_in(block, "name"), raw=raw)
+            case _:
+                pass  # Kinds that the API may add; what a block's beginning said of them stays in it.
+
+    def _add(self, index: int, name: str, piece: str) -> str:
+        self._grown.setdefault(index, {}).setdefault(name, []).append(piece)
+        return piece
+
+    def _written(self, index: int) -> object:
+        """Return a call's arguments as text, or as the object that some servers begin the block with."""
+        raw = "".join(self._grown.get(index, {}).get("input", ()))
+        return raw or self._blocks[index].get("input") or ""
+
+    def _counted(self) -> Usage:
+        usage = self._usage
+        cached = number_in(usage, "cache_read_input_tokens")
+        written = number_in(usage, "cache_creation_input_tokens")
+        # The API counts the three kinds apart; elsewhere the input is the sum.
+        return Usage(
+            input_tokens=number_in(usage, "input_tokens") + cached + written,
+            output_tokens=number_in(usage, "output_tokens"),
+            cached_tokens=cached,
+            written_tokens=written,
+        )

@@ -1,0 +1,317 @@
+"""OpenAI's Chat Completions, and the servers that imitate it: Ollama, vLLM, LiteLLM, llama.cpp, LM Studio.
+
+The reader takes what these servers really send: calls without ids, without an index or all with index 0,
+whole in one chunk, arguments as objects, `stop` as the finish of a turn with calls, chunks without choices,
+no usage, thoughts under three names.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import urlsplit
+
+from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
+from dragoman.agent.providers.arguments import Ids, is_object, read_call, sent_arguments
+from dragoman.agent.providers.asking import Endpoint, ask
+from dragoman.agent.providers.failures import StreamBrokenError
+from dragoman.agent.providers.fields import number_in, object_in, objects_in, sendable, text_in
+from dragoman.agent.providers.turns import error_text, to_turns
+from dragoman.tools.blocks import chat_content
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+
+    from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.turns import Turn
+
+BASE_URL = "https://api.openai.com/v1"
+_PATH = "/chat/completions"
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""DeepSeek, vLLM and llama.cpp; Ollama and OpenRouter; older servers."""
+_FINISHES: dict[str, Finish] = {
+    "stop": "stop",
+    "eos": "stop",
+    "end_turn": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "refused",
+}
+
+
+class ChatProvider:
+    """A model behind Chat Completions."""
+
+    api: Literal["openai"] = "openai"
+
+    def __init__(self, model: str, *, endpoint: Endpoint, extra: Mapping[str, Any] | None = None) -> None:
+        self.model = model
+        self._endpoint = endpoint
+        self._extra = dict(extra or {})
+
+    def __repr__(self) -> str:
+        return f"ChatProvider({self.model!r})"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask once; see `Provider.stream`."""
+        genuine = is_genuine(self._endpoint.base_url)
+        body = {**to_body(request, model=self.model, genuine=genuine), **self._extra}
+        answer = ask(
+            self._endpoint,
+            _PATH,
+            body=body,
+            new_reader=lambda: ChatReader(model=self.model, ids=Ids(request.messages)),
+        )
+        try:
+            async for event in answer:
+                yield event
+        finally:
+            await answer.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
+        await self._endpoint.aclose()
+
+
+def is_genuine(base_url: str) -> bool:
+    """Tell OpenAI's own API from those that imitate it."""
+    host = urlsplit(base_url).hostname or ""
+    return host == "api.openai.com" or host.endswith(".api.openai.com")
+
+
+def to_body(request: ModelRequest, *, model: str, genuine: bool) -> dict[str, Any]:
+    """Put a request into the API's form.
+
+    Args:
+        request: What is asked.
+        model: By which name the API knows the model.
+        genuine: Whether it is OpenAI's own: the two names of the token limit exclude each other, and the
+            templates of many local models refuse a system message that is not the first.
+    """
+    system, turns = to_turns(request.messages)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    latest = max((at for at, turn in enumerate(turns) if turn.message.role == "user"), default=-1)
+    for at, turn in enumerate(turns):
+        messages += _messages(turn, model=model, genuine=genuine, current=at > latest)
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = list(request.tools)
+        if request.tool_choice is not None:
+            body["tool_choice"] = request.tool_choice
+    if request.max_tokens is not None:
+        body["max_completion_tokens" if genuine else "max_tokens"] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.stop:
+        body["stop"] = list(request.stop)
+    return body
+
+
+def _messages(turn: Turn, *, model: str, genuine: bool, current: bool) -> list[dict[str, Any]]:
+    message = turn.message
+    if message.role == "assistant":
+        said = _assistant(message, model=model, current=current)
+        return [said, *_results(turn.answers)] if said else []
+    if message.role == "system" and genuine:
+        return [{"role": "system", "content": sendable(message.text)}]
+    return [{"role": "user", "content": _user_content(message)}]
+
+
+def _user_content(message: Message) -> str | list[dict[str, Any]]:
+    text, following = chat_content(sendable(message.text), message.parts)
+    if not following:
+        return text
+    return [*([{"type": "text", "text": text}] if text else []), *following]
+
+
+def _assistant(message: Message, *, model: str, current: bool) -> dict[str, Any]:
+    if not message.text and not message.calls:
+        return {}  # Nothing was said, and several servers refuse an empty message.
+    said: dict[str, Any] = {"role": "assistant", "content": sendable(message.text) or None}
+    native = object_in(message.native, "openai")
+    ours = native.get("model") == model
+    extras = object_in(native if ours else {}, "calls")
+    if message.calls:
+        said["tool_calls"] = [_call(call, object_in(extras, call.id)) for call in message.calls]
+        if ours and current:
+            # Models that think between calls need their thoughts back until the turn is over, and some
+            # APIs refuse them afterwards.
+            said.update({name: native[name] for name in (*_THOUGHTS, "reasoning_details") if name in native})
+    return said
+
+
+def _call(call: ToolCall, extras: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": sent_arguments(call)}
+    return {**extras, "id": call.id, "type": "function", "function": function}
+
+
+def _results(answers: Sequence[Message]) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
+    for answer in answers:
+        text, following = chat_content(error_text(answer), answer.parts)
+        results.append({"role": "tool", "tool_call_id": answer.call_id, "content": text})
+        shown += following or ()
+    # A tool's message takes text only, and nothing may stand between the results of one turn.
+    return [*results, {"role": "user", "content": shown}] if shown else results
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call as it grows."""
+
+    id: str
+    """The API's, or ours from the first piece on, so that all pieces carry the same one."""
+    given: str = ""
+    index: int | None = None
+    name: str = ""
+    raw: str = ""
+    extras: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class ChatReader:
+    """Puts an answer together from its chunks."""
+
+    def __init__(self, *, model: str, ids: Ids) -> None:
+        self._asked = model
+        self._ids = ids
+        self._text: list[str] = []
+        self._refusal: list[str] = []
+        self._thoughts: dict[str, list[str]] = {}
+        self._details: list[Any] = []
+        self._calls: list[_Call] = []
+        self._finish = ""
+        self._usage = Usage()
+        self._model = ""
+
+    def feed(self, event: Mapping[str, Any]) -> Iterable[ModelEvent]:
+        """Take one chunk."""
+        self._model = text_in(event, "model") or self._model
+        usage = object_in(event, "usage")
+        if usage:
+            self._usage = _usage(usage)
+        for choice in objects_in(event, "choices"):
+            if number_in(choice, "index"):
+                continue  # Only one was asked for.
+            yield from self._delta(object_in(choice, "delta") or object_in(choice, "message"))
+            self._finish = text_in(choice, "finish_reason") or self._finish
+
+    def finish(self) -> Answered:
+        """Return the whole answer."""
+        if not self._finish:
+            msg = "`openai`: the stream ended without a finish reason"
+            raise StreamBrokenError(msg, provider="openai")
+        message = self.partial()
+        finish: Finish = _FINISHES.get(self._finish, "other")
+        if message.calls and finish == "stop":
+            finish = "tool_calls"
+        elif finish == "tool_calls" and not message.calls:
+            finish = "stop"
+        elif self._refusal and finish == "stop":
+            finish = "refused"
+        return Answered(message=message, finish=finish, usage=self._usage, model=self._model or self._asked)
+
+    def partial(self) -> Message:
+        """Return what has come so far."""
+        calls = [read_call(call.id, call.name, call.raw) for call in self._calls]
+        native: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._thoughts.items()}
+        extras = {call.id: call.extras for call in self._calls if call.extras}
+        if self._details:
+            native["reasoning_details"] = self._details
+        if extras:
+            native["calls"] = extras
+        if native:
+            native["model"] = self._asked
+        return Message(
+            role="assistant",
+            text=sendable("".join(self._text or self._refusal)),
+            calls=tuple(calls),
+            native={"openai": native} if native else {},
+        )
+
+    def _delta(self, delta: Mapping[str, Any]) -> Iterable[ModelEvent]:
+        for name in _THOUGHTS:
+            thought = text_in(delta, name)
+            if thought:
+                self._thoughts.setdefault(name, []).append(thought)
+                yield ThoughtDelta(text=thought)
+                break  # Some servers send the same thought under two names.
+        self._details += objects_in(delta, "reasoning_details")
+        for kind, text in _pieces(delta):
+            if kind == "thought":
+                yield ThoughtDelta(text=text)
+            else:
+                self._text.append(text)
+                yield TextDelta(text=text)
+        refusal = text_in(delta, "refusal")
+        if refusal:
+            self._refusal.append(refusal)
+            yield TextDelta(text=refusal)
+        for piece in objects_in(delta, "tool_calls"):
+            yield self._grow(piece)
+
+    def _grow(self, piece: Mapping[str, Any]) -> CallDelta:
+        function = object_in(piece, "function")
+        name = text_in(function, "name")
+        written: object = function.get("arguments")
+        raw = written if isinstance(written, str) else "" if written is None else json.dumps(written)
+        call = self._slot(piece, name=name)
+        call.name = call.name or name
+        call.raw += raw
+        call.extras.update(
+            {key: value for key, value in piece.items() if key not in {"id", "index", "type", "function"}}
+        )
+        return CallDelta(id=call.id, name=call.name, raw=raw)
+
+    def _slot(self, piece: Mapping[str, Any], *, name: str) -> _Call:
+        """Find the call that a piece belongs to, or begin one."""
+        given: object = piece.get("index")
+        index = given if isinstance(given, int) else None
+        id_ = text_in(piece, "id")
+        candidates = [
+            call
+            for call in self._calls
+            if (index is None or call.index == index) and (not id_ or call.given in {"", id_})
+        ]
+        call = candidates[-1] if candidates else None
+        # A second name where no id tells is the next call, unless the first is still being written.
+        again = call is not None and bool(name and call.name) and not (id_ and call.given == id_)
+        if call is None or (again and (index is None or name != call.name or is_object(call.raw))):
+            call = _Call(self._ids.settle(id_), given=id_, index=index)
+            self._calls.append(call)
+        return call
+
+
+def _pieces(delta: Mapping[str, Any]) -> Iterable[tuple[Literal["text", "thought"], str]]:
+    """Read the content, which Mistral sends as a list of pieces where its models think."""
+    content: object = delta.get("content")
+    if isinstance(content, str):
+        if content:
+            yield "text", content
+        return
+    for piece in objects_in(delta, "content"):
+        inner: object = piece.get("thinking")
+        if isinstance(inner, list):
+            for thought in cast("list[object]", inner):
+                text = text_in(cast("dict[str, Any]", thought), "text") if isinstance(thought, dict) else ""
+                if text:
+                    yield "thought", text
+        elif text_in(piece, "text"):
+            yield "text", text_in(piece, "text")
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    cached = number_in(object_in(usage, "prompt_tokens_details"), "cached_tokens")
+    return Usage(
+        input_tokens=number_in(usage, "prompt_tokens"),
+        output_tokens=number_in(usage, "completion_tokens"),
+        cached_tokens=cached or number_in(usage, "prompt_cache_hit_tokens"),
+    )

@@ -1,0 +1,264 @@
+"""OpenAI's Responses, without state on its side: nothing is stored there, the conversation is sent whole.
+
+What the model thought comes back encrypted, as items that are sent again as they came; without that a
+reasoning model starts over after each tool call.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
+from dragoman.agent.providers.arguments import Ids, read_call, sent_arguments
+from dragoman.agent.providers.asking import Endpoint, ask
+from dragoman.agent.providers.failures import ProviderError, StreamBrokenError, words_of
+from dragoman.agent.providers.fields import number_in, object_in, objects_in, sendable, text_in
+from dragoman.agent.providers.retrying import is_transient
+from dragoman.agent.providers.turns import error_text, to_turns
+from dragoman.tools.blocks import responses_output
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping
+
+    from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.turns import Turn
+
+_PATH = "/responses"
+_THINKING = re.compile(r"(?:.*/)?(?:o\d|gpt-(?:[5-9]|\d\d)|codex)")
+"""Models that give their thoughts encrypted; the others refuse to be asked for it."""
+_THOUGHTS = {
+    "response.reasoning_summary_text.delta",
+    "response.reasoning_text.delta",
+}
+_REASONS: dict[str, Finish] = {"max_output_tokens": "length", "content_filter": "refused"}
+_ENDS = {"response.completed", "response.incomplete", "response.done"}
+
+
+class ResponsesProvider:
+    """A model behind Responses."""
+
+    api: Literal["responses"] = "responses"
+
+    def __init__(self, model: str, *, endpoint: Endpoint, extra: Mapping[str, Any] | None = None) -> None:
+        self.model = model
+        self._endpoint = endpoint
+        self._extra = dict(extra or {})
+
+    def __repr__(self) -> str:
+        return f"ResponsesProvider({self.model!r})"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask once; see `Provider.stream`."""
+        answer = ask(
+            self._endpoint,
+            _PATH,
+            body={**to_body(request, model=self.model), **self._extra},
+            new_reader=lambda: ResponsesReader(model=self.model, ids=Ids(request.messages)),
+        )
+        try:
+            async for event in answer:
+                yield event
+        finally:
+            await answer.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
+        await self._endpoint.aclose()
+
+
+def to_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
+    """Put a request into the API's form; `stop` has no place in it."""
+    system, turns = to_turns(request.messages)
+    items: list[dict[str, Any]] = []
+    for turn in turns:
+        items += _items(turn, model=model)
+    body: dict[str, Any] = {"model": model, "input": items, "stream": True, "store": False}
+    if system:
+        body["instructions"] = system
+    if _THINKING.match(model):
+        body["include"] = ["reasoning.encrypted_content"]
+    if request.tools:
+        body["tools"] = list(request.tools)
+        if request.tool_choice is not None:
+            body["tool_choice"] = request.tool_choice
+    if request.max_tokens is not None:
+        body["max_output_tokens"] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    return body
+
+
+def _items(turn: Turn, *, model: str) -> list[dict[str, Any]]:
+    message = turn.message
+    if message.role != "assistant":
+        role = "developer" if message.role == "system" else "user"
+        return [{"role": role, "content": responses_output(sendable(message.text), message.parts)}]
+    said = _native(message, model=model)
+    if said is None:
+        said = [{"role": "assistant", "content": sendable(message.text)}] if message.text else []
+        said += [
+            {
+                "type": "function_call",
+                "call_id": call.id,
+                "name": call.name,
+                "arguments": sent_arguments(call),
+            }
+            for call in message.calls
+        ]
+    results: list[dict[str, Any]] = [
+        {
+            "type": "function_call_output",
+            "call_id": answer.call_id,
+            "output": responses_output(error_text(answer), answer.parts),
+        }
+        for answer in turn.answers
+    ]
+    return [*said, *results]
+
+
+def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
+    """Return the items as they came, if they are this model's and say what the message says."""
+    native = object_in(message.native, "responses")
+    if native.get("model") != model:
+        return None
+    items = objects_in(native, "output")
+    calls = [text_in(item, "call_id") for item in items if item.get("type") == "function_call"]
+    if calls != [call.id for call in message.calls]:
+        return None
+    written = {call.id: sent_arguments(call) for call in message.calls}
+    return [
+        {**item, "arguments": written[item["call_id"]]} if item.get("type") == "function_call" else dict(item)
+        for item in items
+        # Thoughts that are not encrypted would be looked up by their id, and nothing is stored there.
+        if item.get("type") != "reasoning" or item.get("encrypted_content")
+    ]
+
+
+class ResponsesReader:
+    """Puts an answer together from its events."""
+
+    def __init__(self, *, model: str, ids: Ids) -> None:
+        self._asked = model
+        self._ids = ids
+        self._items: dict[int, Mapping[str, Any]] = {}
+        self._text: dict[int, list[str]] = {}
+        self._raw: dict[int, list[str]] = {}
+        self._settled: dict[int, str] = {}
+        self._response: Mapping[str, Any] = {}
+
+    def feed(self, event: Mapping[str, Any]) -> Iterable[ModelEvent]:
+        """Take one event."""
+        kind = text_in(event, "type")
+        index = number_in(event, "output_index")
+        if kind in {"response.output_text.delta", "response.refusal.delta"}:
+            text = text_in(event, "delta")
+            self._text.setdefault(index, []).append(text)
+            yield TextDelta(text=text)
+        elif kind in _THOUGHTS:
+            yield ThoughtDelta(text=text_in(event, "delta"))
+        elif kind == "response.output_item.added":
+            item = object_in(event, "item")
+            self._items[index] = item
+            if item.get("type") == "function_call":
+                yield CallDelta(id=self._id(index), name=text_in(item, "name"), raw="")
+        elif kind == "response.function_call_arguments.delta":
+            raw = text_in(event, "delta")
+            self._raw.setdefault(index, []).append(raw)
+            name = text_in(self._items.get(index, {}), "name")
+            yield CallDelta(id=self._id(index), name=name, raw=raw)
+        elif kind == "response.output_item.done":
+            self._items[index] = object_in(event, "item")
+            self._raw.pop(index, None)
+            self._text.pop(index, None)
+        elif kind in _ENDS:
+            self._response = object_in(event, "response")
+            yield from ()
+        elif kind == "response.failed":
+            raise _failed(object_in(event, "response"))
+        elif kind == "error":
+            raise _failed(event)
+
+    def finish(self) -> Answered:
+        """Return the whole answer."""
+        response = self._response
+        if not response:
+            msg = "`responses`: the stream ended without a finish reason"
+            raise StreamBrokenError(msg, provider="responses")
+        message = self.partial()
+        return Answered(
+            message=message,
+            finish=self._finish(message),
+            usage=_usage(object_in(response, "usage")),
+            model=text_in(response, "model") or self._asked,
+        )
+
+    def partial(self) -> Message:
+        """Return what has come so far."""
+        output = objects_in(self._response, "output")
+        # Some servers that imitate the API leave the output of the last event empty.
+        items = dict(enumerate(output)) if output else dict(sorted(self._items.items()))
+        native: list[Mapping[str, Any]] = []
+        texts: list[str] = []
+        calls: list[ToolCall] = []
+        for index, item in items.items():
+            if item.get("type") == "function_call":
+                id_ = self._id(index, item)
+                written = item.get("arguments") or "".join(self._raw.get(index, ()))
+                calls.append(read_call(id_, text_in(item, "name"), written))
+                native.append({**item, "call_id": id_})
+                continue
+            if item.get("type") == "message":
+                said = [
+                    text_in(piece, "text") or text_in(piece, "refusal")
+                    for piece in objects_in(item, "content")
+                ]
+                texts.append("".join(said) or "".join(self._text.get(index, ())))
+            native.append(item)
+        return Message(
+            role="assistant",
+            text=sendable("".join(texts)),
+            calls=tuple(calls),
+            native={"responses": {"model": self._asked, "output": native}} if native else {},
+        )
+
+    def _finish(self, message: Message) -> Finish:
+        response = self._response
+        if response.get("status") == "incomplete":
+            reason = text_in(object_in(response, "incomplete_details"), "reason")
+            return _REASONS.get(reason, "other")
+        if message.calls:
+            return "tool_calls"
+        pieces = [
+            piece
+            for item in objects_in(object_in(message.native, "responses"), "output")
+            for piece in objects_in(item, "content")
+        ]
+        if any(piece.get("type") == "refusal" for piece in pieces):
+            return "refused"
+        return "stop" if response.get("status") in {"completed", None} else "other"
+
+    def _id(self, index: int, item: Mapping[str, Any] | None = None) -> str:
+        """Return the id of the call at that place, which is the same in every event."""
+        if index not in self._settled:
+            given = text_in(item if item is not None else self._items.get(index, {}), "call_id")
+            self._settled[index] = self._ids.settle(given)
+        return self._settled[index]
+
+
+def _failed(fields: Mapping[str, Any]) -> ProviderError:
+    said, kind = words_of(fields)
+    return ProviderError(
+        f"`responses` failed while it answered: {said or kind or 'it does not say why'}",
+        provider="responses",
+        kind=kind,
+        transient=is_transient(None, kind=kind),
+    )
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    return Usage(
+        input_tokens=number_in(usage, "input_tokens"),
+        output_tokens=number_in(usage, "output_tokens"),
+        cached_tokens=number_in(object_in(usage, "input_tokens_details"), "cached_tokens"),
+    )

@@ -1,0 +1,116 @@
+"""A model that says what it is told to: for tests, examples and demonstrations, without network or key."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, ToolCall, Usage
+from dragoman.agent.providers.arguments import Ids, read_call
+from dragoman.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable
+
+    from dragoman.agent.messages import Finish, ModelEvent, ModelRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    """One answer of a scripted model."""
+
+    text: str = ""
+    calls: Sequence[ToolCall | tuple[str, Mapping[str, Any] | str]] = ()
+    """Each a tool's name with its arguments; a text for arguments stands for what a model really wrote."""
+    thought: str = ""
+    finish: Finish | None = None
+    """`tool_calls` where there are any, else `stop`, unless given."""
+    usage: Usage = field(default_factory=Usage)
+    native: Mapping[str, Any] | None = None
+    error: ModelError | None = None
+    """Raised after everything else has been said, in place of the end."""
+
+
+Line: TypeAlias = "Say | str | ModelError"
+"""A text stands for an answer of that text, an error for a request that fails."""
+Script: TypeAlias = "Sequence[Line] | Callable[[ModelRequest], Line | Awaitable[Line]]"
+
+
+class ScriptedProvider:
+    """Answers from a list, one line for each request, or from a function of the request.
+
+    The same script gives the same events, ids of calls included. `requests` has everything it was asked.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        api: Literal["openai", "responses", "anthropic"] = "openai",
+        model: str = "scripted",
+    ) -> None:
+        self.api: Literal["openai", "responses", "anthropic"] = api
+        self.model = model
+        self.requests: list[ModelRequest] = []
+        self._script = script
+
+    def __repr__(self) -> str:
+        return f"ScriptedProvider({self.model!r})"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Answer with the script's next line; see `Provider.stream`."""
+        self.requests.append(request)
+        line = await self._next(request)
+        if isinstance(line, ModelError):
+            raise line
+        say = Say(text=line) if isinstance(line, str) else line
+        if say.thought:
+            yield ThoughtDelta(text=say.thought)
+        # In words, so that whoever shows them as they come can be seen to do so.
+        for word in _words(say.text):
+            yield TextDelta(text=word)
+        calls = _calls(say, request)
+        for call in calls:
+            yield CallDelta(id=call.id, name=call.name, raw=call.raw)
+        if say.error is not None:
+            raise say.error
+        yield Answered(
+            message=Message(role="assistant", text=say.text, calls=calls, native=say.native or {}),
+            finish=say.finish or ("tool_calls" if calls else "stop"),
+            usage=say.usage,
+            model=self.model,
+        )
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""
+
+    async def _next(self, request: ModelRequest) -> Line:
+        if callable(self._script):
+            line = self._script(request)
+            return await line if inspect.isawaitable(line) else line
+        number = len(self.requests)
+        if number > len(self._script):
+            msg = f"the script has {len(self._script)} lines, and the model was asked for line {number}"
+            raise ModelError(msg, hint="add a line, or give a function of the request")
+        return self._script[number - 1]
+
+
+def _words(text: str) -> list[str]:
+    *words, last = text.split(" ")
+    return [*(f"{word} " for word in words), *([last] if last else [])]
+
+
+def _calls(say: Say, request: ModelRequest) -> tuple[ToolCall, ...]:
+    ids = Ids(request.messages)
+    calls: list[ToolCall] = []
+    for call in say.calls:
+        if isinstance(call, ToolCall):
+            calls.append(call)
+            continue
+        name, written = call
+        raw = written if isinstance(written, str) else json.dumps(written, ensure_ascii=False)
+        calls.append(read_call(ids.settle(""), name, raw))
+    return tuple(calls)

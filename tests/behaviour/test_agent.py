@@ -1,0 +1,441 @@
+"""The agent's loop with a scripted model and real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from tests.behaviour.agent_storm import cancel_anywhere, kill_while_it_works
+
+from dragoman import McpManager, ServerSpec, ToolDef, ToolRegistry
+from dragoman.agent.asking import handlers
+from dragoman.agent.budget import Budget
+from dragoman.agent.engine import AgentEngine
+from dragoman.agent.forms import Form
+from dragoman.agent.messages import Message, ModelRequest, Usage
+from dragoman.agent.offering import ToolLimit
+from dragoman.agent.providers import Say, ScriptedProvider
+from dragoman.agent.steps import Answer, Noticed, ToolFinished, ToolStarted
+from dragoman.agent.transcript import INTERRUPTED, Transcript
+from dragoman.errors import AgentError, BudgetExceededError, ModelError
+from dragoman.events import StateChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dragoman.agent.steps import AgentEvent
+
+    Make = Callable[..., ServerSpec]
+
+
+def roles(messages: object) -> list[str]:
+    return [message.role for message in messages]  # type: ignore[attr-defined]
+
+
+def texts_of(request: ModelRequest, role: str) -> list[str]:
+    return [message.text for message in request.messages if message.role == role]
+
+
+@pytest.mark.requirement("excel-2.1")
+@pytest.mark.requirement("excel-2.5")
+@pytest.mark.requirement("excel-4.4")
+@pytest.mark.requirement("legal-call.invoke")
+async def test_the_engine_connects_runs_remote_and_built_in_tools_and_closes(server: Make) -> None:
+    registry = ToolRegistry()
+    registry.register(
+        ToolDef(name="shout", description="", input_schema={}, func=lambda: "LOUD", source="builtin")
+    )
+    model = ScriptedProvider(
+        [
+            Say(text="Let me see.", calls=[("mcp_one_echo", {"text": "hello"}), ("shout", {})]),
+            Say(calls=[("mcp_two_add", {"a": 2, "b": 3})]),
+            "It is hello, LOUD and 5.",
+        ]
+    )
+    manager = McpManager([server("one", "plain.py"), server("two", "plain.py")], registry=registry)
+
+    async with AgentEngine(model, manager) as agent:
+        assert {status.state for status in manager.status().values()} == {"ready"}
+        pids = [status.pid for status in manager.status().values()]
+        answer = await agent.run("What do they say?")
+
+    assert answer.text == "It is hello, LOUD and 5."
+    assert (answer.steps, answer.finish) == (3, "stop")
+    assert roles(answer.messages) == ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant"]
+    assert [message.text for message in answer.messages if message.role == "tool"] == [
+        "hello",
+        "LOUD",
+        '{"sum": 5}',
+    ]
+    offered = {tool["function"]["name"] for tool in model.requests[0].tools}
+    assert {"shout", "mcp_one_echo", "mcp_two_add"} <= offered
+    for pid in pids:
+        assert pid is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.requirement("legal-error.tool")
+async def test_what_goes_wrong_goes_back_to_the_model_as_words_it_can_act_on(server: Make) -> None:
+    model = ScriptedProvider(
+        [
+            Say(
+                calls=[
+                    ("mcp_one_ecko", {}),
+                    ("mcp_one_echo", {"txt": "hi"}),
+                    ("mcp_one_echo", '{"text": "un'),
+                    ("mcp_one_fail", {}),
+                    ("mcp_one_echo", {"text": "fine"}),
+                ]
+            ),
+            "I tried.",
+        ]
+    )
+    async with AgentEngine(model, [server("one", "plain.py")]) as agent:
+        answer = await agent.run("Try it.")
+
+    unknown, invalid, torn, failed, fine = (message for message in answer.messages if message.role == "tool")
+    assert "mcp_one_echo" in unknown.text
+    assert "`txt`" in invalid.text
+    assert "JSON object" in torn.text
+    assert "the disk is full" in failed.text
+    assert [message.is_error for message in (unknown, invalid, torn, failed, fine)] == [True] * 4 + [False]
+    assert fine.text == "fine"
+
+
+async def test_calls_to_one_server_keep_their_order_and_other_servers_do_not_wait(server: Make) -> None:
+    model = ScriptedProvider(
+        [
+            Say(
+                calls=[
+                    ("mcp_one_cancelled", {}),  # does not answer before another call was given up
+                    ("mcp_one_echo", {"text": "after"}),
+                    ("mcp_two_echo", {"text": "beside"}),
+                ]
+            ),
+            "done",
+        ]
+    )
+    seen: list[str] = []
+    async with McpManager([server("one", "plain.py"), server("two", "plain.py")]) as mcp:
+        await mcp.wait_ready()
+
+        def heard(event: AgentEvent) -> None:
+            if isinstance(event, ToolStarted | ToolFinished):
+                seen.append(f"{type(event).__name__} {event.call.arguments.get('text', '')}".strip())
+            if isinstance(event, ToolFinished) and event.tool == "mcp_two_echo":
+                # Only once the other server has answered is the first call let go.
+                helpers.append(asyncio.ensure_future(mcp.call("mcp_one_slow", {}, timeout=0.05)))
+
+        helpers: list[asyncio.Future[object]] = []
+        async with AgentEngine(model, mcp) as agent:
+            await agent.run("go", on_event=heard)
+        await asyncio.gather(*helpers)
+
+    assert seen.index("ToolFinished beside") < seen.index("ToolFinished")
+    assert seen.index("ToolFinished") < seen.index("ToolStarted after")
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_a_parallel_server_gets_its_calls_at_once(server: Make, parallel: bool) -> None:
+    calls = [("mcp_one_echo", {"text": "x"}), ("mcp_one_echo", {"text": "y"})]
+    model = ScriptedProvider([Say(calls=calls), "done"])
+    seen: list[str] = []
+
+    def heard(event: AgentEvent) -> None:
+        if isinstance(event, ToolStarted | ToolFinished):
+            seen.append(type(event).__name__)
+
+    async with AgentEngine(model, [server("one", "plain.py", parallel=parallel)]) as agent:
+        answer = await agent.run("go", on_event=heard)
+
+    both = ["ToolStarted", "ToolStarted", "ToolFinished", "ToolFinished"]
+    assert seen == (both if parallel else ["ToolStarted", "ToolFinished"] * 2)
+    assert [message.text for message in answer.messages if message.role == "tool"] == ["x", "y"]
+
+
+async def test_a_lost_server_and_changed_tools_are_told_in_one_line_each(server: Make) -> None:
+    told: list[str] = []
+    async with McpManager([server("one", "plain.py"), server("two", "plain.py")]) as mcp:
+        await mcp.wait_ready()
+
+        async def script(request: ModelRequest) -> Say | str:
+            if len(model.requests) == 1:
+                events = mcp.events()
+                os.kill(mcp.status()["two"].pid or 0, signal.SIGKILL)
+                async for event in events:
+                    if isinstance(event, StateChanged) and event.after == "backoff":
+                        break
+                return Say(calls=[("mcp_one_echo", {"text": "x"})])
+            return "noted"
+
+        model = ScriptedProvider(script)
+        async with AgentEngine(model, mcp) as agent:
+            await agent.run(
+                "go", on_event=lambda event: told.append(event.text) if isinstance(event, Noticed) else None
+            )
+
+    assert len(told) == 1
+    assert told[0].startswith("server `two` is not available")
+    assert texts_of(model.requests[1], "user")[-1] == f"[notice] {told[0]}"
+
+
+@pytest.mark.parametrize(
+    ("budget", "named"),
+    [(Budget(steps=3), "3 steps"), (Budget(tokens=25), "25 tokens"), (Budget(seconds=0.2), "0.2 seconds")],
+)
+async def test_a_budget_ends_the_loop_and_leaves_a_whole_conversation(
+    server: Make, budget: Budget, named: str
+) -> None:
+    slow = budget.seconds is not None
+    call = ("mcp_one_slow" if slow else "mcp_one_echo", {"text": "again"})
+    model = ScriptedProvider(lambda _: Say(calls=[call], usage=Usage(input_tokens=5, output_tokens=5)))
+    async with AgentEngine(model, [server("one", "plain.py")], budget=budget) as agent:
+        with pytest.raises(BudgetExceededError, match=named):
+            await agent.run("Never stop.")
+        assert roles(agent.messages[:3]) == ["user", "assistant", "tool"]
+        assert agent.messages[-1].role == "tool"
+        assert (agent.messages[-1].text == INTERRUPTED) == slow
+
+
+async def test_a_cancelled_question_leaves_nothing_running_and_the_next_goes_on(
+    server: Make, tmp_path: Path
+) -> None:
+    model = ScriptedProvider(
+        [Say(calls=[("mcp_one_echo", {"text": "first"}), ("mcp_one_slow", {})]), "here I am"]
+    )
+    path = tmp_path / "talk.jsonl"
+    async with AgentEngine(model, [server("one", "plain.py")], transcript=path) as agent:
+        started = asyncio.Event()
+
+        def heard(event: AgentEvent) -> None:
+            if isinstance(event, ToolStarted) and event.tool == "mcp_one_slow":
+                started.set()
+
+        task = asyncio.create_task(agent.run("go", on_event=heard))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [message.text for message in agent.messages[-2:]] == ["first", INTERRUPTED]
+        assert Transcript(path).read() == list(agent.messages)
+
+        answer = await agent.run("still there?")
+        assert answer.text == "here I am"
+
+
+async def test_a_saved_conversation_is_gone_on_with(server: Make, tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    spec = server("one", "plain.py")
+    async with AgentEngine(
+        ScriptedProvider([Say(calls=[("mcp_one_image", {})]), "a picture"]), [spec], transcript=path
+    ) as agent:
+        await agent.run("show me")
+        before = agent.messages
+
+    model = ScriptedProvider(["as I said"])
+    async with AgentEngine(model, [spec], transcript=path) as agent:
+        assert agent.messages == before
+        await agent.run("and?")
+
+    assert [message for message in model.requests[0].messages if message.role != "system"] == [
+        *before,
+        Message(role="user", text="and?"),
+    ]
+    image = next(message for message in before if message.role == "tool")
+    assert [part.kind for part in image.parts] == ["image"]
+
+
+async def test_a_failing_model_leaves_the_conversation_whole(server: Make) -> None:
+    model = ScriptedProvider(
+        [Say(calls=[("mcp_one_echo", {"text": "x"})]), ModelError("overloaded"), "better now"]
+    )
+    async with AgentEngine(model, [server("one", "plain.py")]) as agent:
+        with pytest.raises(ModelError, match="overloaded"):
+            await agent.run("go")
+        assert roles(agent.messages) == ["user", "assistant", "tool"]
+        assert (await agent.run("again")).text == "better now"
+
+
+async def test_a_stream_without_an_end_is_noticed() -> None:
+    class Cut(ScriptedProvider):
+        async def stream(self, request):  # type: ignore[no-untyped-def, override]
+            async for event in super().stream(request):
+                yield event
+                return
+
+    async with AgentEngine(Cut(["hello there"]), ToolRegistry()) as agent:
+        with pytest.raises(ModelError, match="without a finish reason"):
+            await agent.run("hi")
+
+
+async def test_events_come_as_they_happen_and_the_answer_last(server: Make) -> None:
+    model = ScriptedProvider([Say(text="look", calls=[("mcp_one_echo", {"text": "x"})]), "two words"])
+    async with AgentEngine(model, [server("one", "plain.py")]) as agent:
+        kinds = [type(event).__name__ async for event in agent.stream("go")]
+
+    assert kinds == [
+        *("StepStarted", "TextDelta", "CallDelta", "ToolStarted", "ToolFinished", "StepFinished"),
+        *("StepStarted", "TextDelta", "TextDelta", "StepFinished", "Answer"),
+    ]
+
+
+async def test_leaving_the_stream_early_cancels_the_work(server: Make) -> None:
+    model = ScriptedProvider([Say(calls=[("mcp_one_slow", {})])])
+    async with AgentEngine(model, [server("one", "plain.py")]) as agent:
+        async with aclosing(agent.stream("go")) as events:
+            async for event in events:
+                if isinstance(event, ToolStarted):
+                    break
+        assert agent.messages[-1].text == INTERRUPTED
+
+
+async def test_the_offer_is_the_same_bytes_until_the_tools_change(server: Make) -> None:
+    model = ScriptedProvider(
+        [Say(calls=[("mcp_one_echo", {"text": "x"})]), Say(calls=[("mcp_one_echo", {"text": "y"})]), "end"]
+    )
+    async with AgentEngine(model, [server("one", "plain.py")]) as agent:
+        await agent.run("go")
+
+    first, *others = (request.tools for request in model.requests)
+    assert all(other is first for other in others)
+
+
+async def test_above_the_limit_tools_are_searched_loaded_and_called(server: Make) -> None:
+    model = ScriptedProvider(
+        [
+            Say(calls=[("search_tools", {"query": "echo"})]),
+            Say(calls=[("load_tools", {"names": ["mcp_one_echo", "nonsense"]})]),
+            Say(calls=[("mcp_one_echo", {"text": "found you"})]),
+            "done",
+        ]
+    )
+    limit = ToolLimit(count=5, pinned=["mcp_one_add"])
+    async with AgentEngine(model, [server("one", "plain.py")], limit=limit) as agent:
+        answer = await agent.run("go")
+
+    names = [[tool["function"]["name"] for tool in request.tools] for request in model.requests]
+    assert names[0] == names[1] == ["load_tools", "search_tools", "mcp_one_add"]
+    assert names[2] == ["load_tools", "search_tools", "mcp_one_add", "mcp_one_echo"]
+    found, loaded, called = (message.text for message in answer.messages if message.role == "tool")
+    assert found.startswith("mcp_one_echo")
+    assert loaded == "loaded: mcp_one_echo\nthere is no tool named: nonsense"
+    assert called == "found you"
+
+
+async def test_an_api_that_defers_by_itself_gets_everything_deferred(server: Make) -> None:
+    model = ScriptedProvider(["hi"], api="anthropic")
+    limit = ToolLimit(count=5, above="native", pinned=["mcp_one_add"])
+    async with AgentEngine(model, [server("one", "plain.py")], limit=limit) as agent:
+        await agent.run("go")
+
+    finder, *tools = model.requests[0].tools
+    assert finder["type"].startswith("tool_search_tool")
+    assert {tool["name"] for tool in tools if not tool.get("defer_loading")} == {"mcp_one_add"}
+    assert len(tools) > 5
+
+
+async def test_instructions_of_servers_and_the_rule_of_sources_are_in_the_system_prompt(server: Make) -> None:
+    model = ScriptedProvider(["hi"])
+    async with AgentEngine(model, [server("one", "plain.py")], system="Be brief.") as agent:
+        await agent.run("go")
+
+    (system,) = texts_of(model.requests[0], "system")
+    assert system.startswith("Be brief.")
+    assert "Sources:" in system
+
+
+async def test_a_server_may_use_the_model_only_if_somebody_agrees(server: Make) -> None:
+    asked: list[str] = []
+
+    def approve(name: str, params: object) -> bool:
+        asked.append(f"{name}: {json.dumps(params, default=str)}")
+        return len(asked) == 1
+
+    own = ScriptedProvider(["short"])
+    manager = McpManager(
+        [server("asking", "asking.py", protocol="legacy")], handlers=handlers(lambda: own, approve=approve)
+    )
+    model = ScriptedProvider([Say(calls=[("mcp_asking_summarise", {"text": "long"})] * 2), "done"])
+    with anyio.fail_after(30):
+        async with AgentEngine(model, manager) as agent:
+            answer = await agent.run("go")
+
+    agreed, refused = (message for message in answer.messages if message.role == "tool")
+    assert agreed.text == "the model said: short"
+    assert refused.is_error
+    assert len(asked) == 2
+    assert asked[0].startswith("asking: ")
+    assert len(own.requests) == 1
+    assert own.requests[0].max_tokens == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"seats": 4, "name": "Li"}, "accept: {'seats': 4, 'name': 'Li'}"),
+        (True, "accept: {'seats': 2, 'name': 'nobody'}"),
+        (False, "decline: None"),
+        (None, "cancel: None"),
+    ],
+)
+async def test_a_servers_question_goes_to_a_person(server: Make, given: object, expected: str) -> None:
+    async def ask(asked: object) -> object:
+        assert isinstance(asked, Form)
+        assert [(field.name, field.kind) for field in asked.fields] == [
+            ("seats", "integer"),
+            ("name", "text"),
+        ]
+        return given
+
+    model = ScriptedProvider([Say(calls=[("mcp_asking_book", {})]), "done"])
+    manager = McpManager(
+        [server("asking", "asking.py", protocol="legacy")], handlers=handlers(lambda: model, ask=ask)
+    )
+    with anyio.fail_after(30):
+        async with AgentEngine(model, manager) as agent:
+            answer = await agent.run("go")
+
+    assert [message.text for message in answer.messages if message.role == "tool"] == [expected]
+
+
+async def test_misuse_is_named() -> None:
+    agent = AgentEngine(ScriptedProvider(["x"]), ToolRegistry())
+    with pytest.raises(AgentError, match="not started"):
+        await agent.run("hi")
+    async with agent:
+        with pytest.raises(AgentError, match="already started"):
+            await agent.start()
+    with pytest.raises(AgentError, match="closed"):
+        await agent.run("hi")
+    await agent.close()
+
+
+async def test_a_manager_that_was_started_by_others_is_left_running(server: Make) -> None:
+    async with McpManager([server("one", "plain.py")]) as mcp:
+        async with AgentEngine(ScriptedProvider(["x"]), mcp) as agent:
+            assert isinstance(await agent.run("hi"), Answer)
+        assert (await mcp.call("mcp_one_echo", {"text": "still"})).text == "still"
+
+
+async def test_servers_killed_on_the_way_leave_every_call_with_its_answer(tmp_path: Path) -> None:
+    with anyio.fail_after(50):
+        outcome = await kill_while_it_works(
+            calls=40, servers=3, victims=1, seed=1, path=tmp_path / "talk.jsonl"
+        )
+
+    assert outcome.answered + outcome.failed == 40
+
+
+async def test_cancelling_at_any_point_leaves_a_whole_transcript(tmp_path: Path) -> None:
+    with anyio.fail_after(50):
+        cut = await cancel_anywhere(points=25, seed=1, path=tmp_path / "talk.jsonl")
+
+    assert cut > 5

@@ -1,0 +1,161 @@
+"""What the real APIs refuse, so that a test cannot pass with a body that only our own server would take.
+
+Each function returns the API's complaint, or nothing for a body that is legal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MARK = "cache_control"
+
+
+def check_chat(body: dict[str, Any]) -> str:
+    """Chat Completions: every call answered at once by `tool` messages, in which only text may stand."""
+    if problem := _check_head(body, "messages"):
+        return problem
+    for tool in body.get("tools", ()):
+        if tool.get("type") != "function" or not NAME.fullmatch(tool.get("function", {}).get("name", "")):
+            return "Invalid 'tools[0].function.name': string does not match pattern."
+    waiting: list[str] = []
+    for at, message in enumerate(body["messages"]):
+        role, content = message.get("role"), message.get("content")
+        if role == "tool":
+            if message.get("tool_call_id") not in waiting:
+                return "Invalid parameter: messages with role 'tool' must be a response to a preceding message with 'tool_calls'."
+            waiting.remove(message["tool_call_id"])
+            if not isinstance(content, str) and any(part.get("type") != "text" for part in content):
+                return f"Invalid 'messages[{at}].content': tool messages take text only."
+            continue
+        if waiting:
+            return (
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+                f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(waiting)}"
+            )
+        if role == "assistant":
+            calls = message.get("tool_calls")
+            if calls == [] or (not calls and not content):
+                return f"Invalid 'messages[{at}]': an assistant message needs content or tool calls."
+            for call in calls or ():
+                if call.get("type") != "function" or not isinstance(call["function"].get("arguments"), str):
+                    return f"Invalid 'messages[{at}].tool_calls': arguments have to be a string."
+                if not is_object(call["function"]["arguments"]):
+                    return f"Invalid 'messages[{at}].tool_calls': arguments have to hold an object."
+            waiting = [call["id"] for call in calls or ()]
+            if len(set(waiting)) != len(waiting) or not all(waiting):
+                return f"Invalid 'messages[{at}].tool_calls': duplicate or empty ids."
+        elif role not in {"system", "developer", "user"} or content is None:
+            return f"Invalid value: 'messages[{at}].role'."
+    return f"tool_call_ids did not have response messages: {waiting}" if waiting else ""
+
+
+def check_responses(body: dict[str, Any]) -> str:
+    """Responses: an output for each call and a call for each output; stored thoughts are not there."""
+    if problem := _check_head(body, "input"):
+        return problem
+    for tool in body.get("tools", ()):
+        if tool.get("type") == "function" and not NAME.fullmatch(tool.get("name", "")):
+            return "Invalid 'tools[0].name': string does not match pattern."
+    waiting: list[str] = []
+    for at, item in enumerate(body["input"]):
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            if not isinstance(item.get("arguments"), str) or not item.get("call_id"):
+                return f"Invalid 'input[{at}]': a call needs its call_id and its arguments as a string."
+            if not is_object(item["arguments"]):
+                return f"Invalid 'input[{at}].arguments': expected an object in JSON."
+            waiting.append(item["call_id"])
+        elif kind == "function_call_output":
+            if item.get("call_id") not in waiting:
+                return f"No tool call found for function call output with call_id {item.get('call_id')}."
+            waiting.remove(item["call_id"])
+            output = item.get("output")
+            kinds = {"input_text", "input_image", "input_file"}
+            if not isinstance(output, str) and not all(part.get("type") in kinds for part in output):
+                return f"Invalid value: 'input[{at}].output'."
+        elif kind == "reasoning" and not item.get("encrypted_content") and not body.get("store", True):
+            return f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is set to false."
+        elif kind == "message" and item.get("role") not in {"user", "assistant", "system", "developer"}:
+            return f"Invalid value: 'input[{at}].role'."
+    return f"No tool output found for function call {waiting[0]}." if waiting else ""
+
+
+def check_anthropic(body: dict[str, Any]) -> str:
+    """Messages: results first, all in the one message after their turn; nothing empty; four cache marks."""
+    if problem := _check_head(body, "messages"):
+        return problem
+    if not isinstance(body.get("max_tokens"), int):
+        return "max_tokens: Field required"
+    for tool in body.get("tools", ()):
+        if not NAME.fullmatch(tool.get("name", "")) or tool.get("input_schema", {}).get("type") != "object":
+            return "tools.0.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,64}$'"
+    marks = json.dumps([body.get("tools"), body.get("system"), body["messages"]]).count(f'"{_MARK}"')
+    if marks > 4:
+        return f"A maximum of 4 blocks with cache_control may be provided. Found {marks}."
+    if body["messages"][0].get("role") != "user":
+        return 'messages: first message must use the "user" role'
+    waiting: list[str] = []
+    for at, message in enumerate(body["messages"]):
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not blocks:
+            return f"messages.{at}: all messages must have non-empty content"
+        if message["role"] not in {"user", "assistant"}:
+            return f"messages.{at}.role: Input should be 'user' or 'assistant'"
+        if problem := _check_blocks(blocks, at):
+            return problem
+        results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        leading = [block["type"] for block in blocks[: len(results)]]
+        if waiting and (set(results) != set(waiting) or set(leading) != {"tool_result"}):
+            missing = ", ".join(waiting)
+            return (
+                f"messages.{at - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+                f"{missing}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+            )
+        if not waiting and results:
+            return f"messages.{at}.content.0: unexpected `tool_use_id` found in `tool_result` blocks: {results[0]}."
+        waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        if waiting and message["role"] != "assistant":
+            return f"messages.{at}: `tool_use` blocks can only be in `assistant` messages"
+    return f"messages: `tool_use` ids were found without `tool_result` blocks: {waiting}" if waiting else ""
+
+
+def _check_blocks(blocks: list[dict[str, Any]], at: int) -> str:
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "text" and not block.get("text", "").strip():
+            return f"messages.{at}: text content blocks must be non-empty"
+        if kind in {"thinking", "redacted_thinking"} and _MARK in block:
+            return f"messages.{at}: thinking blocks cannot have cache_control"
+        if kind == "thinking" and not block.get("signature"):
+            return f"messages.{at}.content.0.thinking.signature: Field required"
+        if kind == "tool_use" and not isinstance(block.get("input"), dict):
+            return f"messages.{at}.content.0.tool_use.input: Input should be a valid dictionary"
+        if kind == "tool_result" and block.get("is_error") and not block.get("content"):
+            return f"messages.{at}: content cannot be empty if `is_error` is true"
+    return ""
+
+
+def is_object(text: str) -> bool:
+    """What OpenAI itself may take, but not the servers that decode it for their template."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def _check_head(body: dict[str, Any], items: str) -> str:
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        return "you must provide a model parameter"
+    if not isinstance(body.get(items), list) or not body[items]:
+        return f"{items}: at least one message is required"
+    if body.get("tools") == []:
+        return "[] is too short - 'tools'"
+    if "tool_choice" in body and not body.get("tools"):
+        return "tool_choice is only allowed when tools are specified"
+    if not body.get("stream"):
+        return "this server only streams"
+    return ""

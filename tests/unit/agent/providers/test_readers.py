@@ -1,0 +1,118 @@
+"""Whatever a server sends, a reader gives events, a whole answer or a `ProviderError`, and what it gives can be sent back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.servers.model_api_rules import check_anthropic, check_chat, check_responses
+from tests.servers.model_api_wire import events
+
+from dragoman.agent.messages import Message, ModelRequest
+from dragoman.agent.providers import anthropic, openai_chat, openai_responses
+from dragoman.agent.providers.anthropic import AnthropicReader
+from dragoman.agent.providers.arguments import Ids
+from dragoman.agent.providers.failures import ProviderError
+from dragoman.agent.providers.openai_chat import ChatReader
+from dragoman.agent.providers.openai_responses import ResponsesReader
+
+READERS: dict[str, Any] = {"openai": ChatReader, "responses": ResponsesReader, "anthropic": AnthropicReader}
+CHECKS: dict[str, Any] = {"openai": check_chat, "responses": check_responses, "anthropic": check_anthropic}
+WORDS = (
+    "type index id name text delta content message_start content_block_start content_block_delta message_delta usage "
+    "tool_use text_delta input_json_delta thinking_delta signature_delta citations_delta partial_json stop_reason "
+    "choices tool_calls function arguments finish_reason reasoning_content refusal thinking message output "
+    "response.output_item.added response.output_item.done response.completed response.output_text.delta error "
+    "response.function_call_arguments.delta response.failed response item output_index call_id function_call status "
+    "input_tokens prompt_tokens prompt_tokens_details cached_tokens content_block input stop 0 {} {"
+).split()
+words = st.sampled_from(WORDS)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | words | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=5),
+    max_leaves=10,
+)
+
+
+def body(api: str, *messages: Message, **fields: Any) -> dict[str, Any]:
+    request = ModelRequest(messages=messages, **fields)
+    match api:
+        case "openai":
+            return openai_chat.to_body(request, model="m", genuine=False)
+        case "responses":
+            return openai_responses.to_body(request, model="m")
+        case _:
+            return anthropic.to_body(request, model="m")
+
+
+def reader(api: str) -> Any:
+    return READERS[api](model="m", ids=Ids(()))
+
+
+@pytest.mark.parametrize("api", READERS)
+@given(st.lists(st.dictionaries(words, values, max_size=6), max_size=6))
+def test_no_event_is_too_strange(api: str, strange: list[dict[str, Any]]) -> None:
+    reading = reader(api)
+    try:
+        for event in strange:
+            list(reading.feed(event))
+        message = reading.finish().message
+    except ProviderError:
+        message = reading.partial()
+    json.dumps(message.native)
+    body(api, Message(role="user", text="x"), message)
+
+
+@pytest.mark.parametrize("api", READERS)
+@given(data=st.data())
+def test_a_stream_with_a_strange_event_in_it_is_read_or_refused(api: str, data: st.DataObject) -> None:
+    turn = {
+        "thought": "hm",
+        "text": "some text",
+        "calls": [{"name": "a", "arguments": {"x": 1}}, {"name": "b"}],
+    }
+    real = [json.loads(event.data) for event in events(api, turn, "m") if event.data != "[DONE]"]
+    at = data.draw(st.integers(0, len(real)))
+    spoilt = json.loads(json.dumps(real[at])) if at < len(real) else {}
+    for key in list(spoilt):
+        if data.draw(st.booleans()):
+            spoilt[key] = data.draw(values)
+    reading = reader(api)
+    try:
+        for event in [*real[:at], spoilt, *real[at:]]:
+            list(reading.feed(event))
+        message = reading.finish().message
+    except ProviderError:
+        message = reading.partial()
+    sent = body(api, Message(role="user", text="x"), message, Message(role="user", text="y"))
+    json.dumps(sent)
+
+
+@pytest.mark.parametrize("api", READERS)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(['{"a": 1}', "", "{bad", "[1]"]), max_size=4),
+        max_size=4,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_any_conversation_of_calls_is_legal(api: str, turns: list[list[str]], random: Any) -> None:
+    conversation = [Message(role="user", text="x")]
+    for turn in turns:
+        calls = [{"name": f"t{at}", "arguments": raw, "id": ""} for at, raw in enumerate(turn)]
+        reading = READERS[api](model="m", ids=Ids(conversation))
+        for event in events(api, {"text": random.choice(["", "hm"]), "calls": calls}, "m"):
+            if event.data != "[DONE]":
+                list(reading.feed(json.loads(event.data)))
+        message = reading.finish().message
+        assert len(message.calls) == len(turn)
+        answers = [Message(role="tool", call_id=call.id, name=call.name, text="r") for call in message.calls]
+        random.shuffle(answers)
+        conversation += [message, *answers[: random.randint(0, len(answers))]]
+        conversation += random.choice(
+            [[], [Message(role="user", text="more"), Message(role="system", text="news")]]
+        )
+    assert CHECKS[api](body(api, *conversation)) == ""
