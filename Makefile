@@ -68,6 +68,8 @@ lock: env-dev ## Compile the lock files again (UPGRADE=--upgrade for newer relea
 	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in -o requirements/run.txt
 	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in requirements/dev.in \
 		-c requirements/run.txt -o requirements/dev.txt
+	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/adapters/frameworks.in \
+		-c requirements/run.txt -o requirements/adapters/frameworks.txt
 	@for name in $(basename $(wildcard requirements/servers/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
 	@for folder in tests/real/npm tests/real/conformance requirements/pyright; do \

@@ -17,6 +17,7 @@ UNTRACKED = {".git", ".venv", ".cache", "node_modules", "__pycache__", "build", 
 UNTRACKED |= {".hypothesis", ".pytest_cache", ".ruff_cache"}
 LOCKS = [
     *sorted((ROOT / "requirements").glob("*.txt")),
+    *sorted((ROOT / "requirements/adapters").glob("*.txt")),
     *sorted((ROOT / "requirements/servers").glob("*.txt")),
 ]
 NPM_LOCKS = [ROOT / "tests/real/npm/package-lock.json", ROOT / "requirements/pyright/package-lock.json"]

@@ -1,0 +1,104 @@
+"""Tools for PydanticAI: `Agent(…, toolsets=[DragomanToolset(mcp)])`."""
+
+# The framework is an extra: where dragoman's own types are checked, it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUntypedBaseClass=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dragoman.adapters.bridge import Bridge
+from dragoman.errors import InvalidArgumentsError
+
+try:
+    from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolReturn
+    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+    from pydantic_core import SchemaValidator, core_schema
+except ModuleNotFoundError as exc:
+    msg = (
+        "dragoman.adapters.pydantic_ai needs the package `pydantic-ai-slim`: install `dragoman[pydantic-ai]`"
+    )
+    raise ModuleNotFoundError(msg, name=exc.name) from exc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dragoman.adapters.bridge import Manager
+
+# dragoman checks arguments against the tool's own schema, and says what is wrong in words for a model.
+_ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
+
+
+class DragomanToolset(AbstractToolset[Any]):
+    """A manager's tools; each step of a run has those that there are at that moment."""
+
+    def __init__(
+        self,
+        mcp: Manager,
+        *,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] = (),
+        max_retries: int = 2,
+        id: str | None = None,  # noqa: A002 -- the framework's name for it
+    ) -> None:
+        """Serve the tools of `mcp`, which is started and closed by whoever made it.
+
+        Args:
+            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking`.
+            allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
+            deny: The same; these win.
+            max_retries: How often in a row a model may get a tool's arguments wrong before the run ends.
+            id: For durable execution.
+        """
+        self._bridge = Bridge(mcp, "ai-sdk", allow=allow, deny=deny)
+        self._max_retries = max_retries
+        self._id = id
+
+    @property
+    def id(self) -> str | None:
+        """The name of the toolset in durable execution."""
+        return self._id
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return what there is now."""
+        del ctx  # Every run of an agent has the same tools.
+        return {
+            alias: ToolsetTool(
+                toolset=self,
+                tool_def=ToolDefinition(
+                    name=alias,
+                    description=form["description"],
+                    parameters_json_schema=form["inputSchema"],
+                    return_schema=form.get("outputSchema"),
+                    metadata={"server": tool.server, "annotations": dict(tool.annotations)},
+                ),
+                max_retries=self._max_retries,
+                args_validator=_ANY_OBJECT,
+            )
+            for alias, (tool, form) in self._bridge.offered().items()
+        }
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Call a tool; the `ToolResult` is the metadata of what the model gets.
+
+        Raises:
+            ModelRetry: The arguments do not fit; the model is told why, and may try again.
+            ToolFailed: The call failed in another way; the model is told, and the run goes on.
+        """
+        del ctx, tool
+        result = await self._bridge.call(name, tool_args)
+        if isinstance(result.exception, InvalidArgumentsError):
+            raise ModelRetry(result.text)
+        if not result.success:
+            raise ToolFailed(result.text)
+        pictures = [
+            BinaryContent(part.data, media_type=part.mime_type)
+            for part in result.parts
+            if part.kind == "image" and part.data
+        ]
+        return ToolReturn([result.text, *pictures] if pictures else result.text, metadata=result)

@@ -1,0 +1,496 @@
+"""McpManager without `await`, for scripts, notebooks and threads.
+
+Everything runs in one background thread with its own event loop, which lives from `with` to its end; a method
+hands its work over and waits. So it may be called from any thread, from many at once, and where a loop is
+already running, as in a notebook. Ctrl-C takes back the call that it interrupts, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from dragoman.errors import DragomanError
+from dragoman.manager import McpManager as AsyncManager
+from dragoman.portal import Portal, closed, in_thread, warn_of_open
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from dragoman.config.profiles import Profile
+    from dragoman.errors import UnknownToolError
+    from dragoman.events import ConfigReloaded, Event
+    from dragoman.model import (
+        Handlers,
+        HeaderProvider,
+        JsonObject,
+        Part,
+        ProgressHandler,
+        Prompt,
+        Resource,
+        ServerSpec,
+        ServerStatus,
+        Settings,
+        ToolDef,
+        ToolResult,
+    )
+    from dragoman.tools.formats.export import Api, Export
+    from dragoman.tools.registry import RemoteCall
+    from dragoman.tools.registry import ToolRegistry as AsyncRegistry
+    from dragoman.tools.registry import ToolView as AsyncView
+
+T = TypeVar("T")
+
+
+class _Thread:
+    """What runs things: here before the start and after the end, on the background loop between."""
+
+    def __init__(self) -> None:
+        self.portal: Portal | None = None
+        self.closed = False
+
+    def run(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Run something that awaits."""
+        if self.closed:
+            raise closed()
+        if self.portal is None:
+            msg = "the manager is not started"
+            raise DragomanError(msg, hint="use `with`, or `McpManager.connect_all(…)`")
+        return self.portal.run(make)
+
+    def read(self, function: Callable[[], T]) -> T:
+        """Run something that does not await, where nothing else changes what it reads."""
+
+        async def apart() -> T:
+            return function()
+
+        if self.portal is None or not self.portal.is_open or self.portal.is_mine:
+            return function()
+        return self.portal.run(apart)
+
+
+class McpManager:
+    """Every configured server, its tools and other offers, and the one road to them, without `await`."""
+
+    def __init__(
+        self,
+        servers: Iterable[ServerSpec] | Settings,
+        *,
+        registry: AsyncRegistry | None = None,
+        inputs: Mapping[str, str] | None = None,
+        trust_project: bool = False,
+        cache: Path | bool | None = True,
+        handlers: Handlers | None = None,
+        header_provider: HeaderProvider | None = None,
+    ) -> None:
+        """Take the servers in, without starting any; as for `dragoman.McpManager`.
+
+        A plain function among the handlers runs in a thread of its own: it may ask a person, or call a tool.
+        """
+        self._adopt(
+            AsyncManager(
+                servers,
+                registry=registry,
+                inputs=inputs,
+                trust_project=trust_project,
+                cache=cache,
+                handlers=_apart(handlers),
+                header_provider=header_provider,
+            )
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        profile: str | Profile = "dragoman",
+        *,
+        root: str | Path | None = None,
+        config: str | Path | None = None,
+        trust_project: bool = False,
+        registry: AsyncRegistry | None = None,
+        inputs: Mapping[str, str] | None = None,
+        cache: Path | bool | None = True,
+        handlers: Handlers | None = None,
+        header_provider: HeaderProvider | None = None,
+    ) -> Self:
+        """Make a manager of what the configuration files say; as for `dragoman.McpManager`."""
+        made = cls.__new__(cls)
+        made._adopt(  # noqa: SLF001 -- this is its class
+            AsyncManager.from_config(
+                profile,
+                root=root,
+                config=config,
+                trust_project=trust_project,
+                registry=registry,
+                inputs=inputs,
+                cache=cache,
+                handlers=_apart(handlers),
+                header_provider=header_provider,
+            )
+        )
+        return made
+
+    @classmethod
+    def connect_all(
+        cls,
+        servers: Iterable[ServerSpec] | Settings,
+        *,
+        registry: AsyncRegistry | None = None,
+        cache: Path | bool | None = True,
+    ) -> Self:
+        """Return a started manager once every server is ready or has failed once; later `shutdown()` it."""
+        made = cls(servers, registry=registry, cache=cache)
+        made._start()
+        try:
+            made.wait_ready()
+        except BaseException:
+            made.shutdown()
+            raise
+        return made
+
+    def _adopt(self, mcp: AsyncManager) -> None:
+        self._mcp = mcp
+        self._thread = _Thread()
+        self.registry = ToolRegistry(mcp.registry, self._thread)
+
+    def _start(self) -> None:
+        if self._thread.closed or self._thread.portal is not None:
+            msg = "the manager is closed" if self._thread.closed else "the manager is already started"
+            raise DragomanError(msg, hint="make a new one")
+        self._thread.portal = Portal(self._mcp.shutdown)
+        try:
+            self._thread.run(self._mcp.__aenter__)
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def __del__(self) -> None:
+        thread: _Thread | None = getattr(self, "_thread", None)
+        portal = thread.portal if thread is not None else None
+        if portal is not None and portal.is_open:
+            warn_of_open(self)
+            portal.close_soon()
+
+    @property
+    def started(self) -> bool:
+        """Whether it was entered, also if it is closed by now."""
+        return self._mcp.started
+
+    @property
+    def settings(self) -> Settings:
+        """Everything that the configuration says."""
+        return self._mcp.settings
+
+    @property
+    def trust_project(self) -> bool:
+        """Whether files that came with the project are trusted."""
+        return self._mcp.trust_project
+
+    def shutdown(self) -> None:
+        """Stop every server and wait until all are gone; twice does no harm.
+
+        In a process that was forked from the manager's, this does nothing.
+        """
+        self._thread.closed = True
+        if self._thread.portal is not None:
+            self._thread.portal.close()
+
+    def close(self) -> None:
+        """Do what `shutdown` does; for `contextlib.closing` and people who look for this name."""
+        self.shutdown()
+
+    def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
+        """Wait until servers are ready or have failed; tell whether all are ready.
+
+        Args:
+            names: The servers to wait for; all that start by themselves unless given.
+            timeout: Seconds; a server that is still connecting then counts as not ready.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+        """
+        return self._thread.run(lambda: self._mcp.wait_ready(names, timeout))
+
+    def tools(self) -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name."""
+        return self._thread.read(self._mcp.tools)
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ToolResult:
+        """Call a tool by its exposed name; a failed call is a result.
+
+        Args:
+            name: The exposed name, of a server's tool or a built-in one.
+            arguments: What the tool takes.
+            timeout: Seconds; the server's own `timeouts.call` unless given.
+            on_progress: Given progress, total and message, in a thread of its own.
+            headers: For a server behind a URL: sent with this call's requests, and with no other's.
+
+        Raises:
+            DragomanError: The manager is not started, or closed.
+        """
+        told = None if on_progress is None else in_thread(on_progress)
+        return self._thread.run(
+            lambda: self._mcp.call(name, arguments, timeout=timeout, on_progress=told, headers=headers)
+        )
+
+    def status(self) -> dict[str, ServerStatus]:
+        """Return a reading of every server, by name; it starts nothing."""
+        return self._thread.read(self._mcp.status)
+
+    def events(self) -> Iterator[Event]:
+        """Return what happens from now on, until the manager is shut down; `next` waits for it."""
+        return _Events(self._thread.read(self._mcp.events), self._thread)
+
+    def restart(self, name: str) -> None:
+        """Stop a server and start it anew; wait until it is ready or has failed.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+        """
+        self._thread.run(lambda: self._mcp.restart(name))
+
+    def login(
+        self,
+        name: str,
+        *,
+        open_url: Callable[[str], Any] | None = None,
+        paste: Callable[[], str] | None = None,
+    ) -> None:
+        """Have a person log in to a server, and wait until it is ready or has failed.
+
+        Args:
+            name: The server.
+            open_url: Given the address that the person has to open.
+            paste: Asks the person for the address that the browser ended at; for machines without a browser.
+
+        Raises:
+            AuthRequiredError: It was refused, or nobody logged in.
+            ConfigError: It is no server that one logs in to.
+        """
+        shown = None if open_url is None else in_thread(open_url)
+        asked = None if paste is None else in_thread(paste)
+        self._thread.run(lambda: self._mcp.login(name, open_url=shown, paste=asked))
+
+    def logout(self, name: str) -> bool:
+        """Forget the login of a server; returns whether there was one."""
+        return self._thread.run(lambda: self._mcp.logout(name))
+
+    def add(self, spec: ServerSpec) -> None:
+        """Take one more server in; wait until it is ready or has failed.
+
+        Raises:
+            InvalidSpecError: There is a server of that name already.
+        """
+        self._thread.run(lambda: self._mcp.add(spec))
+
+    def remove(self, name: str) -> None:
+        """Stop a server and forget it, with its tools.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+        """
+        self._thread.run(lambda: self._mcp.remove(name))
+
+    def reload(self) -> ConfigReloaded:
+        """Read the configuration again and apply the difference: unchanged servers are not touched.
+
+        Raises:
+            DragomanError: The manager was not made by `from_config`.
+        """
+        return self._thread.run(self._mcp.reload)
+
+    def resources(self, server: str | None = None) -> list[Resource]:
+        """List resources, then templates, by server and address."""
+        return self._thread.run(lambda: self._mcp.resources(server))
+
+    def prompts(self, server: str | None = None) -> list[Prompt]:
+        """List prompts, by server and name."""
+        return self._thread.run(lambda: self._mcp.prompts(server))
+
+    def read(self, uri: str, server: str | None = None) -> list[Part]:
+        """Read a resource.
+
+        Raises:
+            DragomanError: No connected server lists it, or it cannot be read.
+        """
+        return self._thread.run(lambda: self._mcp.read(uri, server))
+
+    def prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
+    ) -> list[dict[str, Any]]:
+        """Get the messages of a prompt: role and content, as the server gives them."""
+        return self._thread.run(lambda: self._mcp.prompt(name, arguments, server=server))
+
+    def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
+        """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
+        return self._thread.run(lambda: self._mcp.complete(ref, argument, value, server=server))
+
+    def instructions(self) -> dict[str, str]:
+        """Return what the connected servers say about their use, by server."""
+        return self._thread.read(self._mcp.instructions)
+
+
+class _Tools:
+    """What a registry and a view of it have in common; `call` waits."""
+
+    def __init__(self, tools: AsyncRegistry | AsyncView, thread: _Thread) -> None:
+        self._tools = tools
+        self._thread = thread
+
+    def get(self, name: str) -> ToolDef | None:
+        """Return the tool of that exposed name."""
+        return self._thread.read(lambda: self._tools.get(name))
+
+    def suggest(self, name: str) -> list[str]:
+        """Return the names nearest to one that does not exist."""
+        return self._thread.read(lambda: self._tools.suggest(name))
+
+    def unknown(self, name: str) -> UnknownToolError:
+        """Return the error for a name that no tool has."""
+        return self._thread.read(lambda: self._tools.unknown(name))
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> str:
+        """Run a tool and return its result as a string.
+
+        Raises:
+            ToolExecutionError: Whatever went wrong; the subclass says what.
+        """
+        return self._thread.run(lambda: self._tools.call(name, arguments, timeout=timeout))
+
+    def export(self, api: Api, *, strict: bool = False) -> Export:
+        """Return all tools in the form of a model API, with the tables that lead back."""
+        return self._thread.read(lambda: self._tools.export(api, strict=strict))
+
+    def resolve(self, api: Api, alias: str) -> str | None:
+        """Return the exposed name of the tool that a model of that API calls so."""
+        return self._thread.read(lambda: self._tools.resolve(api, alias))
+
+    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
+        return self._thread.read(lambda: self._tools.to_openai_schema(strict=strict))
+
+    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool as OpenAI's Responses API wants functions."""
+        return self._thread.read(lambda: self._tools.to_responses(strict=strict))
+
+    def to_anthropic(self) -> list[JsonObject]:
+        """Return every tool as Anthropic's Messages API wants it."""
+        return self._thread.read(self._tools.to_anthropic)
+
+    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
+        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
+        return self._thread.read(lambda: self._tools.to_gemini(openapi=openapi))
+
+    def to_ai_sdk(self) -> list[JsonObject]:
+        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
+        return self._thread.read(self._tools.to_ai_sdk)
+
+    def __iter__(self) -> Iterator[ToolDef]:
+        return iter(self._thread.read(lambda: list(self._tools)))
+
+    def __len__(self) -> int:
+        return self._thread.read(lambda: len(self._tools))
+
+    def __contains__(self, name: object) -> bool:
+        return self._thread.read(lambda: name in self._tools)
+
+
+class ToolView(_Tools):
+    """Some tools of a registry: an agent that has it sees and calls no other."""
+
+
+class ToolRegistry(_Tools):
+    """The tools of a manager, built-in and remote, by their exposed names."""
+
+    def __init__(self, registry: AsyncRegistry, thread: _Thread) -> None:
+        super().__init__(registry, thread)
+        self._registry = registry
+
+    def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
+        """Add a tool; one whose name is taken is skipped with a warning."""
+        return self._thread.read(lambda: self._registry.register(tool, remote=remote))
+
+    def register_all(self, tools: Iterable[ToolDef], *, remote: RemoteCall | None = None) -> list[ToolDef]:
+        """Add tools in one batch; return those that were added."""
+        return self._thread.read(lambda: self._registry.register_all(tools, remote=remote))
+
+    def unregister(self, name: str) -> None:
+        """Remove a tool, if it is there."""
+        self._thread.read(lambda: self._registry.unregister(name))
+
+    def unregister_server(self, server: str) -> list[ToolDef]:
+        """Remove all tools of a server; return them."""
+        return self._thread.read(lambda: self._registry.unregister_server(server))
+
+    def exposed_name(self, server: str, tool: str) -> str | None:
+        """Return the exposed name of a server's tool."""
+        return self._thread.read(lambda: self._registry.exposed_name(server, tool))
+
+    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> ToolView:
+        """Return the tools that an agent may use: a live view, which changes with the registry."""
+        return ToolView(self._registry.view(allow=allow, deny=deny), self._thread)
+
+
+class _Events:
+    """Events from the moment it was made, to be read with `for`."""
+
+    def __init__(self, events: AsyncIterator[Event], thread: _Thread) -> None:
+        self._events = events
+        self._thread = thread
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        portal = self._thread.portal
+        try:
+            if portal is not None and portal.is_open:
+                return portal.run(self._events.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+        except DragomanError:
+            # Shut down meanwhile: what came before that is still to be had.
+            if portal is not None and portal.is_open:
+                raise
+        return self._rest()
+
+    def _rest(self) -> Event:
+        step = self._events.__anext__()
+        try:
+            # Nothing more can come, so this never waits: it has an event, or the end.
+            step.__await__().send(None)
+        except StopIteration as done:
+            event: Event = done.value
+            return event
+        except StopAsyncIteration:
+            pass
+        raise StopIteration
+
+
+def _apart(handlers: Handlers | None) -> Handlers | None:
+    """Let the application's plain functions run beside the loop, which they would hold up."""
+    if handlers is None:
+        return None
+    asked = {name: getattr(handlers, name) for name in ("sampling", "elicitation", "logging")}
+    return replace(handlers, **{name: in_thread(one) for name, one in asked.items() if one is not None})

@@ -1,0 +1,386 @@
+"""A Python function as a tool: what a model is told of it comes from its name, docstring and type hints.
+
+Schemas are made by pydantic, and so are the values: a parameter that is a model, a dataclass, an enum or a
+date arrives as one. pydantic is imported when a function is decorated, not before. Hints are read at that
+moment too, so that a mistake shows where it is made; hints that name something which is defined further down
+are read at the tool's first use.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    cast,
+    get_type_hints,
+    overload,
+)
+
+from dragoman.errors import InvalidArgumentsError
+from dragoman.model import Part, ToolDef, ToolResult
+from dragoman.tools.docstrings import read_docstring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pydantic import TypeAdapter, ValidationError
+
+    from dragoman.model import JsonObject
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+_SCHEMAS = ("input_schema", "output_schema")
+_BINDING = frozenset({"self", "cls"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalTool(ToolDef, Generic[P, R_co]):
+    """A tool that is a function of this program, and can still be called as that function.
+
+    In a class body it is a method: reached through an instance, it is the tool of that instance.
+    """
+
+    function: Callable[P, R_co] = field(repr=False)
+    """What was decorated; calling the tool calls it, without conversion."""
+    _reader: _Reader = field(repr=False)
+    _binds_class: bool = field(default=False, repr=False)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself."""
+        return self.function(*args, **kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+
+    @overload
+    def __get__(
+        self: LocalTool[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> LocalTool[Q, R]: ...
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        target = owner if self._binds_class else instance
+        if target is None or not self._reader.unbound:
+            return self
+        return _made(
+            self._reader.bound_to(target),
+            functools.partial(cast("Any", self.function), target),
+            description=self.description,
+            title=self.title,
+            annotations=self.annotations,
+        )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _SCHEMAS:
+                return ToolDef.__getattr__(self, name)
+            self._reader.read()
+            for key in _SCHEMAS:
+                object.__setattr__(self, key, getattr(self._reader, key))
+            return getattr(self, name)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> LocalTool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str = "",
+    description: str = "",
+    title: str = "",
+    annotations: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[P, R]], LocalTool[P, R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    description: str = "",
+    title: str = "",
+    annotations: Mapping[str, Any] | None = None,
+) -> Any:
+    """Make a function a tool, to be registered as any other: `registry.register(function)`.
+
+    The docstring is the description; its `Args:` (or `:param …:`) describe the parameters. A synchronous
+    function runs in a thread when the tool is called, so that a slow one blocks no server.
+
+    Args:
+        function: A function or method, synchronous or not.
+        name: What the model says; the function's name unless given.
+        description: What the model is told, in place of the docstring.
+        title: For people.
+        annotations: Hints such as `{"readOnlyHint": True}`.
+
+    Raises:
+        TypeError: The function cannot be called with named arguments, or a type has no JSON schema.
+    """
+    # What is defined beside a function that is itself defined in a function is found nowhere else.
+    nearby = dict(sys._getframe(1).f_locals)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    def decorate(function: Callable[..., Any]) -> LocalTool[..., Any]:
+        binds_class = isinstance(function, classmethod)
+        if isinstance(function, classmethod | staticmethod):
+            function = cast("Callable[..., Any]", cast("Any", function).__func__)
+        if not callable(function):
+            msg = f"`@tool` wants a function, not {type(function).__name__}"
+            raise TypeError(msg)
+        called = name or getattr(function, "__name__", "")
+        if not called or called == "<lambda>":
+            msg = "a tool needs a name: use `@tool(name=…)`, or decorate a function that has one"
+            raise TypeError(msg)
+        text = read_docstring(inspect.getdoc(function) or "")
+        reader = _Reader(called, function, nearby, text.parameters)
+        # A name may be defined further down; one that is still unknown at the first use is an error there.
+        with suppress(NameError):
+            reader.read()
+        return _made(
+            reader,
+            function,
+            description=description or text.description,
+            title=title,
+            annotations=dict(annotations or {}),
+            _binds_class=binds_class,
+        )
+
+    return decorate if function is None else decorate(function)
+
+
+def _made(reader: _Reader, function: Callable[..., Any], **fields: Any) -> LocalTool[..., Any]:
+    """Make a tool whose schemas are taken from its reader at their first use."""
+    made = LocalTool(
+        name=reader.name,
+        input_schema={},
+        func=reader.runner(),
+        source="builtin",
+        function=function,
+        _reader=reader,
+        **fields,
+    )
+    for key in _SCHEMAS:
+        object.__delattr__(made, key)
+    return made
+
+
+class _Reader:
+    """Reads a function's hints: into schemas, and into what converts arguments."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], nearby: dict[str, Any], described: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.input_schema: JsonObject = {}
+        self.output_schema: JsonObject | None = None
+        self.target: object = None
+        """The instance, or class, of a method that was reached through one."""
+        self._function = function
+        self._nearby = nearby
+        self._described = described
+        self._signature, self.unbound = _signature_of(function, name)
+        self._arguments: TypeAdapter[Any] | None = None
+
+    def bound_to(self, target: object) -> _Reader:
+        """Return the reader of the same method, of one instance; what is read already is kept."""
+        other = object.__new__(_Reader)
+        other.__dict__ = self.__dict__ | {"target": target, "unbound": False}
+        return other
+
+    def read(self) -> None:
+        """Make the schemas, unless they are made.
+
+        Raises:
+            NameError: A hint names something that does not exist (yet).
+            TypeError: A type has no JSON schema.
+        """
+        if self._arguments is not None:
+            return
+        function = inspect.unwrap(self._function)
+        function = function.func if isinstance(function, functools.partial) else function
+        try:
+            hints = get_type_hints(function, localns=self._nearby, include_extras=True)
+        except TypeError:  # an object with `__call__`
+            hints = get_type_hints(type(function).__call__, localns=self._nearby, include_extras=True)
+        adapter = self._adapter(hints)
+        self.input_schema = self._input_schema(adapter)
+        self.output_schema = _output_schema(hints.get("return"))
+        self._arguments = adapter
+        self._nearby = {}
+
+    def runner(self) -> Callable[..., Any]:
+        """Return what a registry calls: it takes JSON values, and gives a JSON value."""
+        function = self._function
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 -- whether calling it is async, not whether it can be
+        ):
+
+            async def run_async(*args: Any, **kwargs: Any) -> Any:
+                given, named = self._converted(args, kwargs)
+                return _plain(await function(*given, **named))
+
+            return self._signed(run_async)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            given, named = self._converted(args, kwargs)
+            return _plain(function(*given, **named))
+
+        return self._signed(run)
+
+    def _signed(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        run.__name__ = self.name
+        run.__doc__ = self._function.__doc__
+        run.__signature__ = self._signature
+        return run
+
+    def _converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        from pydantic import ValidationError
+        from pydantic_core import ArgsKwargs
+
+        if self.unbound:
+            msg = f"`{self.name}` is a method: register it as an instance has it, `instance.{self.name}`"
+            raise TypeError(msg)
+        self.read()
+        assert self._arguments is not None  # noqa: S101 -- `read` has made it, or raised
+        # By name, so that a problem is told of `number` and not of the first argument.
+        named = dict(zip(self._signature.parameters, args, strict=False)) | kwargs
+        try:
+            given, named = self._arguments.validate_python(ArgsKwargs((), named))
+        except ValidationError as exc:
+            problems = [_problem(error) for error in _errors(exc)]
+            msg = f"`{self.name}` was not called, its arguments do not fit: {'; '.join(problems)}"
+            raise InvalidArgumentsError(msg, tool=self.name, problems=problems) from exc
+        return [*([] if self.target is None else [self.target]), *given], named
+
+    def _adapter(self, hints: dict[str, Any]) -> TypeAdapter[Any]:
+        """Return what turns arguments into those that the function wants, without calling it."""
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+        def collect(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return args, kwargs
+
+        collect.__name__ = collect.__qualname__ = self.name
+        collect.__module__ = self._function.__module__
+        collect.__signature__ = self._signature
+        collect.__annotations__ = {key: hints[key] for key in self._signature.parameters if key in hints}
+        try:
+            return TypeAdapter(cast("Any", collect))
+        except (PydanticSchemaGenerationError, PydanticUserError) as exc:
+            raise self._unusable(exc) from exc
+
+    def _input_schema(self, adapter: TypeAdapter[Any]) -> JsonObject:
+        from pydantic.errors import PydanticInvalidForJsonSchema
+
+        try:
+            schema = adapter.json_schema(schema_generator=_generator())
+        except PydanticInvalidForJsonSchema as exc:
+            raise self._unusable(exc) from exc
+        schema.pop("title", None)
+        properties = cast("dict[str, Any]", schema.setdefault("properties", {}))
+        for parameter, text in self._described.items():
+            if parameter in properties:
+                properties[parameter].setdefault("description", text)
+        return schema
+
+    def _unusable(self, exc: Exception) -> TypeError:
+        why = str(exc).splitlines()[0]
+        return TypeError(
+            f"`{self.name}` cannot be a tool: a parameter's type has no JSON schema ({why}); use a type that "
+            "JSON can carry, or a pydantic model"
+        )
+
+
+def _signature_of(function: Callable[..., Any], name: str) -> tuple[inspect.Signature, bool]:
+    """Return what a caller may pass, and whether the function still waits for its instance."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    first = parameters[0] if parameters else None
+    unbound = first is not None and first.name in _BINDING and first.annotation is first.empty
+    for parameter in parameters[1:] if unbound else parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY or parameter.kind is parameter.VAR_POSITIONAL:
+            shown = f"*{parameter.name}" if parameter.kind is parameter.VAR_POSITIONAL else parameter.name
+            msg = (
+                f"`{name}` cannot be a tool: a model passes every argument by its name, and `{shown}` "
+                "has to be passed by position; make it an ordinary parameter, or a list"
+            )
+            raise TypeError(msg)
+    return signature.replace(parameters=parameters[1:] if unbound else parameters), unbound
+
+
+def _output_schema(hint: Any) -> JsonObject | None:
+    """Return the schema of what a function returns where that is an object, and can be told."""
+    if hint is None or hint in (Any, ToolResult, Part, inspect.Parameter.empty):
+        return None
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    try:
+        schema = TypeAdapter(hint).json_schema(mode="serialization", schema_generator=_generator())
+    except PydanticUserError:
+        return None
+    # A recursive type is a reference into `$defs`, which is one and the same object.
+    reference = str(schema.get("$ref", "")).rpartition("/")[2]
+    shape = cast("dict[str, Any]", schema.get("$defs", {}).get(reference, schema))
+    if shape.get("type") != "object":
+        return None
+    return {"type": "object", **schema} if reference else schema
+
+
+@functools.cache
+def _generator() -> Any:
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        """Leaves out titles that only repeat a name: a model pays for every word."""
+
+        # A default that JSON cannot carry is left out; the function has it all the same.
+        ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 -- as pydantic has it
+
+        def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 -- no field's is
+            return False
+
+        def get_title_from_name(self, name: str) -> str:  # noqa: ARG002 -- it would be repeated
+            return ""
+
+        def arguments_schema(self, schema: Any) -> Any:
+            made = super().arguments_schema(schema)
+            for one in made.get("properties", {}).values():
+                if one.get("title") == "":
+                    del one["title"]
+            return made
+
+    return Generator
+
+
+def _plain(value: Any) -> Any:
+    """Turn what a function returned into what JSON can carry; texts, and results of ours, stay themselves."""
+    if value is None or isinstance(value, str | int | float | ToolResult | Part):
+        return value
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, serialize_unknown=True)
+
+
+def _errors(exc: ValidationError) -> list[Any]:
+    return list(exc.errors(include_url=False, include_context=False))
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    path = ".".join(str(step) for step in error["loc"])
+    message = str(error["msg"])
+    return f"`{path}`: {message[:1].lower()}{message[1:]}" if path else message
