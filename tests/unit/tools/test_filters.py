@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.tools.filters import is_exposed
+from dragoman.model import ToolDef
+from dragoman.tools.filters import is_exposed, is_usable
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,27 @@ def test_rules_decide_about_read_file(allowed: list[str] | None, denied: list[st
 def test_name_that_looks_like_a_glob_matches_itself() -> None:
     assert is_exposed("a[b]", allowed=["a[b]"])
     assert not is_exposed("a[b]", allowed=["a[c]"])
+
+
+@pytest.mark.parametrize(
+    ("allowed", "denied", "expected"),
+    [
+        (None, (), {"mcp_fs_read", "mcp_fs_write", "now"}),
+        ((), (), set()),
+        (["mcp_fs_*"], (), {"mcp_fs_read", "mcp_fs_write"}),
+        (["fs:*"], ["fs:write"], {"mcp_fs_read"}),
+        (["now", "fs:read"], (), {"now", "mcp_fs_read"}),
+        (None, ["*_write", "n?w"], {"mcp_fs_read"}),
+        (["*"], ["*"], set()),
+        ([":now", "read"], (), set()),
+    ],
+)
+def test_agents_rules_are_about_built_in_and_remote_tools_alike(
+    allowed: list[str] | None, denied: list[str], expected: set[str]
+) -> None:
+    remote = [
+        ToolDef(name=f"mcp_fs_{tool}", description="", input_schema={}, server="fs", original_name=tool)
+        for tool in ("read", "write")
+    ]
+    tools = [*remote, ToolDef(name="now", description="", input_schema={}, source="builtin")]
+    assert {tool.name for tool in tools if is_usable(tool, allowed=allowed, denied=denied)} == expected

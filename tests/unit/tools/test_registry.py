@@ -150,3 +150,87 @@ async def test_remote_tool_runs_by_what_was_registered_with_it() -> None:
     with pytest.raises(ToolFailedError, match="no"):
         await registry.call("a_t")
     assert seen == [("a_t", {"n": 1}, 3), ("a_t", None, None)]
+
+
+async def test_export_is_the_same_until_a_tool_comes_or_goes() -> None:
+    registry = filled(builtin("b", print))
+    first = registry.export("openai")
+    assert registry.export("openai") is first
+    registry.unregister("not there")
+    registry.register(builtin("b", print))
+    assert registry.export("openai") is first
+    registry.register(builtin("a", print))
+    second = registry.export("openai")
+    assert [tool["function"]["name"] for tool in second.tools] == ["a", "b"]
+    assert second.tools[1] == first.tools[0]
+    registry.unregister("a")
+    assert registry.export("openai").tools == first.tools
+
+
+async def test_short_forms_are_lists_of_their_own() -> None:
+    registry = filled(builtin("a", print))
+    registry.to_openai_schema().clear()
+    assert len(registry.to_openai_schema(strict=True)) == len(registry.to_openai_schema()) == 1
+    assert registry.to_responses() == registry.export("responses").tools
+    assert registry.to_anthropic() == registry.export("anthropic").tools
+    assert registry.to_gemini() == registry.export("gemini").tools
+    assert registry.to_gemini(openapi=True) == registry.export("gemini-openapi").tools
+    assert registry.to_ai_sdk() == registry.export("ai-sdk").tools
+
+
+async def test_tool_that_an_api_cannot_express_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    bad = ToolDef(name="bad", description="", input_schema={"type": "array"}, server="s", original_name="b")
+    registry = filled(bad, builtin("good", print))
+    assert registry.export("openai").left_out == {"bad": "its arguments are not an object but `array`"}
+    registry.register(builtin("more", print))
+    assert [tool["function"]["name"] for tool in registry.to_openai_schema()] == ["good", "more"]
+    line = "tool `b` of server `s` is left out of the export for openai: its arguments are not an object but"
+    assert caplog.text.count(line) == 1
+    registry.export("anthropic")
+    assert "is left out of the export for anthropic" in caplog.text
+
+
+async def test_alias_leads_to_the_exposed_name() -> None:
+    registry = filled(remote_tool("fs", "read", "fs:read"))
+    assert registry.resolve("openai", "fs__read") == "fs:read"
+    assert registry.resolve("gemini", "fs:read") == "fs:read"
+    assert registry.resolve("openai", "fs:read") is None
+    assert registry.get("fs:read") is not None
+
+
+async def test_view_shows_exports_and_calls_what_its_rules_allow_and_nothing_else() -> None:
+    async def remote(name: str, arguments: object, *, timeout: float | None = None) -> ToolResult:
+        return ToolResult(success=True, text=f"{name} ran")
+
+    registry = ToolRegistry()
+    registry.register_all(
+        [remote_tool("fs", "read", "fs:read"), remote_tool("fs", "rm", "fs:rm")], remote=remote
+    )
+    registry.register(builtin("now", lambda: "noon"))
+    view = registry.view(allow=["fs:*", "now"], deny=["*rm"])
+    assert [tool.name for tool in view] == ["fs:read", "now"]
+    assert (len(view), "fs:rm" in view, "now" in view, view.get("fs:rm")) == (2, False, True, None)
+    assert await view.call("now") == "noon"
+    assert await view.call("fs:read") == "fs:read ran"
+    with pytest.raises(UnknownToolError) as caught:
+        await view.call("fs:rm")
+    assert caught.value.suggestions == ("fs:read",)
+    assert [tool["function"]["name"] for tool in view.to_openai_schema()] == ["fs__read", "now"]
+    assert (view.resolve("openai", "fs__read"), view.resolve("openai", "fs__rm")) == ("fs:read", None)
+
+
+async def test_view_lives_with_the_registry_and_its_export_stays_the_same_till_then() -> None:
+    registry = filled(builtin("a", print), builtin("b", print))
+    view = registry.view(deny=["b"])
+    first = view.export("openai")
+    assert view.export("openai") is first
+    registry.register(builtin("c", print))
+    assert [tool.name for tool in view] == ["a", "c"]
+    assert view.export("openai").names == {"a": "a", "c": "c"}
+
+
+async def test_alias_is_the_same_in_every_view() -> None:
+    registry = filled(remote_tool("s", "x", "a.b"), remote_tool("s", "y", "a/b"))
+    whole, part = registry.export("openai"), registry.view(allow=["a.b"]).export("openai")
+    assert part.aliases == {"a.b": whole.aliases["a.b"]}
+    assert part.tools == [whole.tools[0]]

@@ -1,0 +1,1 @@
+"""Tools in the form that each model API wants them: aliases, schemas, and what had to be changed."""

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from dragoman.tools.aliases import GEMINI, OPENAI, assign
+
+
+@pytest.mark.parametrize(
+    ("name", "alias"),
+    [
+        ("mcp_fs_read", "mcp_fs_read"),
+        ("fs:read", "fs__read"),
+        ("fs.read file/all", "fs_read_file_all"),
+        ("法条", "tool_4f717184"),
+        ("law_查询", "law____1eede764"),
+        ("🙂", "tool_d06f1525"),
+        ("", "tool_e3b0c442"),
+        ("a" * 65, "a" * 55 + "_635361c4"),
+    ],
+)
+def test_alias_for_openai(name: str, alias: str) -> None:
+    assert assign([name], OPENAI) == {name: alias}
+
+
+def test_gemini_carries_the_colon_and_128_characters_and_starts_with_no_digit() -> None:
+    names = ["fs:read", "a" * 128, "1st"]
+    assert assign(names, GEMINI) == {"fs:read": "fs:read", "a" * 128: "a" * 128, "1st": "_1st"}
+
+
+def test_what_two_names_want_belongs_to_neither_and_a_legal_name_keeps_its_own() -> None:
+    aliases = assign(["a.b", "a/b", "a_b", "c.d"], OPENAI)
+    assert aliases["a_b"] == "a_b"
+    assert aliases["c.d"] == "c_d"
+    assert aliases["a.b"] == "a_b_2e7336dc"
+    assert aliases["a/b"] == "a_b_c14cddc0"
+
+
+def test_names_that_differ_in_case_or_in_composition_only_stay_apart() -> None:
+    aliases = assign(["Read", "read", "é", "e\u0301"], OPENAI)
+    assert (aliases["Read"], aliases["read"]) == ("Read", "read")
+    assert aliases["é"] != aliases["e\u0301"]
+
+
+def test_name_that_is_anothers_hashed_alias_keeps_it() -> None:
+    hashed = assign(["a.b", "a/b"], OPENAI)["a.b"]
+    aliases = assign(["a.b", "a/b", hashed], OPENAI)
+    assert aliases[hashed] == hashed
+    assert aliases["a.b"] not in {hashed, "a_b"}
+    assert len(set(aliases.values())) == 3
