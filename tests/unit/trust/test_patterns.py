@@ -47,9 +47,9 @@ def test_values_are_found(place: str, arguments: dict[str, Any], found: list[str
 @pytest.mark.parametrize(
     ("path", "plain"),
     [
-        ("/work/../etc/passwd", "/etc/passwd"),
+        ("/project/../etc/passwd", "/etc/passwd"),
         ("//etc//passwd", "/etc/passwd"),
-        ("/work/./a/", "/work/a"),
+        ("/project/./a/", "/project/a"),
         ("file:///etc/passwd", "/etc/passwd"),
         ("C:\\work\\..\\x", "C:/x"),
         ("../up", "../up"),

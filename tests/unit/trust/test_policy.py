@@ -125,12 +125,12 @@ def test_annotations_widen_only_where_they_are_trusted() -> None:
 def test_arguments_decide() -> None:
     found = policy(
         {"action": "deny", "arguments": {"command": {"regex": r"\brm\b|(a+)+$"}}},
-        {"action": "allow", "arguments": {"path": {"path": "/work/*"}}},
+        {"action": "allow", "arguments": {"path": {"path": "/project/*"}}},
         {"action": "ask"},
     )
     assert action(found, call(command="sudo rm -r /")) == "deny"
-    assert action(found, call(path="/work/a/b.txt")) == "allow"
-    assert action(found, call(path="/work/../etc/passwd")) == "ask"
+    assert action(found, call(path="/project/a/b.txt")) == "allow"
+    assert action(found, call(path="/project/../etc/passwd")) == "ask"
     assert action(found, call(path="/works")) == "ask"
     assert action(found, call()) == "ask"
     assert action(found, call(command="a" * 90_000 + "!")) == "ask"
