@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("startup", "calls")
+NAMES = ("startup", "calls", "fleet", "tools", "agent")
 
 
 def main(arguments: list[str]) -> int:

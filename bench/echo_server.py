@@ -6,7 +6,13 @@ import json
 import sys
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-TOOLS = [{"name": "echo", "description": "Echoes.", "inputSchema": SCHEMA}]
+KNOWN = frozenset({"initialize", "tools/list", "tools/call", "ping"})
+COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+"""How many tools there are; all but the first are there to be listed only."""
+TOOLS = [
+    {"name": f"echo{number or ''}", "description": "Echoes.", "inputSchema": SCHEMA}
+    for number in range(COUNT)
+]
 
 
 def answer(method: str, params: dict) -> dict:
@@ -23,13 +29,12 @@ def answer(method: str, params: dict) -> dict:
 
 
 def main() -> None:
-    known = {"initialize", "tools/list", "tools/call", "ping"}
     for line in sys.stdin.buffer:
         message = json.loads(line)
         if "id" not in message:
             continue
         reply = {"jsonrpc": "2.0", "id": message["id"]}
-        if message["method"] in known:
+        if message["method"] in KNOWN:
             reply["result"] = answer(message["method"], message.get("params") or {})
         else:
             reply["error"] = {"code": -32601, "message": "Method not found"}

@@ -72,7 +72,7 @@ EFFECTS = {
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(
-    r"^(server\.(dispatcher|session|sdk_transports|sdk|auth_flow|auth_provider|handlers|connection|supervisor)|demo(\..+)?)$"
+    r"^(server\.(dispatcher|session|sdk_transports|sdk|auth_answer|auth_flow|auth_provider|handlers|connection|supervisor)|demo(\..+)?)$"
 )
 PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.(registry|local)|adapters\..+|demo(\..+)?)$")
 HEAVY = {
@@ -80,6 +80,7 @@ HEAVY = {
     "server.session",
     "server.sdk_transports",
     "server.sdk",
+    "server.auth_answer",
     "server.auth_flow",
     "server.auth_provider",
     "server.handlers",

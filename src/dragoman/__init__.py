@@ -41,9 +41,11 @@ if _TYPE_CHECKING:
         Settings,
         Sse,
         Stdio,
+        Tls,
         ToolDef,
         ToolResult,
     )
+    from dragoman.tools.local import tool
     from dragoman.tools.registry import ToolRegistry
 
 _MODULES = {
@@ -79,9 +81,11 @@ _MODULES = {
         "Settings",
         "Sse",
         "Stdio",
+        "Tls",
         "ToolDef",
         "ToolResult",
     ),
+    "dragoman.tools.local": ("tool",),
     "dragoman.tools.registry": ("ToolRegistry",),
 }
 
@@ -110,6 +114,7 @@ __all__ = [
     "Settings",
     "Sse",
     "Stdio",
+    "Tls",
     "ToolDef",
     "ToolExecutionError",
     "ToolFailedError",
@@ -118,6 +123,7 @@ __all__ = [
     "ToolUnavailableError",
     "UnknownServerError",
     "UnknownToolError",
+    "tool",
 ]
 
 

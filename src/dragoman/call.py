@@ -12,43 +12,42 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import (
     CallTimeoutError,
     ConnectionLostError,
     HttpStatusError,
-    InvalidArgumentsError,
-    InvalidResultError,
     ServerError,
     ToolExecutionError,
-    ToolFailedError,
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
-from dragoman.model import Part, Provenance, ToolResult
-from dragoman.tools.provenance import find_sources
-from dragoman.tools.rendering import describe, render
+from dragoman.model import Part, ToolResult
+from dragoman.observe.failures import FailureLog
+from dragoman.server.pace import Pace
+from dragoman.tools.mending import MENDED
+from dragoman.tools.outcome import Settling, check, is_large, settle
 from dragoman.tools.validation import Validators
 from dragoman.trust.redact import mask_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from dragoman.events import Event
     from dragoman.model import ProgressHandler, ServerSpec, ToolDef
     from dragoman.server.connection import Connection
     from dragoman.server.supervisor import Supervisor
+    from dragoman.spill import Spill
+    from dragoman.tools.budget import Budget
     from dragoman.tools.content import Answer
+    from dragoman.tools.mending import Change
     from dragoman.tools.registry import ToolRegistry
 
 logger = logging.getLogger("dragoman")
 
 SUMMARY_CHARS = 300
-UNSTRUCTURED = "dragoman/unstructured"
-"""The key in a result's `meta` that says why its output schema was not checked."""
 FALLBACK = "dragoman/fallback"
 """The key in a result's `meta` that names who answered instead."""
 MAX_TRIES = 3
@@ -67,13 +66,33 @@ class Route:
     registry: ToolRegistry
     supervisors: Mapping[str, Supervisor]
     publish: Callable[[Event], None]
+    is_heard: Callable[[], bool] = lambda: True
+    """Whether anybody would hear what is published: else events of calls are not even made."""
     validators: Validators = field(default_factory=Validators)
+    mends: bool = False
+    """Whether arguments that nearly fit are mended, where a server's spec does not say."""
+    budget: Budget | None = None
+    """How long the text of a result may be; unlimited unless given."""
+    spill: Spill | None = None
+    """Where results over the budget are kept, and pieces that are bytes."""
+    failures: FailureLog = field(default_factory=FailureLog)
+    pace: Pace = field(default_factory=Pace)
 
 
 class _Call:
     """One call under way."""
 
-    __slots__ = ("arguments", "began", "id", "name", "on_progress", "timeout")
+    __slots__ = (
+        "arguments",
+        "began",
+        "fields",
+        "id",
+        "mended",
+        "name",
+        "on_progress",
+        "original_name",
+        "timeout",
+    )
 
     def __init__(
         self, name: str, arguments: object, timeout: float | None, on_progress: ProgressHandler | None
@@ -84,6 +103,15 @@ class _Call:
         self.on_progress = on_progress
         self.id = f"{_RUN}-{next(_NUMBERS)}"
         self.began = time.monotonic()
+        self.original_name = ""
+        """What the server in question calls the tool."""
+        self.fields: dict[str, Any] = {}
+        """The arguments as they are sent."""
+        self.mended: Sequence[Change] = ()
+
+    def send(self, connection: Connection, left: float) -> Awaitable[Answer]:
+        """Send it, with so many seconds left."""
+        return connection.call_tool(self.original_name, self.fields, left, on_progress=self.on_progress)
 
 
 async def run(
@@ -100,36 +128,43 @@ async def run(
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("%s: calling `%s` with %s", server or "builtin", name, summary(arguments))
-    route.publish(CallStarted(server=server, tool=name, call_id=call.id))
+    if route.is_heard():
+        route.publish(CallStarted(server=server, tool=name, call_id=call.id))
     try:
         if tool is None:
             raise route.registry.unknown(name)
-        result = await _answered(route, tool, call)
+        if not route.pace.has_room():
+            await route.pace.turn()
+        fields = _checked(route, tool, call)
+        if tool.func is not None:
+            result = await _run_here(route, tool, call, fields)
+        else:
+            result = await _send(route, tool, call, fields)
+    except ToolUnavailableError as exc:
+        result = await _answered_instead(route, tool, call, exc) or _failed(call, exc)
     except ToolExecutionError as exc:
         result = _failed(call, exc)
+    if call.mended:
+        result = replace(result, meta={**result.meta, MENDED: [change.as_dict() for change in call.mended]})
     _report(route, server, call, result)
     return result
 
 
-async def _answered(route: Route, tool: ToolDef, call: _Call) -> ToolResult:
-    """Get the answer, from the tool itself or, while its server cannot, from what stands in for it."""
-    arguments = _checked(route, tool, call.arguments)
-    if tool.func is not None:
-        return await _run_here(route, tool, call, arguments)
-    try:
-        return await _send(route, tool, call, arguments)
-    except ToolUnavailableError as exc:
-        supervisor = route.supervisors.get(tool.server)
-        if exc.may_have_run or supervisor is None:
-            raise
-        for name in supervisor.spec.fallback:
-            if (other := _stand_in(route, tool, name)) is not None:
-                result = await _stood_in(route, other, call, arguments)
-                if result is not None:
-                    note = f"[answered by `{name}`, since `{tool.server}` is not available]"
-                    meta = {**result.meta, FALLBACK: name}
-                    return replace(result, text=f"{note}\n{result.text}", meta=meta)
-        raise
+async def _answered_instead(
+    route: Route, tool: ToolDef | None, call: _Call, exc: ToolUnavailableError
+) -> ToolResult | None:
+    """Get the answer from what stands in for a tool while its server cannot; nothing if nobody can."""
+    supervisor = route.supervisors.get(tool.server) if tool is not None else None
+    if exc.may_have_run or tool is None or tool.func is not None or supervisor is None:
+        return None
+    for name in supervisor.spec.fallback:
+        if (other := _stand_in(route, tool, name)) is not None:
+            result = await _stood_in(route, other, call, _checked(route, tool, call))
+            if result is not None:
+                note = f"[answered by `{name}`, since `{tool.server}` is not available]"
+                meta = {**result.meta, FALLBACK: name}
+                return replace(result, text=f"{note}\n{result.text}", meta=meta)
+    return None
 
 
 def _stand_in(route: Route, tool: ToolDef, name: str) -> ToolDef | None:
@@ -171,15 +206,12 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
         raise ToolUnavailableError(msg, tool=tool.name, server=tool.server)
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
     until = time.monotonic() + seconds
-
-    def send(connection: Connection, left: float) -> Awaitable[Answer]:
-        return connection.call_tool(tool.original_name, arguments, left, on_progress=call.on_progress)
-
+    call.original_name, call.fields = tool.original_name, arguments
     tries = 0
     while True:
         tries += 1
         try:
-            answer = await supervisor.request(send, seconds=until - time.monotonic())
+            answer = await supervisor.request(call.send, seconds=until - time.monotonic())
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -189,9 +221,21 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
         except ServerError as exc:
             pause = _pause_before_retry(exc, tool, supervisor.spec)
             if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= until:
-                raise _unavailable(tool, exc) from exc
+                raise _unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
-    return _rendered(route, tool, answer, supervisor.server_version, call)
+    by = Settling(
+        tool=tool,
+        validators=route.validators,
+        call_id=call.id,
+        server_version=supervisor.server_version,
+        at=time.time(),
+        duration=time.monotonic() - call.began,
+        attribution=supervisor.spec.attribution,
+        budget=route.budget,
+        keeper=route.spill,
+    )
+    # Files are written, and long texts searched, beside the loop, which has other calls to serve.
+    return await asyncio.to_thread(settle, answer, by) if is_large(answer, by) else settle(answer, by)
 
 
 def _pause_before_retry(exc: ServerError, tool: ToolDef, spec: ServerSpec) -> float | None:
@@ -215,77 +259,22 @@ def _unavailable(tool: ToolDef, exc: ServerError) -> ToolUnavailableError:
     return ToolUnavailableError(msg, tool=tool.name, server=tool.server, may_have_run=ran, hint=hint)
 
 
-def _checked(route: Route, tool: ToolDef, arguments: object) -> dict[str, Any]:
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, Mapping):
-        problems = [f"the arguments have to be an object, not {type(arguments).__name__}"]
-        fields: dict[str, Any] = {}
-    else:
-        fields = dict(cast("Mapping[str, Any]", arguments))
-        validator = route.validators.of(tool.input_schema)
-        problems = validator.problems(fields)
-        if problems and None in fields.values():
-            # Many a caller writes null for what it leaves out; where the schema has no null, that is meant.
-            required = cast("list[str]", tool.input_schema.get("required") or [])
-            given = {key: value for key, value in fields.items() if value is not None or key in required}
-            if not validator.problems(given):
-                return given
-    if problems:
-        msg = f"`{tool.name}` was not called, its arguments do not fit:{_listed(problems)}"
-        raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems)
+def _checked(route: Route, tool: ToolDef, call: _Call) -> dict[str, Any]:
+    supervisor = route.supervisors.get(tool.server)
+    wanted = supervisor.spec.mend_arguments if supervisor is not None else None
+    mends = route.mends if wanted is None else wanted
+    fields, call.mended = check(route.validators.of(tool.input_schema), tool, call.arguments, mends=mends)
     return fields
 
 
-def _listed(problems: list[str]) -> str:
-    return f" {problems[0]}" if len(problems) == 1 else "".join(f"\n- {problem}" for problem in problems)
-
-
-def _rendered(route: Route, tool: ToolDef, answer: Answer, server_version: str, call: _Call) -> ToolResult:
-    structured, meta = answer.structured, answer.meta
-    sources = find_sources(structured, meta) if structured is not None or meta else ()
-    text = render(answer.parts, sources)
-    failure: ToolExecutionError | None = None
-    error = text
-    if answer.is_error:
-        error = text = text or "the tool failed and did not say why"
-        failure = ToolFailedError(text, tool=tool.name, server=tool.server)
-    elif tool.output_schema is not None:
-        if structured is None:
-            meta = {**meta, UNSTRUCTURED: "the tool declares an output schema but gave no structured content"}
-        elif problems := route.validators.of(tool.output_schema).problems(structured):
-            msg = f"`{tool.name}` ran, but its result breaks its own output schema: {_listed(problems)}"
-            failure = InvalidResultError(msg, tool=tool.name, server=tool.server)
-            error = str(failure)
-    return ToolResult(
-        success=failure is None,
-        text=text,
-        error=None if failure is None else error,
-        exception=failure,
-        structured=structured,
-        parts=[part if part.kind == "text" else _described(part) for part in answer.parts],
-        meta=meta,
-        provenance=Provenance(
-            server=tool.server,
-            tool=tool.original_name,
-            server_version=server_version,
-            at=time.time(),
-            sources=sources,
-        ),
-        call_id=call.id,
-        duration=time.monotonic() - call.began,
-    )
-
-
-def _described(part: Part) -> Part:
-    return part if part.text or part.kind == "structured" else replace(part, text=describe(part))
-
-
 def _failed(call: _Call, exc: ToolExecutionError) -> ToolResult:
+    # A result may be kept for long, and frames would keep alive whatever the call was given.
+    exc.__traceback__ = None
+    text = str(exc)
     return ToolResult(
         success=False,
-        text=str(exc),
-        error=str(exc),
+        text=text,
+        error=text,
         exception=exc,
         call_id=call.id,
         duration=time.monotonic() - call.began,
@@ -294,20 +283,21 @@ def _failed(call: _Call, exc: ToolExecutionError) -> ToolResult:
 
 def _report(route: Route, server: str, call: _Call, result: ToolResult) -> None:
     exc = result.exception
-    if isinstance(exc, ToolExecutionError):
-        exc.call_id = call.id
     if exc is not None:
-        logger.error("%s: call %s of `%s` failed: %s", server or "builtin", call.id, call.name, result.error)
-    route.publish(
-        CallFinished(
-            server=server,
-            tool=call.name,
-            call_id=call.id,
-            success=result.success,
-            duration=result.duration,
-            error_code=exc.code if exc else "",
+        if isinstance(exc, ToolExecutionError):
+            exc.call_id = call.id
+        route.failures.note(server, exc.code, f"{call.id} of `{call.name}`", result.error)
+    if route.is_heard():
+        route.publish(
+            CallFinished(
+                server=server,
+                tool=call.name,
+                call_id=call.id,
+                success=result.success,
+                duration=result.duration,
+                error_code=exc.code if exc else "",
+            )
         )
-    )
 
 
 def summary(arguments: object) -> str:

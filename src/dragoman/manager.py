@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,23 +21,24 @@ from dragoman.cache import ManifestCache, Memory, default_folder
 from dragoman.config.expand import Surroundings, expand_transport
 from dragoman.errors import ConnectError, DragomanError, InvalidSpecError, UnknownServerError
 from dragoman.events import ConfigReloaded, StateChanged
-from dragoman.model import ServerState, Settings
+from dragoman.model import Handlers, ServerState, Settings
 from dragoman.observe.bus import EventBus
 from dragoman.offers import Offers
 from dragoman.reload import Watcher, apply, diff, hold
 from dragoman.server.roster import Roster, see_out
 from dragoman.server.supervisor import Supervisor
+from dragoman.server.wire import calling
 from dragoman.toolbox import Toolbox
 from dragoman.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from dragoman.config.profiles import Profile
     from dragoman.events import Event
     from dragoman.model import (
-        Handlers,
+        HeaderProvider,
         ProgressHandler,
         ServerSpec,
         ServerStatus,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         ToolResult,
         Transport,
     )
+    from dragoman.observe.bus import Subscription
 
 logger = logging.getLogger("dragoman")
 
@@ -63,6 +66,7 @@ class McpManager(Offers):
         trust_project: bool = False,
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
+        header_provider: HeaderProvider | None = None,
     ) -> None:
         """Take the servers in, without starting any.
 
@@ -73,6 +77,9 @@ class McpManager(Offers):
             trust_project: Whether files that came with the project are trusted.
             cache: The folder where listings are kept from one run to the next, or whether they are kept.
             handlers: What the application answers when a server asks.
+            header_provider: Given a server's name, returns more headers, or an awaitable of them, for each
+                HTTP request. For a call it is asked in the caller's context; for what belongs to no call
+                (handshakes, listings, probes) in an empty one.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -82,6 +89,8 @@ class McpManager(Offers):
         self.settings = settings
         self.trust_project = trust_project
         self._inputs = dict(inputs or {})
+        if header_provider is not None:
+            handlers = replace(handlers or Handlers(), headers=header_provider)
         self._handlers = handlers
         self._bus = EventBus()
         self._root = settings.root or str(Path.cwd())
@@ -91,7 +100,10 @@ class McpManager(Offers):
         self._roster = Roster(self._make, self._on_moved)
         super().__init__(self._roster.current)
         self._route = call.Route(
-            registry=self.registry, supervisors=self._supervisors, publish=self._bus.publish
+            registry=self.registry,
+            supervisors=self._supervisors,
+            publish=self._bus.publish,
+            is_heard=self._bus.is_heard,
         )
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._load: Callable[[], Settings] | None = None
@@ -115,6 +127,7 @@ class McpManager(Offers):
         inputs: Mapping[str, str] | None = None,
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
+        header_provider: HeaderProvider | None = None,
     ) -> Self:
         """Make a manager of what the configuration files say; what is wrong in them is logged and skipped.
 
@@ -127,6 +140,7 @@ class McpManager(Offers):
             inputs: Answers to `${input:id}`.
             cache: Where listings are kept.
             handlers: What the application answers.
+            header_provider: Gives headers.
         """
         from dragoman.config.discover import load
 
@@ -140,6 +154,7 @@ class McpManager(Offers):
             trust_project=trust_project,
             cache=cache,
             handlers=handlers,
+            header_provider=header_provider,
         )
         manager._load = read
         manager._watcher = Watcher(manager._candidates, manager._on_files_changed)
@@ -220,6 +235,7 @@ class McpManager(Offers):
         *,
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ToolResult:
         """Call a tool by its exposed name; a failed call is a result.
 
@@ -228,18 +244,25 @@ class McpManager(Offers):
             arguments: What the tool takes.
             timeout: Seconds; the server's own `timeouts.call` unless given.
             on_progress: Given progress, total and message; each report gives the call its time anew.
+            headers: For a server behind a URL: sent with this call's requests, and with no other's.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
-        return await call.run(self._route, name, arguments, timeout=timeout, on_progress=on_progress)
+        with calling(headers) if headers else nullcontext():
+            return await call.run(self._route, name, arguments, timeout=timeout, on_progress=on_progress)
 
     def status(self) -> dict[str, ServerStatus]:
         """Return a reading of every server, by name; it starts nothing."""
         return {name: supervisor.status() for name, supervisor in self._supervisors.items()}
 
-    def events(self) -> AsyncIterator[Event]:
+    @property
+    def started(self) -> bool:
+        """Whether it was entered, also if it is closed by now."""
+        return self._started
+
+    def events(self) -> Subscription:
         """Return what happens from now on, until the manager is shut down."""
         return self._bus.subscribe()
 
@@ -253,6 +276,34 @@ class McpManager(Offers):
         supervisor = self._supervisor(name)
         await supervisor.restart()
         await supervisor.wait_settled()
+
+    async def login(
+        self,
+        name: str,
+        *,
+        open_url: Callable[[str], Any] | None = None,
+        paste: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        """Have a person log in to a server, and wait until it is ready or has failed.
+
+        Args:
+            name: The server.
+            open_url: Given the address that the person has to open; may be async.
+            paste: Asks the person for the address that the browser ended at; for machines without a browser.
+
+        Raises:
+            AuthRequiredError: It was refused, or nobody logged in.
+            ConfigError: It is no server that one logs in to.
+        """
+        self._check_open()
+        supervisor = self._supervisor(name)
+        await supervisor.login(open_url=open_url, paste=paste)
+        await supervisor.wait_settled()
+
+    async def logout(self, name: str) -> bool:
+        """Forget the login of a server; returns whether there was one."""
+        self._check_open()
+        return await self._supervisor(name).logout()
 
     async def add(self, spec: ServerSpec) -> None:
         """Take one more server in; wait until it is ready or has failed.

@@ -14,15 +14,64 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
 
+from dragoman.results import (
+    Handler,
+    Handlers,
+    HeaderProvider,
+    Part,
+    ProgressHandler,
+    Prompt,
+    Provenance,
+    Resource,
+    SourceRef,
+    ToolResult,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dragoman.errors import DragomanError
 
+__all__ = [
+    "ATTRIBUTION_KEYS",
+    "CODE",
+    "DEFAULT_CALL_TIMEOUT",
+    "DEFAULT_CONNECT_TIMEOUT",
+    "Auth",
+    "Handler",
+    "Handlers",
+    "HeaderProvider",
+    "Http",
+    "Input",
+    "JsonObject",
+    "Note",
+    "Origin",
+    "Part",
+    "ProgressHandler",
+    "Prompt",
+    "Provenance",
+    "Resource",
+    "ServerSpec",
+    "ServerState",
+    "ServerStatus",
+    "Settings",
+    "Source",
+    "SourceRef",
+    "Sse",
+    "Stdio",
+    "Timeouts",
+    "Tls",
+    "ToolDef",
+    "ToolResult",
+    "Transport",
+]
+"""Whoever wants a noun finds it here, also those of `results.py`."""
+
 JsonObject: TypeAlias = dict[str, Any]
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 DEFAULT_CALL_TIMEOUT = 30.0
+ATTRIBUTION_KEYS = ("source", "title", "locator", "url", "updated")
 
 _SCHEMAS = ("input_schema", "output_schema")
 
@@ -52,11 +101,27 @@ class Stdio:
     """Files of `NAME=value` lines, read when the server is started; `env` wins over them."""
     inherit_env: Literal["safe", "all"] | Sequence[str] = "safe"
     """`safe`: HOME, PATH and their like; `all`: everything; or the names to add to `safe`."""
+    log_file: str | None = None
+    """Where its standard error is kept besides the tail in memory; a few files of bounded size."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(self.args))
         object.__setattr__(self, "env", dict(self.env))
         object.__setattr__(self, "env_file", tuple(self.env_file))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Whom a server behind a URL has to be, and how we prove who we are; paths are templates."""
+
+    ca: str | None = None
+    """A file or a directory of certificates that are trusted instead of the system's."""
+    cert: str | None = None
+    """Our own certificate, with its chain."""
+    key: str | None = None
+    """The private key of `cert`, where it is not in the same file; not an encrypted one."""
+    verify: bool = True
+    """Whether the server's certificate is checked; off means that anybody may listen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +133,7 @@ class Http:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     alternate: bool = False
     """Whether legacy SSE is tried if the server refuses Streamable HTTP."""
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
@@ -82,6 +148,7 @@ class Sse:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     alternate: bool = False
     """Whether Streamable HTTP is tried if the server refuses legacy SSE."""
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
@@ -102,7 +169,24 @@ class Auth:
     callback_port: int | None = None
     redirect_uri: str | None = None
     metadata_url: str | None = None
+    """Where the authorization server describes itself, if that cannot be found from the server."""
     resource: str | None = None
+    """What the token is asked for, if the server's own address is not the right name for it."""
+    issuer: str | None = None
+    """The authorization server that `client_id` belongs to; the server decides unless given."""
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """Who logs in: a person, or this program by itself."""
+    client_auth: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None = None
+    """How the client proves who it is; as the authorization server wishes unless given."""
+    private_key: str | None = field(default=None, repr=False)
+    """For `private_key_jwt`: the key as PEM, or the path of its file; a template."""
+    signing_algorithm: str = "RS256"
+    client_metadata_url: str | None = None
+    """An https address that describes this client, and is its id where the server takes that."""
+    hosts: Sequence[str] = ()
+    """Hosts that may be asked about logins although they lie in a private network."""
+    store: Literal["file", "keyring"] = "file"
+    """Where tokens are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +246,12 @@ class ServerSpec:
     denied_tools: Sequence[str] = ()
     """Names and globs; wins over `allowed_tools`."""
     max_concurrency: int | None = None
+    parallel: bool = False
+    """Whether an agent may run several calls to this server at once."""
+    mend_arguments: bool | None = None
+    """Whether arguments that nearly fit are mended before a call; the application decides unless given."""
+    attribution: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Where an answer names its sources: JSON pointers in which `*` is any key, under `ATTRIBUTION_KEYS`."""
     naming: str | None = None
     """A template such as `{server}__{tool}`; the settings' scheme unless given."""
     fallback: Sequence[str] = ()
@@ -174,6 +264,8 @@ class ServerSpec:
     # The wire
     wire: Literal["dragoman", "sdk"] = "dragoman"
     """Whose framing is used below the SDK's session: ours, or the SDK's own transports."""
+    max_message_bytes: int | None = None
+    """The largest message that is taken from the server; 16 MiB unless given."""
     protocol: Literal["auto", "legacy", "modern"] = "auto"
     """The protocol generation: `legacy` shakes hands by `initialize`, `modern` is 2026-07-28 on."""
     unset_variables: Literal["error", "keep", "empty"] = "error"
@@ -196,6 +288,7 @@ class ServerSpec:
             msg = "a server needs a name"
             raise ValueError(msg)
         object.__setattr__(self, "timeouts", Timeouts(**self.timeouts))
+        object.__setattr__(self, "attribution", dict(self.attribution))
         if self.allowed_tools is not None:
             object.__setattr__(self, "allowed_tools", tuple(self.allowed_tools))
         fallback = (self.fallback,) if isinstance(self.fallback, str) else tuple(self.fallback)
@@ -302,6 +395,8 @@ class ServerStatus:
     last_error: str | None = None
     error_code: str | None = None
     """The stable code of the last error."""
+    login_url: str = field(default="", repr=False)
+    """The address that a person has to open, while the server waits for that."""
     retry_in: float | None = None
     """Seconds until the next try to connect, where one is planned."""
     crash_loop: bool = False
@@ -347,116 +442,3 @@ class ToolDef:
             for key, schema in zip(_SCHEMAS, json.loads(self._schemas), strict=True):
                 object.__setattr__(self, key, schema)
             return getattr(self, name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One piece of a result: a text, an image, a sound, a link, a resource, or data."""
-
-    kind: Literal["text", "image", "audio", "link", "resource", "structured"]
-    text: str = ""
-    """The text itself, or what stands for the piece where only text can go."""
-    data: bytes = b""
-    mime_type: str = ""
-    uri: str = ""
-    value: Any = None
-    """Structured data."""
-    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
-    """Something that a server lets be read, or a template for many such things."""
-
-    server: str
-    uri: str
-    """Its address; that of a template has `{…}` in it."""
-    name: str = ""
-    title: str = ""
-    description: str = ""
-    mime_type: str = ""
-    is_template: bool = False
-    annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """A message, or several, that a server has prepared for a person to use."""
-
-    server: str
-    name: str
-    title: str = ""
-    description: str = ""
-    arguments: Sequence[Mapping[str, Any]] = ()
-    """What it takes: name, description, whether it is required."""
-
-
-ProgressHandler: TypeAlias = "Callable[[float, float | None, str | None], Any]"
-"""Given progress, total and message as a server reports them; may be async."""
-Handler: TypeAlias = "Callable[[str, dict[str, Any]], Any]"
-"""Given a server's name and its request; returns the answer, or an awaitable of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handlers:
-    """What the application answers when a server asks."""
-
-    sampling: Handler | None = None
-    """Gets the parameters of `sampling/createMessage`; returns its result: role, content, model."""
-    elicitation: Handler | None = None
-    """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
-    roots: Sequence[str] | None = None
-    """The URIs of the directories that servers may look at."""
-    logging: Handler | None = None
-    """Gets each log message: level, logger, data."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRef:
-    """Where a piece of an answer comes from, and how fresh it is."""
-
-    title: str
-    locator: str = ""
-    url: str = ""
-    updated: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """Which server and tool an answer comes from, when, and on which sources it rests."""
-
-    server: str
-    tool: str
-    server_version: str = ""
-    at: float = 0.0
-    """Seconds since the epoch, when the answer came."""
-    sources: Sequence[SourceRef] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
-    """What a call gave, whether it went well or not."""
-
-    success: bool
-    text: str = ""
-    """Everything as one string, for a model or a terminal."""
-    error: str | None = None
-    exception: DragomanError | None = None
-    """The typed error of a failed call."""
-    structured: Any = None
-    parts: Sequence[Part] = ()
-    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    provenance: Provenance | None = None
-    duration: float = 0.0
-    call_id: str = ""
-
-    @property
-    def output(self) -> str:
-        """The text of a call that went well, else nothing."""
-        return self.text if self.success else ""
-
-    def raise_for_error(self) -> ToolResult:
-        """Raise the call's error, if it has one; else return the result itself."""
-        if self.exception is not None:
-            raise self.exception
-        return self

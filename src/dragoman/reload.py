@@ -39,6 +39,7 @@ MAX_FOLDERS = 64
 _READ_AT_EACH_USE = frozenset(
     {"title", "description", "allowed_tools", "denied_tools", "naming", "fallback", "required", "replace"}
     | {"trust", "trust_annotations", "timeouts.call", "timeouts.connect"}
+    | {"parallel", "mend_arguments", "attribution"}
 )
 
 

@@ -16,6 +16,7 @@ from dragoman.config.discover import load
 from dragoman.config.expand import Surroundings, expand_transport
 from dragoman.config.profiles import profile_named
 from dragoman.errors import MissingVariableError
+from dragoman.server.rpc import MAX_MESSAGE_BYTES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "configuration.md").read_text("utf-8")
@@ -28,8 +29,11 @@ SAMPLES: dict[str, object] = {
     "env_file": [".env"],
     "inherit_env": "all",
     "cwd": "sub",
+    "log_file": "logs/one.log",
     "url": "https://example.com/mcp",
     "headers": {"A": "b"},
+    "tls": {"ca": "ca.pem", "cert": "me.pem", "key": "me.key", "verify": False},
+    "alternate": True,
     "transport": "stdio",
     "type": "stdio",
     "enabled": True,
@@ -40,6 +44,10 @@ SAMPLES: dict[str, object] = {
     "allowed_tools": ["a*"],
     "denied_tools": ["b"],
     "max_concurrency": 3,
+    "parallel": True,
+    "mend_arguments": True,
+    "attribution": {"title": "/results/*/name"},
+    "max_message_bytes": "64MiB",
     "reconnect": False,
     "replace": "stop-first",
     "fallback": ["other"],
@@ -51,7 +59,7 @@ SAMPLES: dict[str, object] = {
     "protocol": "legacy",
     "health_check_interval": 5,
 }
-REMOTE = {"url", "headers", "auth"}
+REMOTE = {"url", "headers", "auth", "tls", "alternate"}
 
 
 def table(heading: str) -> list[list[str]]:
@@ -82,7 +90,7 @@ def read(entry: dict[str, Any]) -> ServerSpec:
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
 def test_every_code_block_of_every_page_is_checked_by_a_test(path: Path) -> None:
     languages = set(re.findall(r"^```(\w+)$", path.read_text("utf-8"), re.MULTILINE))
-    checked = {"configuration.md": {"python"}, "states.md": {"mermaid"}}
+    checked = {"configuration.md": {"python", "toml"}, "states.md": {"mermaid"}}
     assert languages <= checked.get(path.name, set())
 
 
@@ -94,6 +102,13 @@ def test_the_python_block_runs_as_it_stands() -> None:
     settings = names["manager"].settings
     assert (settings.profile, settings.naming) == ("myagent", "{server}__{tool}")
     assert [spec.name for spec in settings.servers] == ["one"]
+
+
+def test_the_toml_block_is_understood() -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    Path("dragoman.toml").write_text(f'[mcp.servers.law]\ncommand = "true"\n{block}', "utf-8")
+    settings = load()
+    assert (list(settings.problems), len(settings.servers[0].attribution)) == ([], 3)
 
 
 def test_every_documented_key_has_a_sample_here() -> None:
@@ -117,11 +132,12 @@ def test_an_unknown_key_is_kept_and_noted() -> None:
 def test_the_documented_defaults_hold() -> None:
     rows = {code(row[0])[0]: row[2] for row in table("Keys of a server") if len(row) > 2 and row[2]}
     spec = read({"command": "npx"})
-    for key in ("enabled", "required", "lazy", "reconnect", "replace", "wire", "protocol"):
+    for key in ("enabled", "required", "lazy", "parallel", "reconnect", "replace", "wire", "protocol"):
         assert rows[key] == f"`{str(getattr(spec, key)).lower()}`", key
     assert rows["trust"] == f"`{spec.trust}`, `{str(spec.trust_annotations).lower()}`"
     assert rows["naming"] == f"`{load().naming}`"
     assert rows["timeouts"] == f"{spec.connect_timeout:g}, {spec.call_timeout:g}, none"
+    assert rows["max_message_bytes"] == f"{MAX_MESSAGE_BYTES // 2**20} MiB"
     assert rows["health_check_interval"] == f"{load().health_check_interval:g}"
     assert isinstance(spec.transport, Stdio)
     assert rows["inherit_env"] == f'`"{spec.transport.inherit_env}"`'

@@ -1,4 +1,4 @@
-"""kill -9 of 20 servers, each once, in random order, during 10,000 calls; the seed is printed."""
+"""kill -9 of 20 servers, each once, in random order, during 10,000 concurrent calls; the seed is printed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,38 @@ import random
 
 import anyio
 import pytest
-from tests.behaviour.chaos import storm
+from tests.behaviour.chaos import cull, storm
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE = 10.0
+DEADLINE = 20.0
+AT_ONCE = 10_000
 
 
 @pytest.mark.parametrize("run", range(3))
-async def test_ten_thousand_calls_while_twenty_servers_are_killed(run: int) -> None:
+@pytest.mark.parametrize("calls", [AT_ONCE, 3 * AT_ONCE])
+async def test_ten_thousand_concurrent_calls_while_twenty_servers_are_killed(calls: int, run: int) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed: {seed}")
     with anyio.fail_after(600):
-        outcome = await storm(servers=20, calls=10_000, timeout=DEADLINE, seed=seed)
+        outcome = await storm(servers=20, calls=calls, at_once=AT_ONCE, timeout=DEADLINE, seed=seed)
+    print(outcome)
+    assert outcome.most_at_once == AT_ONCE
+    assert outcome.strange == []
+    assert outcome.answered + outcome.lost + outcome.refused + outcome.timed_out == calls
+    assert outcome.longest <= DEADLINE + 1
+    assert outcome.latest_loss <= 0.5
+    assert outcome.recovery <= 5
+
+
+@pytest.mark.parametrize("run", range(3))
+async def test_ten_thousand_calls_end_when_all_their_servers_are_killed_at_once(run: int) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed: {seed}")
+    with anyio.fail_after(600):
+        outcome = await cull(servers=20, calls=AT_ONCE, seed=seed)
     print(outcome)
     assert outcome.strange == []
-    assert outcome.answered + outcome.lost + outcome.refused + outcome.timed_out == 10_000
-    assert outcome.longest <= DEADLINE + 1
+    assert outcome.lost == outcome.most_at_once == AT_ONCE
     assert outcome.latest_loss <= 0.5
     assert outcome.recovery <= 5

@@ -734,6 +734,37 @@ async def legacy_post(exchange: Exchange) -> bool:
     return True
 
 
+legacy("legacy-whole", "/legacy-whole-post")
+
+
+@whole("legacy-whole-post")
+async def legacy_whole_post(exchange: Exchange) -> bool:
+    """Does on the stream what a server should, but leaves calls that ask for `silent` without an answer."""
+    await exchange.answer(202, b"Accepted", "text/plain")
+    params = exchange.request.message.get("params", {})
+    results = {
+        "initialize": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "faults", "version": "1"},
+        },
+        "ping": {},
+        "tools/list": {"tools": [{"name": "fault", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "legacy"}]},
+    }
+    result = results.get(exchange.request.rpc_method)
+    silent = exchange.is_call and "silent" in params.get("arguments", {})
+    if exchange.id is not None and not silent:
+        if result is None:
+            body = exchange.error(-32601, "no such method", exchange.id)
+        else:
+            body = json.dumps({"jsonrpc": "2.0", "id": exchange.id, "result": result}).encode()
+        for stream in exchange.server.streams:
+            stream.write(event(body, kind="message"))
+            await stream.drain()
+    return True
+
+
 @whole("mute-post")
 async def mute_post(exchange: Exchange) -> bool:
     if exchange.request.method != "POST":

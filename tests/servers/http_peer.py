@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+from dragoman.server.http_client import HttpOptions
 from dragoman.server.rpc import Rpc
 from dragoman.server.trail import Trail
 from dragoman.server.wire import Envelope
@@ -45,12 +46,17 @@ class Peer:
         self.wire: Wire = None  # type: ignore[assignment]
         self._opener = opener
         self._transport = transport
-        self._options = options
+        self._options = HttpOptions(**options)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         context = self._opener(
-            self._transport, name="srv", trail=self.trail, rpc=self.rpc, on_end=self._on_end, **self._options
+            self._transport,
+            name="srv",
+            trail=self.trail,
+            rpc=self.rpc,
+            on_end=self._on_end,
+            options=self._options,
         )
         async with asyncio.timeout(GUARD):
             self.wire = await self._stack.enter_async_context(context)

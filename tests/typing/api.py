@@ -40,6 +40,7 @@ from dragoman import (
     ToolUnavailableError,
     UnknownServerError,
     UnknownToolError,
+    tool,
 )
 
 if TYPE_CHECKING:
@@ -117,6 +118,42 @@ async def double(number: int) -> int:
     """Be a built-in tool that waits."""
     await asyncio.sleep(0)
     return 2 * number
+
+
+@tool
+def halve(number: float, *, digits: int = 2) -> float:
+    """Be a built-in tool that describes itself."""
+    return round(number / 2, digits)
+
+
+@tool(name="greet", title="Greet", annotations={"readOnlyHint": True})
+async def greet_person(name: str) -> str:
+    """Be one that waits."""
+    return f"hello, {name}"
+
+
+class Counter:
+    """Have a method that is a tool."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @tool
+    def add(self, number: int) -> int:
+        """Count."""
+        self.count += number
+        return self.count
+
+
+async def decorated(registry: ToolRegistry) -> None:
+    """Register what the decorator made, and call it as the function it still is."""
+    definitions: list[ToolDef] = [halve, greet_person, Counter().add]
+    registry.register_all(definitions)
+    assert_type(halve(3.0, digits=1), float)
+    assert_type(await greet_person("you"), str)
+    assert_type(Counter().add(2), int)
+    halve("three")  # pyright: ignore[reportArgumentType]
+    Counter().add()  # pyright: ignore[reportCallIssue]
 
 
 def tool_set() -> ToolRegistry:

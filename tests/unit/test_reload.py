@@ -9,7 +9,7 @@ import pytest
 
 from dragoman import reload
 from dragoman.errors import ConfigError, ConfigSyntaxError, DragomanError, InvalidSpecError
-from dragoman.model import Http, Input, Note, Origin, ServerSpec, Settings, Source, Stdio
+from dragoman.model import Http, Input, Note, Origin, ServerSpec, Settings, Source, Stdio, Tls
 from dragoman.reload import Plan, Watcher, diff, hold
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def test_entry_that_is_merely_moved_or_spelled_otherwise_is_kept(moved: ServerSp
         {"protocol": "legacy"},
         {"lazy": True},
         {"max_concurrency": 2},
+        {"max_message_bytes": 2},
+        {"transport": replace(A.transport, log_file="a.log")},
         {"timeouts": {"idle": 5}},
     ],
 )
@@ -65,10 +67,18 @@ def test_server_that_means_something_else_is_replaced(changes: dict[str, Any]) -
         {"naming": "{tool}"},
         {"timeouts": {"call": 5, "connect": 6}},
         {"fallback": ["b"], "required": True, "replace": "stop-first"},
+        {"parallel": True, "mend_arguments": False, "attribution": {"title": "/t"}},
     ],
 )
 def test_rules_that_are_read_at_each_use_change_without_touching_the_server(changes: dict[str, Any]) -> None:
     assert diff(settings(A), settings(replace(A, **changes))) == Plan(adjust=("a",))
+
+
+def test_server_with_other_certificates_is_replaced() -> None:
+    one = replace(A, transport=Http("https://a.example/mcp", tls=Tls(ca="a.pem")))
+    for tls in (None, Tls(ca="b.pem"), Tls(ca="a.pem", verify=False)):
+        other = replace(one, transport=Http("https://a.example/mcp", tls=tls))
+        assert diff(settings(one), settings(other)) == Plan(replace=("a",))
 
 
 def test_servers_come_and_go() -> None:

@@ -93,17 +93,30 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
             shown |= {"env": mask_values(stdio.env)} if stdio.env else {}
             shown |= {"cwd": stdio.cwd} if stdio.cwd else {}
             shown |= {"env_file": list(stdio.env_file)} if stdio.env_file else {}
+            shown |= {"log_file": stdio.log_file} if stdio.log_file else {}
             if stdio.inherit_env != "safe":
                 inherit = stdio.inherit_env
                 shown["inherit_env"] = inherit if isinstance(inherit, str) else list(inherit)
         case Http() | Sse() as remote:
             shown |= {"url": mask_url(remote.url), "alternate": remote.alternate}
             shown |= {"headers": mask_values(remote.headers)} if remote.headers else {}
-    for name in ("required", "lazy", "trust_annotations"):
+            if (tls := remote.tls) is not None:
+                shown["tls"] = {"ca": tls.ca, "cert": tls.cert, "key": tls.key, "verify": tls.verify}
+    for name in ("required", "lazy", "trust_annotations", "parallel"):
         shown |= {name: True} if getattr(spec, name) else {}
-    for name in ("max_concurrency", "naming", "health_check_interval", "title", "description"):
+    plain = (
+        "max_concurrency",
+        "max_message_bytes",
+        "naming",
+        "health_check_interval",
+        "title",
+        "description",
+    )
+    for name in plain:
         shown |= {name: getattr(spec, name)} if getattr(spec, name) else {}
     shown |= {} if spec.reconnect else {"reconnect": False}
+    shown |= {} if spec.mend_arguments is None else {"mend_arguments": spec.mend_arguments}
+    shown |= {"attribution": dict(spec.attribution)} if spec.attribution else {}
     shown |= {"timeouts": dict(spec.timeouts)} if spec.timeouts else {}
     shown |= {} if spec.allowed_tools is None else {"allowed_tools": list(spec.allowed_tools)}
     shown |= {"denied_tools": list(spec.denied_tools)} if spec.denied_tools else {}

@@ -6,7 +6,7 @@ Only what a server does is compared: not where a spec was written down, nor how 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.config.expand import REFERENCE, VARIABLE
@@ -15,7 +15,7 @@ from dragoman.model import Auth, Stdio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dragoman.model import ServerSpec
+    from dragoman.model import ServerSpec, Tls
 
 _PLACES = {
     "workspaceFolder": "workspaceFolder",
@@ -28,6 +28,7 @@ _FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replace", "health_check_interval", "denied_tools"),
     *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "wire", "protocol"),
     *("unset_variables", "title", "description"),
+    *("max_message_bytes", "parallel", "mend_arguments", "attribution"),
 )
 _ABSENT = object()
 
@@ -114,6 +115,7 @@ def _flat(spec: ServerSpec) -> dict[str, object]:
         flat["command"] = pieces(transport.command)
         flat["args"] = [pieces(arg) for arg in transport.args]
         flat["cwd"] = None if transport.cwd is None else pieces(transport.cwd)
+        flat["log_file"] = None if transport.log_file is None else pieces(transport.log_file)
         flat["env_file"] = [pieces(name) for name in transport.env_file]
         inherit = transport.inherit_env
         flat["inherit_env"] = inherit if isinstance(inherit, str) else list(inherit)
@@ -121,13 +123,24 @@ def _flat(spec: ServerSpec) -> dict[str, object]:
         return flat | {f"env.{name}": None if value is None else pieces(value) for name, value in env}
     flat["transport"] = (spec.kind, transport.alternate)
     flat["url"] = pieces(transport.url)
+    flat["tls"] = None if transport.tls is None else _flat_tls(transport.tls)
     return flat | {f"headers.{name.lower()}": pieces(value) for name, value in transport.headers.items()}
 
 
 def _flat_auth(auth: Auth) -> object:
-    texts = (auth.client_id, auth.client_secret, auth.redirect_uri, auth.metadata_url, auth.resource)
-    shown = [None if text is None else pieces(text) for text in texts]
-    return auth.mode, shown, list(auth.scopes), auth.callback_port
+    found = {item.name: getattr(auth, item.name) for item in fields(auth)}
+    return {name: _flat_value(value) for name, value in found.items()}
+
+
+def _flat_value(value: object) -> object:
+    """Return a text as its pieces; a list and a tuple of the same items are the same."""
+    if isinstance(value, str):
+        return pieces(value)
+    return list(cast("Sequence[str]", value)) if isinstance(value, list | tuple) else value
+
+
+def _flat_tls(tls: Tls) -> object:
+    return [None if path is None else pieces(path) for path in (tls.ca, tls.cert, tls.key)], tls.verify
 
 
 def _same(old: object, new: object) -> bool:

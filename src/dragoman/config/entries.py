@@ -8,38 +8,22 @@ templates by the dialect's own variable style. Nothing is expanded, looked up or
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS
 from dragoman.config.documents import dotted, printable
 from dragoman.config.durations import UNKNOWN_UNIT_LIMIT, is_plain, seconds
-from dragoman.config.expand import to_template
+from dragoman.config.expand import AUTH_TEXTS, to_template
+from dragoman.config.reaching import read_transport
 from dragoman.config.reading import Reader, shown
+from dragoman.config.sizes import size_in_bytes
 from dragoman.errors import InvalidSpecError
-from dragoman.model import Auth, Http, Origin, ServerSpec, Sse, Stdio, Timeouts
+from dragoman.model import ATTRIBUTION_KEYS, Auth, Origin, ServerSpec, Timeouts
 
 if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect, Entry, Scope
-    from dragoman.model import Transport
-
-_KINDS = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "streamablehttp": "http",
-    "remote": "http",
-    "sse": "sse",
-}
-_FOREIGN_KINDS = {
-    "ws": "WebSocket",
-    "websocket": "WebSocket",
-    "tcp": "plain TCP",
-    "wside": "an editor's own WebSocket",
-    "sseide": "an editor's own SSE",
-    "sdk": "servers inside the host's own process",
-    "builtin": "servers inside the host's own process",
-}
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "replace": ("start-first", "stop-first"),
@@ -47,6 +31,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "wire": ("dragoman", "sdk"),
     "protocol": ("auto", "legacy", "modern"),
 }
+
+
+_POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 
 
 class _Common(TypedDict, total=False):
@@ -57,6 +44,10 @@ class _Common(TypedDict, total=False):
     lazy: bool
     reconnect: bool
     trust_annotations: bool
+    parallel: bool
+    mend_arguments: bool
+    attribution: dict[str, str]
+    max_message_bytes: int
     allowed_tools: list[str]
     denied_tools: list[str]
     fallback: list[str]
@@ -92,7 +83,7 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
         reader.problem(key, message)
     fields, extras = _sort_keys(entry, dialect, reader)
     _check_name(entry, reader)
-    transport = _transport(fields, extras, entry, dialect, reader)
+    transport = read_transport(fields, extras, entry, dialect, reader)
     common = _common(fields, extras, dialect, reader)
     timeouts = _timeouts(fields, dialect, reader)
     if reader.problems or transport is None:
@@ -157,163 +148,6 @@ def _note_extra(spelling: str, dialect: Dialect, reader: Reader) -> None:
         reader.note("unknown", spelling, f"this means nothing here and is kept as it is{guess}")
 
 
-_OF_STDIO = ("command", "args", "env", "env_file", "inherit_env", "cwd")
-_OF_URL = ("url", "headers", "auth")
-
-
-def _transport(
-    fields: dict[str, Any], extras: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader
-) -> Transport | None:
-    kind = _kind(fields, entry, dialect, reader)
-    if kind is None:
-        return None
-    for field in _OF_URL if kind == "stdio" else _OF_STDIO:
-        if field in fields:
-            key = entry.spellings.get(reader.spelling(field), reader.spelling(field))
-            extras[key] = fields.pop(field)
-            reader.note("conflict", key, f"a server of type {kind} has no use for it")
-    if kind == "stdio":
-        return _stdio(fields, dialect, reader)
-    url = reader.text("url", fields.get("url"), required=f"a server of type `{kind}` needs a `url`")
-    headers = reader.texts("headers", fields.get("headers"), header=True)
-    if url is None or headers is None:
-        return None
-    template = to_template(url, dialect.style)
-    scheme, separator, _ = template.partition("://")
-    if not template.startswith("${") and (not separator or scheme.lower() not in ("http", "https")):
-        # The address itself may hold a secret, so it is not shown.
-        reader.problem("url", "expected an address that begins with http:// or https://")
-        return None
-    return _remote(kind, template, headers, dialect, reader, typed="transport" in fields)
-
-
-def _remote(
-    kind: str, url: str, headers: dict[str, str], dialect: Dialect, reader: Reader, *, typed: bool
-) -> Transport:
-    templates = {name: to_template(value, dialect.style) for name, value in headers.items()}
-    if typed:
-        if kind == "sse" and not dialect.sse_is_http:
-            return Sse(url, headers=templates, alternate=dialect.either_kind)
-        if kind == "sse":
-            reader.note(
-                "transport",
-                reader.spelling("transport"),
-                "`sse` tries Streamable HTTP first, then legacy SSE",
-            )
-        return Http(url, headers=templates, alternate=dialect.either_kind or kind == "sse")
-    key = reader.spelling("url")
-    if dialect.untyped_url == "sse":
-        reader.note("transport", key, "a URL without a type is legacy SSE in this dialect")
-        return Sse(url, headers=templates)
-    if dialect.untyped_url == "http":
-        return Http(url, headers=templates)
-    path = url.split("?", 1)[0].split("#", 1)[0].rstrip("/")
-    if dialect.untyped_url == "auto" and path.endswith("/sse"):
-        reader.note("transport", key, "no type given, and the path ends in /sse: legacy SSE first, then HTTP")
-        return Sse(url, headers=templates, alternate=True)
-    reader.note("transport", key, "no type given: Streamable HTTP first, then legacy SSE")
-    return Http(url, headers=templates, alternate=True)
-
-
-def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader) -> str | None:
-    """Decide between `stdio`, `http` and `sse`, or say why it cannot be decided."""
-    written = fields.get("transport")
-    has_command, has_url = "command" in fields, "url" in fields
-    if written is None:
-        if dialect.listed_need_transport and isinstance(entry.pointer[-1], int):
-            reader.problem("", "`transport` is missing: stdio, http or sse")
-            return None
-        if has_command and has_url:
-            reader.problem(
-                "url", "both a `command` and a URL are given; say which one with a type, or remove one"
-            )
-            return None
-        if has_url and dialect.untyped_url == "error":
-            reader.problem("url", 'a URL needs a type in this dialect: add "type": "http" or "sse"')
-            return None
-        if not has_command and not has_url:
-            reader.problem("", "a server needs a `command` (stdio) or a `url` (http, sse)")
-            return None
-        return "stdio" if has_command else "http"
-    if not isinstance(written, str):
-        reader.problem("transport", f"expected stdio, http or sse, not {shown(written)}")
-        return None
-    folded = written.strip().lower().replace("-", "").replace("_", "").replace(" ", "")
-    kind = _KINDS.get(folded)
-    if kind is None:
-        if folded in _FOREIGN_KINDS:
-            reader.problem("transport", f"{_FOREIGN_KINDS[folded]} (`{written.strip()}`) is not supported")
-            return None
-        near = difflib.get_close_matches(folded, _KINDS, n=1, cutoff=0.5)
-        guess = f"; did you mean `{_KINDS[near[0]]}`?" if near else ""
-        reader.problem("transport", f"`{printable(written):.40}` is no transport: stdio, http or sse{guess}")
-        return None
-    return kind
-
-
-def _stdio(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Stdio | None:
-    command: object = fields.get("command")
-    words: list[str] | None = []
-    if isinstance(command, list):
-        words = reader.strings("command", cast("list[object]", command))
-        command = words[0] if words else None
-    text = (
-        reader.text("command", command, required="a server of type `stdio` needs a `command`")
-        if words is not None
-        else None
-    )
-    args = reader.strings("args", fields.get("args"))
-    env = reader.environment("env", fields.get("env"))
-    cwd = reader.text("cwd", fields.get("cwd"))
-    env_file = reader.one_or_many("env_file", fields.get("env_file"))
-    inherit = _inherit(fields, reader)
-    if text is None or args is None or env is None or env_file is None or words is None or reader.problems:
-        return None
-    args = words[1:] + args
-    _note_unsplit(text, args, reader)
-    _note_home({"command": text, "cwd": cwd or "", "env_file": env_file[0] if env_file else ""}, reader)
-
-    def template(value: str) -> str:
-        return to_template(value, dialect.style)
-
-    return Stdio(
-        template(text),
-        [template(arg) for arg in args],
-        env={name: None if value is None else template(value) for name, value in env.items()},
-        cwd=None if cwd is None else template(cwd),
-        env_file=[template(name) for name in env_file],
-        inherit_env=inherit,
-    )
-
-
-def _note_unsplit(command: str, args: list[str], reader: Reader) -> None:
-    if len(command.split()) > 1 and not args and "/" not in command and "\\" not in command:
-        message = (
-            "it has spaces and no `args`; if it does not start, put every word but the first into `args`"
-        )
-        reader.note("type", reader.spelling("command"), message)
-
-
-def _note_home(paths: dict[str, str], reader: Reader) -> None:
-    for field, path in paths.items():
-        if path == "~" or path.startswith(("~/", "~\\")):
-            reader.note("path", reader.spelling(field), "the `~` is taken as the home directory")
-
-
-def _inherit(fields: dict[str, Any], reader: Reader) -> Literal["safe", "all"] | list[str]:
-    value = fields.get("inherit_env")
-    match value:
-        case None:
-            return "safe"
-        case "safe" | "all":
-            return value
-        case list():
-            return reader.strings("inherit_env", cast("list[object]", value)) or []
-        case _:
-            reader.problem("inherit_env", f'expected "safe", "all" or a list of names, not {shown(value)}')
-            return "safe"
-
-
 def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Timeouts:
     nested = reader.mapping("timeouts", fields.get("timeouts"))
     wanted: dict[str, object] = {}
@@ -352,7 +186,7 @@ def _duration(name: str, value: object, dialect: Dialect, reader: Reader) -> flo
 
 def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: Reader) -> _Common:
     found: dict[str, object] = {}
-    for name in ("required", "lazy", "reconnect", "trust_annotations"):
+    for name in ("required", "lazy", "reconnect", "trust_annotations", "parallel", "mend_arguments"):
         _put(found, name, reader.boolean(name, fields.get(name)))
     for name in ("naming", "title", "description"):
         _put(found, name, reader.text(name, fields.get(name)))
@@ -363,6 +197,8 @@ def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, re
     _put(found, "allowed_tools", _allowed(fields, dialect, reader))
     _put(found, "enabled", _enabled(fields, reader))
     _put(found, "auth", _auth(fields, extras, dialect, reader))
+    _put(found, "attribution", _attribution(fields, reader))
+    _put(found, "max_message_bytes", _size("max_message_bytes", fields, reader))
     _put(found, "max_concurrency", reader.count("max_concurrency", fields.get("max_concurrency")))
     if "health_check_interval" in fields:
         interval = _duration("health_check_interval", fields["health_check_interval"], dialect, reader)
@@ -397,6 +233,31 @@ def _allowed(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> list[s
     return None if allowed is not None and "*" in allowed else allowed
 
 
+def _attribution(fields: dict[str, Any], reader: Reader) -> dict[str, str] | None:
+    """Read where answers name their sources."""
+    found: dict[str, str] = {}
+    for name, value in reader.mapping("attribution", fields.get("attribution")).items():
+        if name not in ATTRIBUTION_KEYS:
+            reader.problem("attribution", f"expected one of {', '.join(ATTRIBUTION_KEYS)}", name)
+        elif (pointer := reader.text("attribution", value, inner=name)) is not None:
+            if _POINTER.fullmatch(pointer):
+                found[name] = pointer
+            else:
+                message = f"expected a JSON pointer such as /results/*/title, not {shown(pointer)}"
+                reader.problem("attribution", message, name)
+    return found or None
+
+
+def _size(name: str, fields: dict[str, Any], reader: Reader) -> int | None:
+    if name not in fields:
+        return None
+    try:
+        return size_in_bytes(fields[name])
+    except ValueError as error:
+        reader.problem(name, str(error))
+        return None
+
+
 def _auth(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: Reader) -> Auth | None:
     value: object = fields.get("auth")
     if value is None:
@@ -411,22 +272,34 @@ def _auth(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, read
         found = reader.text("auth", table.get(name), inner=name)
         return None if found is None else to_template(found, dialect.style)
 
+    def word(name: str) -> str | None:
+        return reader.choice("auth", table.get(name), _AUTH_CHOICES[name], inner=name)
+
     scopes = table.get("scopes")
     scopes = scopes.split() if isinstance(scopes, str) else reader.strings("auth", scopes, inner="scopes")
+    found: dict[str, Any] = {name: text(name) for name in AUTH_TEXTS} | {
+        name: word(name) for name in _AUTH_CHOICES
+    }
+    found["hosts"] = tuple(reader.strings("auth", table.get("hosts"), inner="hosts") or ())
+    found["callback_port"] = reader.count("auth", table.get("callback_port"), inner="callback_port")
+    found["signing_algorithm"] = reader.text(
+        "auth", table.get("signing_algorithm"), inner="signing_algorithm"
+    )
     mode = reader.choice("auth", table.get("mode", "oauth"), _AUTH_MODES, inner="mode")
     return Auth(
         mode=cast("Literal['auto', 'none', 'oauth']", mode or "auto"),
-        client_id=text("client_id"),
-        client_secret=text("client_secret"),
         scopes=tuple(scopes or ()),
-        callback_port=reader.count("auth", table.get("callback_port"), inner="callback_port"),
-        redirect_uri=text("redirect_uri"),
-        metadata_url=text("metadata_url"),
-        resource=text("resource"),
+        **{name: value for name, value in found.items() if value is not None},
     )
 
 
 _AUTH_MODES = ("auto", "none", "oauth")
+_AUTH_CHOICES: dict[str, tuple[str, ...]] = {
+    "grant": ("authorization_code", "client_credentials"),
+    "client_auth": ("client_secret_basic", "client_secret_post", "private_key_jwt"),
+    "store": ("file", "keyring"),
+}
+AUTH_WORDS = ("grant", "client_auth", "signing_algorithm", "store", "callback_port")
 _AUTH_KEYS = frozenset(field.name for field in dataclass_fields(Auth))
 
 

@@ -28,7 +28,13 @@ from dragoman.model import Stdio
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dragoman.model import ServerSpec, Transport
+    from dragoman.model import Auth, ServerSpec, Transport
+
+AUTH_TEXTS = (
+    *("client_id", "client_secret", "redirect_uri", "metadata_url", "resource", "issuer", "private_key"),
+    "client_metadata_url",
+)
+"""The fields of `Auth` that are templates."""
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _MARK = re.compile(r"(\$+)\{")
@@ -207,14 +213,23 @@ def expand_home(path: str, home: str) -> str:
     return home + path[1:] if path == "~" or path.startswith(("~/", "~\\")) else path
 
 
-def expand_transport(spec: ServerSpec, surroundings: Surroundings) -> Transport:
-    """Return the spec's transport with every variable replaced: ready to connect.
-
-    The result holds secrets. It is for the connection alone: never log, cache or show it.
+def expand_auth(spec: ServerSpec, surroundings: Surroundings) -> Auth | None:
+    """Return how a server wants to be logged in to, with every variable replaced; it holds secrets too.
 
     Raises:
-        MissingVariableError: A variable has no value; it names the field, the file and the line.
+        MissingVariableError: A variable has no value.
     """
+    if spec.auth is None:
+        return None
+    text = _text_of(spec, surroundings)
+    given = {name: getattr(spec.auth, name) for name in AUTH_TEXTS}
+    return replace(
+        spec.auth, **{name: text(value, f"auth.{name}") for name, value in given.items() if value is not None}
+    )
+
+
+def _text_of(spec: ServerSpec, surroundings: Surroundings) -> Callable[[str, str], str]:
+    """Return what expands a template of a spec, given its key."""
 
     def text(template: str, key: str) -> str:
         def missing(name: str, whole: str) -> str:
@@ -224,8 +239,25 @@ def expand_transport(spec: ServerSpec, surroundings: Surroundings) -> Transport:
 
         return expand(template, surroundings, missing)
 
+    return text
+
+
+def expand_transport(spec: ServerSpec, surroundings: Surroundings) -> Transport:
+    """Return the spec's transport with every variable replaced: ready to connect.
+
+    The result holds secrets. It is for the connection alone: never log, cache or show it.
+
+    Raises:
+        MissingVariableError: A variable has no value; it names the field, the file and the line.
+    """
+    text = _text_of(spec, surroundings)
+
     def path(template: str, key: str) -> str:
         return expand_home(text(template, key), surroundings.home)
+
+    def placed(template: str, key: str) -> str:
+        # What no child resolves for itself is read from the project's directory.
+        return os.path.join(surroundings.root, path(template, key))  # noqa: PTH118 -- as in `_value`
 
     transport = spec.transport
     if isinstance(transport, Stdio):
@@ -239,9 +271,15 @@ def expand_transport(spec: ServerSpec, surroundings: Surroundings) -> Transport:
             },
             cwd=None if transport.cwd is None else path(transport.cwd, "cwd"),
             env_file=[path(name, "env_file") for name in transport.env_file],
+            log_file=None if transport.log_file is None else placed(transport.log_file, "log_file"),
         )
     headers = {name: text(value, f"headers.{name}") for name, value in transport.headers.items()}
-    return replace(transport, url=text(transport.url, "url"), headers=headers)
+    tls = transport.tls
+    if tls is not None:
+        paths = {"ca": tls.ca, "cert": tls.cert, "key": tls.key}
+        given = {name: placed(file, f"tls.{name}") for name, file in paths.items() if file is not None}
+        tls = replace(tls, **given)
+    return replace(transport, url=text(transport.url, "url"), headers=headers, tls=tls)
 
 
 def _missing(spec: ServerSpec, key: str, name: str) -> MissingVariableError:

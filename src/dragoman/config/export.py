@@ -18,8 +18,8 @@ from dragoman.config.dialect import Entry
 from dragoman.config.dialects import NAMES
 from dragoman.config.dialects import dialect as dialect_named
 from dragoman.config.documents import Document
-from dragoman.config.entries import build
-from dragoman.config.expand import NONE, Style, to_template
+from dragoman.config.entries import AUTH_WORDS, build
+from dragoman.config.expand import AUTH_TEXTS, NONE, Style, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Auth, ServerSpec, Stdio
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from dragoman.config.dialect import Dialect
     from dragoman.config.documents import Format
-    from dragoman.model import Http, Sse
+    from dragoman.model import Http, Sse, Tls
 
 _PLAIN_FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replace", "max_concurrency", "naming", "fallback"),
     *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
-    *("title", "description"),
+    *("title", "description", "max_message_bytes", "parallel", "mend_arguments", "attribution"),
 )
 """Fields whose value is written as it is."""
 _DEFAULTS: dict[str, Any] = {
@@ -86,8 +86,8 @@ def entry(
         raise _refused(spec, dialect, writer.problems)
     chosen: tuple[dict[str, Any], dict[str, str]] | None = None
     problems: Sequence[str] = ()
-    for spelling in writer.type_spellings():
-        candidate = written if not spelling else {dialect.writes["transport"]: spelling} | written
+    for reached in writer.ways_to_reach():
+        candidate = reached | written
         candidate = {"name": spec.name} | candidate if listed else candidate
         try:
             unlike = differences(spec, read_back(spec.name, candidate, dialect, listed=listed), dialect.title)
@@ -178,13 +178,20 @@ class _Writer:
         self._extras(result)
         return result
 
-    def type_spellings(self) -> list[str]:
-        """Return the spellings of the type to try, the plainest first; empty is to leave it out."""
+    def ways_to_reach(self) -> list[dict[str, Any]]:
+        """Return the ways to write the type that are to be tried, the plainest first."""
         spelled = self._dialect.remote_types[self._spec.kind]
-        if "transport" not in self._writes or self._spec.kind == "stdio":
-            return [spelled if "transport" in self._writes else ""]
+        key = self._writes.get("transport")
+        transport = self._spec.transport
+        if key is None or isinstance(transport, Stdio):
+            return [{key: spelled} if key and spelled else {}]
         others = [self._dialect.remote_types.get(kind, "") for kind in ("http", "sse")]
-        return list(dict.fromkeys([spelled, "", *others]))
+        ways: list[dict[str, Any]] = [
+            {key: one} if one else {} for one in dict.fromkeys([spelled, "", *others])
+        ]
+        if "alternate" in self._writes:
+            ways.append({key: spelled, self._writes["alternate"]: transport.alternate})
+        return ways
 
     def _stdio(self, result: dict[str, Any], stdio: Stdio) -> None:
         self._put(result, "command", self._vital("command", stdio.command))
@@ -198,6 +205,8 @@ class _Writer:
             else:
                 self._keep(env, f"env.{name}", name, value)
         self._put(result, "env", env or None)
+        log_file = None if stdio.log_file is None else self._text("log_file", stdio.log_file)
+        self._put(result, "log_file", log_file)
         self._put(result, "cwd", None if stdio.cwd is None else self._text("cwd", stdio.cwd))
         files = [text for name in stdio.env_file if (text := self._text("env_file", name)) is not None]
         self._put(result, "env_file", files[0] if len(files) == 1 else files or None)
@@ -223,6 +232,8 @@ class _Writer:
                     self._keep(headers, f"headers.{name}", name, value)
         self._put(result, "headers", headers or None)
         self._put(result, "header_variables", named or None)
+        if remote.tls is not None:
+            self._put(result, "tls", self._tls(remote.tls) if "tls" in self._writes else {})
 
     def _common(self, result: dict[str, Any]) -> None:
         spec = self._spec
@@ -232,9 +243,7 @@ class _Writer:
             if name == "enabled" and not value and negated:
                 self._put(result, "disabled", value=True)
             elif value != _DEFAULTS[name]:
-                self._put(
-                    result, name, list(cast("tuple[str]", value)) if isinstance(value, tuple) else value
-                )
+                self._put(result, name, _plain(value))
         if spec.allowed_tools is not None and "*" not in spec.allowed_tools:
             self._put(result, "allowed_tools", list(spec.allowed_tools))
         if spec.auth is not None:
@@ -245,13 +254,25 @@ class _Writer:
 
     def _auth(self, auth: Auth) -> dict[str, Any]:
         table: dict[str, Any] = {"mode": auth.mode}
-        for name in ("client_id", "client_secret", "redirect_uri", "metadata_url", "resource"):
+        for name in AUTH_TEXTS:
             value: str | None = getattr(auth, name)
             text = None if value is None else self._text(f"auth.{name}", value)
             table |= {} if text is None else {name: text}
-        table |= {"scopes": list(auth.scopes)} if auth.scopes else {}
-        table |= {} if auth.callback_port is None else {"callback_port": auth.callback_port}
+        for name in ("scopes", "hosts"):
+            table |= {name: list(getattr(auth, name))} if getattr(auth, name) else {}
+        usual = Auth()
+        table |= {
+            name: given for name in AUTH_WORDS if (given := getattr(auth, name)) != getattr(usual, name)
+        }
         return table
+
+    def _tls(self, tls: Tls) -> dict[str, Any]:
+        paths = {name: getattr(tls, name) for name in ("ca", "cert", "key")}
+        table: dict[str, Any] = {}
+        for name, path in paths.items():
+            if path is not None:
+                self._keep(table, f"tls.{name}", name, path)
+        return table | ({} if tls.verify else {"verify": False})
 
     def _timeouts(self, result: dict[str, Any]) -> None:
         wanted = cast("dict[str, float]", self._spec.timeouts)
@@ -324,6 +345,13 @@ class _Writer:
 
     def _lose(self, key: str, why: str) -> None:
         self.losses.append(Loss(key, why))
+
+
+def _plain(value: object) -> object:
+    """Return a field's value as files have it."""
+    if isinstance(value, tuple):
+        return list(cast("tuple[str, ...]", value))
+    return dict(cast("dict[str, str]", value)) if isinstance(value, dict) else value
 
 
 def _holds_null(value: object) -> bool:

@@ -55,8 +55,11 @@ def read_env_file(path: Path, *, pointer: str = "") -> dict[str, str]:
     """Read an env file that a server's spec names.
 
     Raises:
-        ConfigError: It is absent or unreadable.
+        ConfigError: It is absent or unreadable, or a pipe or a device, which might make us wait.
     """
+    if os.path.exists(path) and not is_file(path):  # noqa: PTH110 -- as in `is_file`
+        msg = "this is no regular file"
+        raise ConfigError(msg, source=str(path), pointer=pointer)
     try:
         return parse_env(_text(path))
     except FileNotFoundError:

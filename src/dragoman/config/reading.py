@@ -90,11 +90,11 @@ class Reader:
             return None
         return value
 
-    def boolean(self, field: str, value: object) -> bool | None:
+    def boolean(self, field: str, value: object, *, inner: str | None = None) -> bool | None:
         """Return a truth value."""
         if value is None or isinstance(value, bool):
             return value
-        self._unexpected(field, "true or false", value)
+        self._unexpected(field, "true or false", value, inner)
         return None
 
     def count(self, field: str, value: object, *, inner: str | None = None) -> int | None:

@@ -29,6 +29,10 @@ class EventBus:
             if (subscription := reference()) is not None:
                 subscription.put(event)
 
+    def is_heard(self) -> bool:
+        """Tell whether anybody listens: an event that nobody gets need not be made."""
+        return bool(self._subscriptions)
+
     def subscribe(self) -> Subscription:
         """Listen from now on; dropping the subscription ends it."""
         subscription = Subscription()
@@ -67,6 +71,12 @@ class Subscription:
             self.dropped += 1
         self._events.append(event)
         self._changed.set()
+
+    def take(self) -> list[Event]:
+        """Return what waits to be read, without waiting for more."""
+        events = list(self._events)
+        self._events.clear()
+        return events
 
     def close(self) -> None:
         """Let the iteration end once everything kept has been read."""

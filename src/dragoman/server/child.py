@@ -37,22 +37,40 @@ _HAS_PROC = Path("/proc/self/stat").exists()
 
 T = TypeVar("T")
 
-_spawner = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dragoman-spawn")
-_once = Lock()
-"""Held while something is found out for the first time: two ledgers would overwrite each other."""
+
+class _Spawner:
+    """What starting children needs, once in a process: threads, and a ledger of who was started.
+
+    A process that was forked off has copies of both which it cannot use: the threads are not there, a lock
+    may be held for ever, and the ledger is the other process's.
+    """
+
+    def __init__(self) -> None:
+        self.threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dragoman-spawn")
+        self.once = Lock()
+        """Held while something is found out for the first time: two ledgers would overwrite each other."""
+        self._ledger: Ledger | None = None
+
+    def ledger(self) -> Ledger:
+        """Open this process's ledger, after sweeping those of dead ones; once."""
+        with self.once:
+            if self._ledger is None:
+                folder = default_folder()
+                sweep(folder)
+                self._ledger = Ledger(folder)
+            return self._ledger
 
 
-def _ledger() -> Ledger:
-    """Open this process's ledger, after sweeping those of dead ones; once."""
-    with _once:
-        return _opened_ledger()
+_spawner = _Spawner()
 
 
-@cache
-def _opened_ledger() -> Ledger:
-    folder = default_folder()
-    sweep(folder)
-    return Ledger(folder)
+def _renew_spawner() -> None:
+    global _spawner  # noqa: PLW0603 -- there is one of it in a process, and this is another one
+    _spawner = _Spawner()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_spawner)
 
 
 class Started(NamedTuple):
@@ -99,7 +117,7 @@ class Child:
                 self._signal(signal.SIGKILL)
                 await asyncio.wait({self.exited})
         await self._end_family()
-        await asyncio.get_running_loop().run_in_executor(None, _ledger().remove, self.pid)
+        await asyncio.get_running_loop().run_in_executor(None, _spawner.ledger().remove, self.pid)
 
     async def _gone(self, seconds: float) -> bool:
         done, _ = await asyncio.wait({self.exited}, timeout=seconds)
@@ -171,12 +189,12 @@ async def spawn(
     mark = secrets.token_hex(8)
     loop = asyncio.get_running_loop()
     start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name)
-    started = asyncio.ensure_future(loop.run_in_executor(_spawner, start))
+    started = asyncio.ensure_future(loop.run_in_executor(_spawner.threads, start))
     # The start cannot be undone half-way: it is awaited, and undone then.
     cancelled = await _to_its_end(started)
     if cancelled is not None:
         if started.exception() is None:
-            await _to_its_end(loop.run_in_executor(_spawner, _discard, started.result(), mark))
+            await _to_its_end(loop.run_in_executor(_spawner.threads, _discard, started.result(), mark))
         raise cancelled
     return Child(started.result(), mark)
 
@@ -201,11 +219,11 @@ def _start(
 ) -> Started:
     program = shutil.which(command, path=env.get("PATH")) or command
     argv = [program, *args]
-    with _once:
+    with _spawner.once:
         guard = _death_guard()
     if guard and os.access(program, os.X_OK) and Path(program).is_file():
         argv = [*guard, *argv]
-    ledger = _ledger()
+    ledger = _spawner.ledger()
     theirs_in, stdin = os.pipe()
     stdout, theirs_out = os.pipe()
     stderr, theirs_err = os.pipe()
@@ -253,4 +271,4 @@ def _discard(started: Started, mark: str) -> None:
             os.kill(pid, signal.SIGKILL)
     for descriptor in descriptors:
         os.close(descriptor)
-    _ledger().remove(process.pid)
+    _spawner.ledger().remove(process.pid)

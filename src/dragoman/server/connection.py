@@ -13,21 +13,22 @@ import inspect
 import logging
 import math
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from dragoman.errors import ConnectError, ConnectionLostError, DragomanError
-from dragoman.model import Http, Sse, Stdio
+from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError, DragomanError
 from dragoman.server import sdk
-from dragoman.server.dispatcher import Deadline, deadline
+from dragoman.server.attempts import attempts_at, joined, trail_of
+from dragoman.server.deadlines import Deadline, deadline
 from dragoman.server.handlers import sdk_answers
-from dragoman.server.trail import Trail
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from dragoman.model import Handlers, ProgressHandler, ServerSpec, Transport
+    from dragoman.server.http_client import HttpAuth
     from dragoman.tools.content import Answer
 
 logger = logging.getLogger("dragoman")
@@ -77,9 +78,10 @@ class Connection:
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = math.inf,
         handlers: Handlers | None = None,
+        auth: HttpAuth | None = None,
     ) -> None:
         self.spec = spec
-        self.trail = _trail(transport)
+        self.trail = trail_of(transport)
         self.era = era
         """The protocol generation: what the last connection found, then what this one did."""
         self.tools: list[dict[str, Any]] = []
@@ -99,6 +101,8 @@ class Connection:
         self._env = env
         self._slots = slots
         self._answers = sdk_answers(handlers, spec.name) if handlers else None
+        self._header_provider = handlers.headers if handlers else None
+        self._auth = auth
         self._health_check_interval = health_check_interval
         self._session: sdk.Session | None = None
         self._scope: anyio.CancelScope | None = None
@@ -121,18 +125,18 @@ class Connection:
             ConnectError: It could not be opened.
             ConnectionLostError: It was open and ended without our doing.
         """
-        attempts = _attempts(self._transport)
+        attempts = attempts_at(self._transport)
         failures: list[ConnectError] = []
         seconds = self.spec.connect_timeout
         for transport in attempts:
             last = transport is attempts[-1]
-            self.trail = _trail(transport)
+            self.trail = trail_of(transport)
             try:
                 await self._serve_either_era(transport, seconds if last else seconds / 2)
             except ConnectError as exc:
                 failures.append(exc)
                 if last or not self.trail.refused:
-                    raise _joined(failures) from exc
+                    raise joined(failures) from exc
                 seconds /= 2
             else:
                 return
@@ -144,7 +148,7 @@ class Connection:
         if self._session is None and self._scope is not None:
             self._scope.cancel()
 
-    async def call_tool(
+    def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any],
@@ -152,7 +156,7 @@ class Connection:
         *,
         on_progress: ProgressHandler | None = None,
         meta: Mapping[str, Any] | None = None,
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """Call a tool by the name that the server uses; progress puts its deadline off, within bounds.
 
         Raises:
@@ -160,12 +164,16 @@ class Connection:
             ConnectionLostError: The connection ended; the call may have run.
             ToolExecutionError: The server answered, but not with a result.
         """
+        fields = dict(arguments)
+        if on_progress is None and meta is None:
+            # A closure would be a dozen objects.
+            return self.use(methodcaller("call_tool", name, fields), seconds, what=name)
 
         def call(session: sdk.Session) -> Awaitable[Answer]:
             report = None if on_progress is None else self._progress(on_progress, seconds)
-            return session.call_tool(name, dict(arguments), on_progress=report, meta=meta)
+            return session.call_tool(name, fields, on_progress=report, meta=meta)
 
-        return await self.use(call, seconds, what=name)
+        return self.use(call, seconds, what=name)
 
     def _progress(self, handler: ProgressHandler, seconds: float) -> Any:
         """Return what the session calls with progress: the call gets more time, the handler is told."""
@@ -202,11 +210,15 @@ class Connection:
         try:
             if not session.direct:
                 return await self._apart(job(session), seconds)
-            token = deadline.set(Deadline(self._loop.time() + seconds))
+            before = deadline.get()
+            deadline.set(Deadline(began + seconds))
             try:
-                return await job(session)
+                answer = job(session)
+                # Thousands of calls may be under way: what is not needed is not kept while they wait.
+                del job
+                return await answer
             finally:
-                deadline.reset(token)
+                deadline.set(before)
         except DragomanError:
             raise
         except Exception as exc:  # noqa: BLE001 -- whatever it is, it becomes one of our errors
@@ -244,7 +256,7 @@ class Connection:
             if not self.trail.ended_by_probe:
                 raise
             logger.info("%s: it ended when asked for its protocol; trying the older one", self.spec.name)
-            self.era, self.trail = sdk.Era("legacy"), _trail(transport)
+            self.era, self.trail = sdk.Era("legacy"), trail_of(transport)
             try:
                 await self._serve(transport, max(1.0, until - self._loop.time()))
             except ConnectError:
@@ -274,6 +286,8 @@ class Connection:
                     ended=self._on_ended,
                     changed=self._on_changed,
                     answers=self._answers,
+                    header_provider=self._header_provider,
+                    auth=self._auth,
                 ) as session:
                     self.trail.stage = "listing"
                     await self._first_listing(session)
@@ -342,6 +356,8 @@ class Connection:
             if self._lost.done() or (self.era is not None and self.era.discover is not None):
                 raise
             self.listing_error = sdk.connect_error(exc, self.spec, self.trail)
+            if isinstance(self.listing_error, AuthRequiredError):
+                raise self.listing_error from exc
             self._relist_due.set()
 
     async def _keep_listing(self, session: sdk.Session) -> None:
@@ -459,32 +475,3 @@ class Connection:
         how = "was lost" if self._lost.done() else "was closed"
         msg = f"the connection to server `{self.spec.name}` {how}"
         return ConnectionLostError(msg, server=self.spec.name, may_have_run=may_have_run)
-
-
-def _trail(transport: Transport) -> Trail:
-    match transport:
-        case Stdio():
-            return Trail(kind="stdio")
-        case Http():
-            return Trail(kind="http")
-        case Sse():
-            return Trail(kind="sse")
-
-
-def _attempts(transport: Transport) -> list[Transport]:
-    """Return the transports to try, in order; an alternate is tried only if the first is refused."""
-    match transport:
-        case Http(alternate=True):
-            return [transport, Sse(transport.url, headers=transport.headers)]
-        case Sse(alternate=True):
-            return [transport, Http(transport.url, headers=transport.headers)]
-        case _:
-            return [transport]
-
-
-def _joined(failures: list[ConnectError]) -> ConnectError:
-    """Return the last failure, with what the earlier ones said."""
-    last = failures[-1]
-    if len(failures) > 1:
-        last.message += "".join(f"; before that: {earlier.message}" for earlier in failures[:-1])
-    return last

@@ -25,13 +25,14 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
 
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
 from dragoman.server.cleaning import clean_listing
+from dragoman.server.deadlines import Deadlines
 from dragoman.server.rpc import Rpc
 from dragoman.server.wire import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskStatus
     from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
     from mcp.shared.message import MessageMetadata
 
@@ -53,19 +54,10 @@ JUNK_LOGGED = 5
 """How many junk messages are logged each; later ones are only counted."""
 
 
-class Deadline:
-    """When a call has to be over, on the loop's clock; it may be put off while a person is asked."""
-
-    __slots__ = ("at",)
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-
-deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
-"""The deadline of the current task's call, over all of its requests."""
 raw_result: ContextVar[dict[str, Any] | None] = ContextVar("raw_result", default=None)
 """The last raw result that the current task's request got, before the session read it."""
+known_outcome: ContextVar[dict[str, Any] | MCPError | None] = ContextVar("known_outcome", default=None)
+"""What the current task's next request comes to, if that is known before it is sent."""
 
 
 class WireDispatcher(Dispatcher[TransportContext]):
@@ -75,14 +67,16 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self.server = server
         self._probe_seconds = probe_seconds
         """How long the server may take to say its era, beside the SDK's own limit."""
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
         self.rpc = Rpc(self)
         self.wire: Wire | None = None
         """Set before the session enters `run`."""
         self.listing: list[dict[str, Any]] = []
         """The raw entries of the latest page of `tools/list`."""
-        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[str] = self._loop.create_future()
         """Done, with the reason, when nothing more can come."""
-        self._group: TaskGroup | None = None
+        self._running = False
         self._on_request: OnRequest | None = None
         self._on_notify: OnNotify | None = None
         self._intercept: OnNotifyIntercept | None = None
@@ -99,9 +93,14 @@ class WireDispatcher(Dispatcher[TransportContext]):
             MCPError: The server answered with an error, time ran out, or the connection ended.
             DragomanError: The same, where the session must not take it for an answer.
         """
+        if (known := known_outcome.get()) is not None:
+            known_outcome.set(None)
+            if isinstance(known, MCPError):
+                raise known
+            raw_result.set(known)
+            return known
         opts = opts or {}
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[dict[str, Any] | BaseException] = loop.create_future()
+        future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
         on_progress = opts.get("on_progress")
         try:
             request_id, message = self.rpc.request(
@@ -113,12 +112,15 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 lenient=method.endswith("/list"),
             )
         except DragomanError as exc:
-            raise self._for_session(exc, method) from exc
+            refused = self._for_session(exc, method)
+            if isinstance(refused, ConnectionLostError):
+                refused.may_have_run = False  # it came after the end: nothing was written
+            raise refused  # noqa: B904 -- it has its cause
         envelope = Envelope(method, request_id, opts.get("headers"))
         timeout = opts.get("timeout")
         if method == "server/discover" and timeout is not None:
             timeout = min(timeout, self._probe_seconds)
-        clock = _Clock(loop, future, timeout)
+        self._deadlines.add(future, timeout)
         try:
             self._open_wire().send(message, envelope)
             outcome = await future
@@ -126,7 +128,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._give_up(message, envelope, opts, "the caller cancelled it")
             raise
         finally:
-            clock.stop()
+            self._deadlines.drop(future)
         if type(outcome) is dict:
             if method == "tools/list":
                 self.listing, outcome = clean_listing(outcome)
@@ -136,7 +138,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._give_up(message, envelope, opts, "it took too long")
             raise MCPError(code=REQUEST_TIMEOUT, message="no answer in time") from outcome
         assert isinstance(outcome, DragomanError)  # noqa: S101 -- nothing else resolves a call
-        raise self._for_session(outcome, method) from outcome
+        raise self._for_session(outcome, method)
 
     async def notify(
         self,
@@ -159,16 +161,19 @@ class WireDispatcher(Dispatcher[TransportContext]):
     ) -> None:
         """Hand over what the server sends until the wire ends; never raises anything but cancellation."""
         self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
+        delivering = asyncio.create_task(self._deliver())
+        self._running = True
         try:
-            async with anyio.create_task_group() as group:
-                self._group = group
-                group.start_soon(self._deliver)
-                task_status.started()
-                await asyncio.wait({self.ended})
-                group.cancel_scope.cancel()
+            task_status.started()
+            await asyncio.wait({self.ended})
         finally:
-            self._group = None
+            self._running = False
             self.end("the session was closed")
+            tasks = {delivering, *(context.task for context in self._serving.values() if context.task)}
+            for task in tasks:
+                task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(tasks)
 
     def end(self, reason: str) -> None:
         """End the conversation: whoever waits, and whoever comes later, is told."""
@@ -176,17 +181,19 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self.ended.set_result(reason)
         msg = f"the connection to server `{self.server}` ended: {reason}"
         self.rpc.close(ConnectionLostError(msg, server=self.server, may_have_run=True))
+        self._deadlines.stop()
 
     # What the rpc core tells
 
     def on_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
         """Work on a request of the server's, beside everything else."""
-        if self._group is None or len(self._serving) >= MAX_REQUESTS or request_id in self._serving:
+        if not self._running or len(self._serving) >= MAX_REQUESTS or request_id in self._serving:
             refusal = self.rpc.error(request_id, SERVER_BUSY, "too many requests at once, or a repeated id")
             self._open_wire().send(refusal, Envelope())
             return
         context = self._serving[request_id] = _Context(self, request_id, params)
-        self._group.start_soon(self._serve, context, method, params)
+        # A plain task: this runs in a callback of the loop, where anyio knows of no loop.
+        context.task = self._loop.create_task(self._serve(context, method, params))
 
     def on_notification(self, method: str, params: dict[str, Any] | None) -> None:
         """Pass a notification on, in the order of receipt."""
@@ -210,14 +217,13 @@ class WireDispatcher(Dispatcher[TransportContext]):
         assert self._on_request is not None  # noqa: S101 -- set before anything can arrive
         request_id = context.request_id
         try:
-            with context.scope:
-                try:
-                    result = await self._on_request(context, method, params)
-                    answer = self.rpc.result(request_id, result)
-                except Exception as exc:  # noqa: BLE001 -- the one border between a handler and the wire
-                    answer = self._refusal(request_id, method, exc)
-                if not context.cancel_requested.is_set() and not self.ended.done():
-                    self._open_wire().send(answer, Envelope())
+            try:
+                result = await self._on_request(context, method, params)
+                answer = self.rpc.result(request_id, result)
+            except Exception as exc:  # noqa: BLE001 -- the one border between a handler and the wire
+                answer = self._refusal(request_id, method, exc)
+            if not context.cancel_requested.is_set() and not self.ended.done():
+                self._open_wire().send(answer, Envelope())
         finally:
             self._serving.pop(request_id, None)
             context.closed = True
@@ -271,10 +277,14 @@ class WireDispatcher(Dispatcher[TransportContext]):
     def _for_session(self, error: DragomanError, method: str) -> Exception:
         """Put an error as the session wants it; ours stays its cause."""
         if isinstance(error, ProtocolError) and error.rpc_code is not None:
-            return MCPError(code=error.rpc_code, message=error.message, data=error.data)
-        if method in HANDSHAKE:
-            return error
-        return MCPError(code=CONNECTION_CLOSED, message=error.message)
+            refusal = MCPError(code=error.rpc_code, message=error.message, data=error.data)
+        elif method in HANDSHAKE or (method == "tools/call" and not isinstance(error, ProtocolError)):
+            # A server that dies may end thousands of calls: their error would only be translated back.
+            return _own(error)
+        else:
+            refusal = MCPError(code=CONNECTION_CLOSED, message=error.message)
+        refusal.__cause__ = error
+        return refusal
 
 
 class _Context:
@@ -289,7 +299,8 @@ class _Context:
         self.transport = TransportContext(kind="jsonrpc", can_send_request=True)
         self.message_metadata: MessageMetadata = None
         self.cancel_requested = anyio.Event()
-        self.scope = anyio.CancelScope()
+        self.task: asyncio.Task[None] | None = None
+        """What works on it."""
         self.closed = False
 
     @property
@@ -305,7 +316,8 @@ class _Context:
     def cancel(self) -> None:
         """Stop working on it: the server has given it up."""
         self.cancel_requested.set()
-        self.scope.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -331,38 +343,15 @@ class _Context:
         await self.notify("notifications/progress", {"progressToken": self._token, **params})
 
 
-class _Clock:
-    """Ends a request when its own time-out, or the deadline of the whole call, has passed."""
-
-    __slots__ = ("_deadline", "_future", "_loop", "_own", "_timer")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], timeout: float | None
-    ) -> None:
-        self._loop = loop
-        self._future = future
-        self._deadline = deadline.get()
-        self._own = None if timeout is None else loop.time() + timeout
-        self._timer: asyncio.TimerHandle | None = None
-        self._arm()
-
-    def stop(self) -> None:
-        """Let it rest: the request is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _arm(self) -> None:
-        ends = [at for at in (self._own, self._deadline.at if self._deadline else None) if at is not None]
-        if not ends:
-            return
-        end = min(ends)
-        if self._timer is not None and end <= self._loop.time():
-            _resolve(self._future, TimeoutError())
-        else:
-            # A deadline that is put off meanwhile is noticed when this fires, and waited for again.
-            self._timer = self._loop.call_at(end, self._arm)
-
-
 def _resolve(future: asyncio.Future[Any], outcome: dict[str, Any] | BaseException) -> None:
     if not future.done():
         future.set_result(outcome)
+
+
+def _own(error: DragomanError) -> DragomanError:
+    """Return an error that one caller may raise: one error ends every call of a connection."""
+    if type(error) is ConnectionLostError:
+        return ConnectionLostError(
+            error.message, server=error.server, may_have_run=error.may_have_run, hint=error.hint
+        )
+    return error

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -29,16 +30,16 @@ from dragoman.server.http_answer import (
     read_refusal,
     rpc_error,
 )
-from dragoman.server.http_client import LOGIN, NO_VERDICT, HttpClient
+from dragoman.server.http_client import LOGIN, NO_VERDICT, PLAIN, HttpClient
 from dragoman.server.outbox import Outbox
-from dragoman.server.rpc import MAX_MESSAGE_BYTES
+from dragoman.server.wire import on_own_account
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from dragoman.errors import DragomanError
     from dragoman.model import Http
-    from dragoman.server.http_client import HeaderProvider, HttpAuth
+    from dragoman.server.http_client import HttpOptions
     from dragoman.server.rpc import RequestId, Rpc
     from dragoman.server.trail import Trail
     from dragoman.server.wire import Envelope, Wire
@@ -88,10 +89,7 @@ async def open_http(
     trail: Trail,
     rpc: Rpc,
     on_end: Callable[[str], None],
-    limit: int = MAX_MESSAGE_BYTES,
-    header_provider: HeaderProvider | None = None,
-    auth: HttpAuth | None = None,
-    tls: Mapping[str, Any] | None = None,
+    options: HttpOptions = PLAIN,
 ) -> AsyncGenerator[Wire]:
     """Speak Streamable HTTP with a server; nothing is sent before the first message.
 
@@ -101,25 +99,15 @@ async def open_http(
         trail: Told the last status and challenge.
         rpc: The conversation.
         on_end: Told once why the wire ended by itself.
-        limit: Bytes of one message, at most, unpacked.
-        header_provider: Asked for more headers before each request.
-        auth: Asked for what proves who we are.
-        tls: `ca`, `cert`, `key` (paths), `password`, `verify`.
+        options: The limit of a message, and whom to ask for headers.
 
     Raises:
         ConnectError: The address or the certificates cannot be used.
     """
     trail.stage = "connect"
-    client = HttpClient(
-        http.url,
-        name=name,
-        headers=http.headers,
-        trail=trail,
-        header_provider=header_provider,
-        auth=auth,
-        tls=tls,
-    )
-    wire = StreamableHttp(rpc, client, limit=limit, on_end=on_end)
+    on_own_account()
+    client = await HttpClient.connect(http, name=name, trail=trail, options=options)
+    wire = StreamableHttp(rpc, client, limit=options.limit, on_end=on_end)
     try:
         yield wire
     finally:
@@ -165,7 +153,11 @@ class StreamableHttp:
             self._outbox.hold(INITIALIZED_SECONDS)
             self._outbox.notify(partial(self._begin, message, envelope))
         elif method:
-            self._outbox.notify(partial(self._tell, message, envelope))
+            context = copy_context()
+            # The task that sends notifications may have been started by another caller.
+            self._outbox.notify(
+                lambda: self._loop.create_task(self._tell(message, envelope), context=context)
+            )
         else:
             self._outbox.start(self._tell(message, envelope))
 

@@ -11,10 +11,13 @@ import asyncio
 import io
 import logging
 import math
+import re
 from base64 import b64encode
+from contextvars import Context
+from dataclasses import dataclass
 from http import HTTPStatus
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import aiohttp
 from multidict import CIMultiDict
@@ -31,21 +34,25 @@ from dragoman.server.http_answer import (
     retry_after,
 )
 from dragoman.server.http_route import endpoint, lasting_socket, proxy_for, tls_context, within_origin
-from dragoman.server.rpc import INVALID_REQUEST
+from dragoman.server.rpc import INVALID_REQUEST, MAX_MESSAGE_BYTES
+from dragoman.server.wire import caller_headers
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    import socket
+    import ssl
+    from collections.abc import Awaitable, Mapping
 
     from dragoman.errors import DragomanError
+    from dragoman.model import HeaderProvider, Http, Sse
     from dragoman.server.trail import Trail
-
-    HeaderProvider: TypeAlias = Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 
 logger = logging.getLogger("dragoman")
 
 CONNECT_SECONDS = 30.0
 MAX_REDIRECTS = 5
+MAX_CHALLENGES = 3
+"""A login, a nonce and more rights may be wanted for one request; whoever logs us in says when to stop."""
 IDLE_SECONDS = 0.1
 """From this silence on, connections are looked at before one is used again."""
 LARGE_BODY = 512 * 1024
@@ -54,6 +61,8 @@ LOGIN = frozenset({401, 403})
 NO_VERDICT = LOGIN | {407, 408, 425, 429}
 """Refusals that say nothing about what the server speaks."""
 
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _OURS = frozenset(
     {"accept", "content-type", "content-length", "transfer-encoding", "connection", "mcp-session-id"}
     | {"mcp-protocol-version", "last-event-id"}
@@ -76,6 +85,8 @@ class HttpAnswer(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
     request: HttpRequest
+    peer: str = ""
+    """The address that answered; empty where a proxy stands between."""
 
 
 class HttpAuth(Protocol):
@@ -90,59 +101,81 @@ class HttpAuth(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """What a wire is told beside the transport; a pipe reads the limit alone."""
+
+    limit: int = MAX_MESSAGE_BYTES
+    """Bytes of one message, at most, unpacked."""
+    header_provider: HeaderProvider | None = None
+    """Asked for more headers before each request: in the context of whoever calls, else in an empty one."""
+    auth: HttpAuth | None = None
+    """Asked for what proves who we are."""
+
+
+PLAIN = HttpOptions()
+
+
 class HttpClient:
     """One server's HTTP client."""
 
     def __init__(
         self,
-        url: str,
+        server: Http | Sse,
         *,
         name: str,
-        headers: Mapping[str, str],
         trail: Trail,
-        header_provider: HeaderProvider | None = None,
-        auth: HttpAuth | None = None,
-        tls: Mapping[str, Any] | None = None,
+        options: HttpOptions,
+        tls: ssl.SSLContext | bool = True,
     ) -> None:
         """Prepare a client; nothing is sent yet.
 
         Args:
-            url: The server's address.
+            server: Where it is; its headers go with every request, but what the protocol says itself wins.
             name: The server's name, for errors.
-            headers: What goes with every request; what the protocol says itself wins.
             trail: Told the last status and challenge.
-            header_provider: Asked for more headers before each request.
-            auth: Asked for what proves who we are.
-            tls: `ca`, `cert`, `key` (paths), `password`, `verify`.
+            options: Whom to ask for more headers.
+            tls: The certificates; `connect` makes them of the server's settings.
 
         Raises:
-            ConnectError: The address or the `tls` settings cannot be used.
+            ConnectError: The address cannot be used.
         """
         self.name = name
         self.trail = trail
-        self.url = endpoint(url, name)
+        self.url = endpoint(server.url, name)
         self._headers = CIMultiDict({"User-Agent": f"dragoman/{VERSION}"})
         if self.url.user is not None:
             credentials = f"{self.url.user}:{self.url.password or ''}".encode()
             self._headers["Authorization"] = f"Basic {b64encode(credentials).decode()}"
             self.url = self.url.with_user(None)
-        self._headers.update(_allowed(headers))
-        self._header_provider = header_provider
-        self._auth = auth
+        self._headers.update(_allowed(server.headers))
+        self._header_provider = options.header_provider
+        self._auth = options.auth
         self._proxy, self._proxy_headers = proxy_for(self.url, name)
         if self._proxy_headers is not None and self.url.scheme == "http":
             # Without a tunnel the proxy reads what the server is sent.
             self._headers.update(self._proxy_headers)
+        self._attempted: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._last_used = self._loop.time()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=tls_context(tls, name), socket_factory=lasting_socket
-            ),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, socket_factory=self._make_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             raise_for_status=False,
         )
+
+    @classmethod
+    async def connect(cls, server: Http | Sse, *, name: str, trail: Trail, options: HttpOptions) -> Self:
+        """Prepare a client for a server; nothing is sent yet, but its certificates are read.
+
+        Raises:
+            ConnectError: The address or the `tls` settings cannot be used.
+        """
+        tls = True if server.tls is None else await asyncio.to_thread(tls_context, server.tls, name)
+        if server.tls is not None and not server.tls.verify:
+            logger.warning("%s: its certificate is not checked (`tls.verify` is off)", name)
+        return cls(server, name=name, trail=trail, options=options, tls=tls)
 
     async def open(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None, *, url: URL | None = None
@@ -155,8 +188,7 @@ class HttpClient:
             Exception: Whatever aiohttp raises; `failure` translates it.
         """
         url = url or self.url
-        asked = False
-        redirects = 0
+        challenges = redirects = 0
         while True:
             merged = await self._merge(method, url, headers, body)
             now = self._loop.time()
@@ -183,11 +215,9 @@ class HttpClient:
                 redirects += 1
                 if redirects > MAX_REDIRECTS:
                     raise self._no_redirect(status, "it redirects without end")
-            elif status in LOGIN and self._auth is not None and not asked:
-                asked = True
-                request = HttpRequest(method, str(url), merged, body or b"")
-                answer = HttpAnswer(status, response.headers, await read_refusal(response), request)
-                if not await self._auth.on_challenge(answer):
+            elif status in LOGIN and self._auth is not None and challenges < MAX_CHALLENGES:
+                challenges += 1
+                if not await self._auth.on_challenge(await self._answer(method, url, merged, body, response)):
                     return response
             else:
                 return response
@@ -259,18 +289,33 @@ class HttpClient:
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
     ) -> CIMultiDict[str]:
         merged = self._headers.copy()
-        if self._header_provider is not None:
-            try:
-                given = self._header_provider()
-                merged.update(_allowed(await given if isawaitable(given) else given))
-            except Exception as exc:
-                # The application's own code: whatever it raises ends this request only.
-                msg = f"`header_provider` failed ({type(exc).__name__})"
-                raise ConnectionLostError(msg, server=self.name, may_have_run=False) from exc
+        if (given := await application_headers(self.name, self._header_provider)) is not None:
+            merged.update(_allowed(given))
         merged.update(headers)
         if self._auth is not None:
             merged.update(await self._auth.headers(HttpRequest(method, str(url), merged, body or b"")))
         return merged
+
+    async def _answer(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        response: aiohttp.ClientResponse,
+    ) -> HttpAnswer:
+        """Put a refusal as whoever logs us in wants it."""
+        transport = response.connection.transport if response.connection is not None else None
+        name = transport.get_extra_info("peername") if transport is not None else None
+        # An answer without a body has given its connection back: it is sure only if nobody else was tried.
+        attempted = {str(name[0])} if name else self._attempted
+        peer = next(iter(attempted)) if len(attempted) == 1 and self._proxy is None else ""
+        request = HttpRequest(method, str(url), headers, body or b"")
+        return HttpAnswer(response.status, response.headers, await read_refusal(response), request, peer)
+
+    def _make_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        self._attempted.add(str(address[4][0]))
+        return lasting_socket(address)
 
     def _next_url(self, response: aiohttp.ClientResponse, url: URL) -> URL:
         status, keeps = response.status, (307, 308)
@@ -304,6 +349,48 @@ class HttpClient:
 
     def _lost(self, why: str) -> ConnectionLostError:
         return ConnectionLostError(f"server `{self.name}`: {why}", server=self.name, may_have_run=True)
+
+
+async def application_headers(name: str, provider: HeaderProvider | None) -> dict[str, str] | None:
+    """Return the headers that the application wants with the request that is being made, if there are any.
+
+    Args:
+        name: The server's name.
+        provider: Asked in the context of whoever calls; what no call is the reason for never sees one.
+
+    Raises:
+        ServerError: The provider failed, or a header cannot be sent; its value is not told.
+    """
+    own = caller_headers()
+    if provider is None:
+        return _checked(own, name) if own else None
+    try:
+        given = provider(name) if own is not None else Context().run(provider, name)
+        if isawaitable(given):
+            waited = _awaited(given)
+            given = await (waited if own is not None else asyncio.create_task(waited, context=Context()))
+    except Exception as exc:
+        # The application's own code: whatever it raises ends this request only.
+        msg = f"`header_provider` failed for server `{name}` ({type(exc).__name__})"
+        hint = (
+            "" if own is not None else "it is asked for handshakes and probes too, where there is no caller"
+        )
+        raise ServerError(msg, server=name, hint=hint) from exc
+    return _checked({**given, **(own or {})}, name)
+
+
+async def _awaited(given: Awaitable[Mapping[str, str]]) -> Mapping[str, str]:
+    return await given
+
+
+def _checked(headers: Mapping[str, Any], server: str) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not isinstance(value, str) or _CONTROL.search(value):
+            shown = excerpt(name.encode("utf-8", "replace"))
+            msg = f"the header `{shown}` cannot be sent to server `{server}`"
+            hint = "names have letters, digits and dashes; values are texts without line breaks"
+            raise ServerError(msg, server=server, hint=hint)
+    return dict(headers)
 
 
 def _allowed(headers: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import socket
 import ssl
 from base64 import b64encode
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -14,7 +15,7 @@ from yarl import URL
 from dragoman.errors import ConnectError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from dragoman.model import Tls
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
@@ -81,25 +82,46 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def tls_context(tls: Mapping[str, Any] | None, name: str) -> ssl.SSLContext | bool:
-    """Make what aiohttp wants from `ca`, `cert`, `key` (paths), `password` and `verify`.
+def tls_context(tls: Tls, name: str) -> ssl.SSLContext:
+    """Read the certificates that a server's settings name.
 
     Raises:
-        ConnectError: A file cannot be used.
+        ConnectError: A file cannot be used; the message says which.
     """
-    if not tls:
-        return True
+    key, path = "ca", tls.ca
     try:
-        context = ssl.create_default_context(cafile=tls.get("ca"))
-        if tls.get("cert"):
-            context.load_cert_chain(tls["cert"], tls.get("key"), tls.get("password"))
-    except OSError as exc:
-        msg = f"the certificates of server `{name}` cannot be used: {exc.strerror}"
+        is_folder = path is not None and Path(path).is_dir()
+        context = ssl.create_default_context(
+            cafile=None if is_folder else path, capath=path if is_folder else None
+        )
+        if not tls.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if tls.cert is not None:
+            key, path = ("key", tls.key) if tls.key is not None else ("cert", tls.cert)
+            context.load_cert_chain(tls.cert, tls.key, _no_password)
+    except (OSError, ValueError) as exc:
+        # OpenSSL does not say which file of a pair is wrong, unless it is missing.
+        if tls.cert is not None and path is not None and not Path(tls.cert).is_file():
+            key, path = "cert", tls.cert
+        reason = (
+            exc.strerror if isinstance(exc, OSError) and exc.errno else ""
+        ) or "it holds none, or an encrypted key"
+        if isinstance(exc, ssl.SSLError):
+            reason = (exc.reason or "it is not in PEM form").lower().replace("_", " ")
+        msg = f"the certificates of server `{name}` cannot be used: `tls.{key}` ({path}): {reason}"
         raise ConnectError(msg, server=name, stage="connect", hint="check the paths in `tls`") from exc
-    if tls.get("verify") is False:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _no_password() -> str:
+    """Keep OpenSSL from asking at the terminal.
+
+    Raises:
+        ValueError: Always.
+    """
+    msg = "the key is encrypted"
+    raise ValueError(msg)
 
 
 def lasting_socket(address: tuple[Any, ...]) -> socket.socket:

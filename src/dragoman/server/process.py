@@ -14,7 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-from dragoman.config.dotenv import parse_env
+from dragoman.config.files import read_env_file
+from dragoman.errors import ConfigError
+from dragoman.server.rotating import RotatingLog
+from dragoman.trust.redactor import secret_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +39,7 @@ def child_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
     """Return what a child gets beyond the SDK's safe set: inherited names, env files, its own `env`.
 
     Raises:
-        OSError: An env file cannot be read.
+        ConfigError: An env file cannot be read.
     """
     match stdio.inherit_env:
         case "safe":
@@ -46,7 +49,11 @@ def child_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
         case names:
             given = {name: env[name] for name in names if name in env}
     for name in stdio.env_file:
-        given |= parse_env(Path(name).read_text(encoding="utf-8-sig"))
+        try:
+            given |= read_env_file(Path(name))
+        except ConfigError as exc:
+            msg = f"an env file cannot be read: {exc.location or name}: {exc.message}"
+            raise ConfigError(msg, hint=exc.hint or "check `env_file`") from exc
     for name, value in stdio.env.items():
         if value is None:
             given.pop(name, None)
@@ -60,6 +67,19 @@ def removed_variables(stdio: Stdio) -> list[str]:
     return [name for name, value in stdio.env.items() if value is None]
 
 
+def stderr_log(stdio: Stdio, name: str, given: Mapping[str, str]) -> RotatingLog | None:
+    """Open the file that a child's standard error is kept in, if one is wanted.
+
+    Args:
+        stdio: The child.
+        name: The server's name, for warnings.
+        given: The environment that the child gets, to know what is secret.
+    """
+    if stdio.log_file is None:
+        return None
+    return RotatingLog(stdio.log_file, server=name, secrets=secret_values(stdio, given))
+
+
 def kill_group(pid: int) -> None:
     """Kill whatever is left of a child's process group; its leader may already be gone."""
     if sys.platform != "win32":
@@ -71,9 +91,16 @@ def kill_group(pid: int) -> None:
 class StderrTail:
     """Takes a child's standard error and remembers its end; use it in the loop's own thread."""
 
-    def __init__(self, source: int | None = None) -> None:
-        """Read from a child's descriptor, which is closed with this; or make a `sink` for a child to come."""
+    def __init__(self, source: int | None = None, log: RotatingLog | None = None) -> None:
+        """Listen to a child.
+
+        Args:
+            source: The descriptor to read, which is closed with this; without one there is a `sink` for a
+                child to come.
+            log: Where everything is kept; closed with this.
+        """
         self._kept = bytearray()
+        self._log = log
         self._source = source
         self.sink: IO[bytes] | None = None
         if source is None and sys.platform == "win32":
@@ -95,6 +122,8 @@ class StderrTail:
     ) -> None:
         self.text()
         self._let_go()
+        if self._log is not None:
+            self._log.close()
         if self.sink is not None:
             self.sink.close()
 
@@ -122,6 +151,8 @@ class StderrTail:
                 if not (chunk := os.read(self._source, TAIL_BYTES)):
                     self._let_go()
                     return
+                if self._log is not None:
+                    self._log.write(chunk)
                 self._kept += chunk
                 del self._kept[:-TAIL_BYTES]
 

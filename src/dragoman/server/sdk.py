@@ -30,7 +30,8 @@ from dragoman.errors import (
 )
 from dragoman.model import Stdio
 from dragoman.server.dispatcher import WireDispatcher
-from dragoman.server.rpc import PARSE_ERROR
+from dragoman.server.http_client import HttpOptions
+from dragoman.server.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
 from dragoman.server.sdk_transports import sdk_transport
 from dragoman.server.session import Era, Session
 from dragoman.server.transports import exit_reason, open_wire
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from contextlib import AsyncExitStack
 
-    from dragoman.model import ServerSpec, Transport
+    from dragoman.model import HeaderProvider, ServerSpec, Transport
+    from dragoman.server.http_client import HttpAuth
     from dragoman.server.trail import Trail
 
 # The SDK reports every junk line with a traceback; without a handler Python prints that to the terminal.
@@ -69,6 +71,8 @@ async def open_session(
     era: Era | None = None,
     changed: Callable[[str], None] | None = None,
     answers: Mapping[str, Any] | None = None,
+    header_provider: HeaderProvider | None = None,
+    auth: HttpAuth | None = None,
 ) -> AsyncGenerator[Session]:
     """Connect, shake hands, and hand out the session. One task enters and leaves.
 
@@ -82,12 +86,21 @@ async def open_session(
         changed: Called with `tools`, `resources` or `prompts` when the server says that they have changed,
             and with a URI when that resource has.
         answers: What the SDK's client calls when the server asks something, as `handlers.py` makes it.
+        header_provider: Asked for more headers before each HTTP request.
+        auth: Logs in over HTTP, on our wires.
     """
     ours = spec.wire == "dragoman" and sys.platform != "win32"
     dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3) if ours else None
     wire: Any = _UNUSED
     if not ours:
-        wire = sdk_transport(transport, env=env, trail=trail, ended=lambda: ended(""))
+        wire = sdk_transport(
+            transport,
+            name=spec.name,
+            env=env,
+            trail=trail,
+            ended=lambda: ended(""),
+            header_provider=header_provider,
+        )
 
     async def on_message(message: object) -> None:
         if changed is None:
@@ -108,7 +121,9 @@ async def open_session(
         **(answers or {}),
     )
     if dispatcher is not None:
-        _put_under(client, dispatcher, transport, env=env, trail=trail)
+        limit = spec.max_message_bytes or MAX_MESSAGE_BYTES
+        options = HttpOptions(limit=limit, header_provider=header_provider, auth=auth)
+        _put_under(client, dispatcher, transport, env=env, trail=trail, options=options)
         dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
     async with client:
         yield Session(client, dispatcher)
@@ -122,7 +137,13 @@ def is_answer(exc: BaseException) -> bool:
 
 
 def _put_under(
-    client: Client, dispatcher: WireDispatcher, transport: Transport, *, env: Mapping[str, str], trail: Trail
+    client: Client,
+    dispatcher: WireDispatcher,
+    transport: Transport,
+    *,
+    env: Mapping[str, str],
+    trail: Trail,
+    options: HttpOptions,
 ) -> None:
     """Put our wire under the SDK's client, in place of a transport of its own.
 
@@ -135,7 +156,13 @@ def _put_under(
             # The SDK's own type is the judge of what a command may be.
             StdioServerParameters(command=transport.command, args=list(transport.args), cwd=transport.cwd)
         wire = open_wire(
-            transport, name=dispatcher.server, env=env, trail=trail, rpc=dispatcher.rpc, on_end=dispatcher.end
+            transport,
+            name=dispatcher.server,
+            env=env,
+            trail=trail,
+            rpc=dispatcher.rpc,
+            on_end=dispatcher.end,
+            options=options,
         )
         dispatcher.wire = await stack.enter_async_context(wire)
         trail.stage = "handshake"
@@ -171,6 +198,9 @@ def connect_error(exc: BaseException, spec: ServerSpec, trail: Trail) -> Connect
     """Say why a connection could not be opened."""
     leaf = telling(exc)
     server = spec.name
+    for found in (leaf, leaf.__cause__):
+        if isinstance(found, AuthRequiredError):
+            return found
     if trail.http_status == _UNAUTHORIZED and not isinstance(leaf, TimeoutError):
         msg = f"server `{server}` wants a login (HTTP 401)"
         hint = "give it an `Authorization` header"
@@ -248,8 +278,6 @@ def _reason(leaf: BaseException, spec: ServerSpec, trail: Trail) -> tuple[str, s
                 f"no answer within {spec.connect_timeout:g} s",
                 "if it is only slow, raise `timeouts.connect`",
             )
-        case OSError() if trail.stage == "variables":
-            return f"an env file cannot be read: {leaf}", "check `env_file`"
         case OSError() if trail.stage == "spawn":
             command = spec.transport.command if isinstance(spec.transport, Stdio) else ""
             return f"`{command}` cannot be started: {leaf.strerror}", "check the command, PATH and `cwd`"

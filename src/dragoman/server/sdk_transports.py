@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -13,8 +14,11 @@ from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, 
 from mcp.client.streamable_http import streamable_http_client
 
 from dragoman.model import Http, Sse, Stdio
-from dragoman.server.process import StderrTail, child_environment, kill_group, removed_variables
+from dragoman.server.http_client import application_headers
+from dragoman.server.http_route import tls_context
+from dragoman.server.process import StderrTail, child_environment, kill_group, removed_variables, stderr_log
 from dragoman.server.stream import WatchedStream
+from dragoman.server.wire import on_own_account
 from dragoman.tools.definition import fill_in_schemas
 
 if TYPE_CHECKING:
@@ -24,28 +28,48 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
-    from dragoman.model import Transport
+    from dragoman.model import HeaderProvider, Transport
     from dragoman.server.trail import Trail
 
 _HTTP_TIMEOUT = 30.0
 
 
 def sdk_transport(
-    transport: Transport, *, env: Mapping[str, str], trail: Trail, ended: Callable[[], None]
+    transport: Transport,
+    *,
+    name: str = "",
+    env: Mapping[str, str],
+    trail: Trail,
+    ended: Callable[[], None],
+    header_provider: HeaderProvider | None = None,
 ) -> AbstractAsyncContextManager[TransportStreams]:
-    """Return the SDK's transport for one of ours, watched for its end."""
+    """Return the SDK's transport for one of ours, watched for its end.
+
+    Of what our own wires do it lacks: a limit of a message's size, probes of an idle connection, and that an
+    HTTP request which fails (a reset, a header that cannot be sent) leaves the others alone: it ends them.
+
+    Args:
+        transport: What to reach, expanded.
+        name: The server's name, for logs.
+        env: Our environment, for what a child may inherit.
+        trail: Filled in on the way.
+        ended: Called when nothing more can come.
+        header_provider: Asked for more headers before each request.
+    """
     match transport:
         case Stdio():
-            wire = _stdio(transport, env, trail)
+            wire = _stdio(transport, name, env, trail)
         case Http():
-            wire = _http(transport, trail)
+            wire = _http(transport, name, trail, header_provider)
         case Sse():
-            wire = _sse(transport, trail)
+            wire = _sse(transport, name, trail, header_provider)
     return _watched(wire, ended, trail)
 
 
 @asynccontextmanager
-async def _stdio(stdio: Stdio, env: Mapping[str, str], trail: Trail) -> AsyncGenerator[TransportStreams]:
+async def _stdio(
+    stdio: Stdio, name: str, env: Mapping[str, str], trail: Trail
+) -> AsyncGenerator[TransportStreams]:
     trail.stage = "variables"
     given = child_environment(stdio, env)
     trail.stage = "spawn"
@@ -63,7 +87,7 @@ async def _stdio(stdio: Stdio, env: Mapping[str, str], trail: Trail) -> AsyncGen
         # With `strict` one bad byte makes the SDK deaf for good, while the session looks alive.
         encoding_error_handler="replace",
     )
-    with StderrTail() as stderr:
+    with StderrTail(log=stderr_log(stdio, name, given)) as stderr:
         trail.stderr = stderr
         wire = stdio_client(parameters, errlog=cast("TextIO", stderr.sink))
         process: Any = None
@@ -87,40 +111,44 @@ def _process_of(wire: object) -> object:
 
 
 @asynccontextmanager
-async def _http(http: Http, trail: Trail) -> AsyncGenerator[TransportStreams]:
-    async with (
-        _http_client(trail, headers=dict(http.headers)) as client,
-        streamable_http_client(http.url, http_client=client) as streams,
-    ):
+async def _http(
+    http: Http, name: str, trail: Trail, header_provider: HeaderProvider | None
+) -> AsyncGenerator[TransportStreams]:
+    client = await _http_client(http, name, trail, header_provider)
+    async with client, streamable_http_client(http.url, http_client=client) as streams:
         yield streams
 
 
 @asynccontextmanager
-async def _sse(sse: Sse, trail: Trail) -> AsyncGenerator[TransportStreams]:
-    def client_with(
-        headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,  # noqa: ARG001 -- the SDK's factory has it; ours has its own
-        auth: httpx2.Auth | None = None,
-    ) -> httpx2.AsyncClient:
-        return _http_client(trail, headers=headers, auth=auth)
+async def _sse(
+    sse: Sse, name: str, trail: Trail, header_provider: HeaderProvider | None
+) -> AsyncGenerator[TransportStreams]:
+    client = await _http_client(sse, name, trail, header_provider)
 
-    async with sse_client(sse.url, headers=dict(sse.headers), httpx_client_factory=client_with) as streams:
+    def the_client(**_: object) -> httpx2.AsyncClient:
+        return client
+
+    async with sse_client(sse.url, httpx_client_factory=cast("Any", the_client)) as streams:
         yield streams
 
 
-def _http_client(
-    trail: Trail, *, headers: dict[str, str] | None, auth: httpx2.Auth | None = None
+async def _http_client(
+    server: Http | Sse, name: str, trail: Trail, header_provider: HeaderProvider | None
 ) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         trail.http_status = response.status_code
         trail.challenge = response.headers.get("www-authenticate", "")
 
+    async def add_headers(request: httpx2.Request) -> None:
+        request.headers.update(await application_headers(name, header_provider) or {})
+
+    tls = None if server.tls is None else await asyncio.to_thread(tls_context, server.tls, name)
     return httpx2.AsyncClient(
-        headers=headers,
-        auth=auth,
+        headers=dict(server.headers),
+        verify=True if tls is None else tls,
         # Reading waits as long as the call's own deadline says; a stream may be silent for hours.
         timeout=httpx2.Timeout(_HTTP_TIMEOUT, read=None),
-        event_hooks={"response": [note]},
+        event_hooks={"request": [add_headers], "response": [note]},
     )
 
 
@@ -128,6 +156,7 @@ def _http_client(
 async def _watched(
     wire: AbstractAsyncContextManager[TransportStreams], ended: Callable[[], None], trail: Trail
 ) -> AsyncGenerator[TransportStreams]:
+    on_own_account()
     async with wire as (read, write):
         trail.stage = "handshake"
         yield WatchedStream(read, mend=_mend, ended=ended), write

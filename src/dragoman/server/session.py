@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 import mcp_types as types
 from mcp.client.subscriptions import SubscriptionLost
@@ -13,7 +13,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from dragoman.errors import DragomanError
-from dragoman.server.dispatcher import raw_result
+from dragoman.server.dispatcher import known_outcome, raw_result
 from dragoman.tools.content import to_answer
 
 if TYPE_CHECKING:
@@ -39,11 +39,38 @@ class Era(NamedTuple):
     discover: types.DiscoverResult | None = None
 
 
+class _ToolCall(dict[str, Any]):
+    """The parameters of a call, and a request as far as the session looks at it."""
+
+    name_param: ClassVar[str | None] = None
+
+    def model_dump(self, **_: object) -> dict[str, Any]:
+        """Return the request as the session sends it."""
+        return {"method": "tools/call", "params": self}
+
+
+class _Finality:
+    """A type of result, as far as the session looks at it: tells whether an answer is the last one."""
+
+    def __init__(self, *, is_modern: bool) -> None:
+        self._is_modern = is_modern
+
+    def model_validate(self, raw: dict[str, Any], **how: Any) -> bool:
+        """Tell whether the answer, which has been checked, is a result that stands by itself."""
+        if self._is_modern:
+            if raw.get("resultType", "complete") != "complete":
+                return False
+            # The session has checked that it is a result or a wish for input; a wish may hold anything else.
+            types.CallToolResult.model_validate(raw, **how)
+        return True
+
+
 class Session:
     """The SDK's client on an open transport; any task may use it."""
 
     def __init__(self, client: Client, dispatcher: WireDispatcher | None) -> None:
         self._client = client
+        self._session = client.session
         self._dispatcher = dispatcher
         self.direct = dispatcher is not None
         """Whether a call may run in its caller's task: true over our own wires."""
@@ -57,6 +84,7 @@ class Session:
         self.instructions = client.session.instructions
         modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.era = Era(client.protocol_version, client.session.discover_result) if modern else Era("legacy")
+        self._finality: Any = _Finality(is_modern=modern)
 
     @property
     def received(self) -> int:
@@ -132,7 +160,29 @@ class Session:
         on_progress: Any = None,
         meta: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Call a tool."""
+        """Call a tool.
+
+        Over our own wires the session sends and checks, but builds no models: nearly every answer is final,
+        and is read as it came. Where it is not (input is wanted, headers were refused), the SDK's client
+        takes over, beginning with the answer that is already here.
+        """
+        if self._dispatcher is not None:
+            request: Any = _ToolCall(name=name, arguments=arguments)
+            if meta is not None:
+                request["_meta"] = dict(meta)
+            try:
+                is_final: object = await self._session.send_request(
+                    request, self._finality, progress_callback=on_progress
+                )
+            except MCPError as exc:
+                if exc.code != types.HEADER_MISMATCH:
+                    raise
+                known_outcome.set(exc)
+            else:
+                raw = raw_result.get()
+                if is_final and raw is not None:
+                    return to_answer(raw)
+                known_outcome.set(raw)
         result = await self._client.call_tool(
             name, arguments, progress_callback=on_progress, meta=cast("Any", meta)
         )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 from yarl import URL
@@ -18,16 +19,16 @@ from yarl import URL
 from dragoman.errors import ConnectError, ConnectionLostError
 from dragoman.server.event_stream import EventStream
 from dragoman.server.http_answer import EVENTS, JSON, SLACK_BYTES, excerpt, hear, is_type, read_refusal
-from dragoman.server.http_client import HttpClient
+from dragoman.server.http_client import PLAIN, HttpClient
 from dragoman.server.http_route import within_origin
 from dragoman.server.outbox import Outbox
-from dragoman.server.rpc import MAX_MESSAGE_BYTES
+from dragoman.server.wire import on_own_account
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable
 
     from dragoman.model import Sse
-    from dragoman.server.http_client import HeaderProvider, HttpAuth
+    from dragoman.server.http_client import HttpOptions
     from dragoman.server.rpc import Rpc
     from dragoman.server.trail import Trail
     from dragoman.server.wire import Envelope, Wire
@@ -48,10 +49,7 @@ async def open_sse(
     trail: Trail,
     rpc: Rpc,
     on_end: Callable[[str], None],
-    limit: int = MAX_MESSAGE_BYTES,
-    header_provider: HeaderProvider | None = None,
-    auth: HttpAuth | None = None,
-    tls: Mapping[str, Any] | None = None,
+    options: HttpOptions = PLAIN,
 ) -> AsyncGenerator[Wire]:
     """Open the stream of a server and wait until it says where to post; the caller watches the clock.
 
@@ -61,10 +59,7 @@ async def open_sse(
         trail: Told the last status and challenge.
         rpc: The conversation.
         on_end: Told once why the wire ended by itself.
-        limit: Bytes of one message, at most, unpacked.
-        header_provider: Asked for more headers before each request.
-        auth: Asked for what proves who we are.
-        tls: `ca`, `cert`, `key` (paths), `password`, `verify`.
+        options: The limit of a message, and whom to ask for headers.
 
     Raises:
         ConnectError: The stream names no address, or one that must not be used.
@@ -72,16 +67,9 @@ async def open_sse(
         ConnectionLostError: There is no way to the server.
     """
     trail.stage = "connect"
-    client = HttpClient(
-        sse.url,
-        name=name,
-        headers=sse.headers,
-        trail=trail,
-        header_provider=header_provider,
-        auth=auth,
-        tls=tls,
-    )
-    wire = LegacySse(rpc, client, limit=limit, on_end=on_end)
+    on_own_account()
+    client = await HttpClient.connect(sse, name=name, trail=trail, options=options)
+    wire = LegacySse(rpc, client, limit=options.limit, on_end=on_end)
     try:
         await wire.open()
         yield wire
@@ -137,7 +125,9 @@ class LegacySse:
             self._outbox.hold(INITIALIZED_SECONDS)
             self._outbox.notify(partial(self._begin, message, method))
         elif method:
-            self._outbox.notify(post)
+            context, loop = copy_context(), asyncio.get_running_loop()
+            # The task that sends notifications may have been started by another caller.
+            self._outbox.notify(lambda: loop.create_task(post(), context=context))
         else:
             self._outbox.start(post())
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dragoman.config.expand import expand_transport
+from dragoman.config.expand import expand_auth, expand_transport
 from dragoman.errors import (
     AuthRequiredError,
     ConfigError,
@@ -27,15 +27,17 @@ from dragoman.errors import (
 )
 from dragoman.events import StateChanged
 from dragoman.model import ServerState, ServerStatus, Stdio
+from dragoman.server.auth_gate import Gate
 from dragoman.server.backoff import Backoff
 from dragoman.server.lifecycle import Order, Signal, step
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from types import ModuleType
 
     from dragoman.config.expand import Surroundings
     from dragoman.events import Event
-    from dragoman.model import Handlers, ServerSpec, Transport
+    from dragoman.model import Auth, Handlers, ServerSpec, Transport
     from dragoman.server.connection import Connection
     from dragoman.server.sdk import Era
 
@@ -102,6 +104,12 @@ class Supervisor:
         self._earlier: asyncio.Future[None] | None = None
         self._turns = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
         self._waiting = 0
+        self._gate = Gate(
+            spec.name,
+            handlers.login if handlers else None,
+            on_needed=lambda error: self._signal(Signal.AUTH_REQUIRED, error),
+            on_granted=lambda: self._signal(Signal.LOGGED_IN),
+        )
 
     @property
     def state(self) -> ServerState:
@@ -136,6 +144,7 @@ class Supervisor:
             tools=self.tools,
             last_error=str(self.error) if self.error else None,
             error_code=self.error.code if self.error else None,
+            login_url=self.error.url if isinstance(self.error, AuthRequiredError) else "",
             retry_in=None if retry is None else max(0.0, retry.when() - asyncio.get_running_loop().time()),
             crash_loop=self._backoff.slow(time.monotonic()),
             origin=self.spec.origin,
@@ -163,12 +172,19 @@ class Supervisor:
             ServerError: The connection ended under the request.
             TimeoutError: Time ran out after the request was sent.
         """
-        until = time.monotonic() + seconds
+        self._last_used = time.monotonic()
+        until = self._last_used + seconds
         self._users += 1
         try:
-            if self._turns is None:
+            if self._turns is not None:
+                return await self._in_turn(self._turns, send, until)
+            connection = self._connection
+            if connection is None or connection.session is None:
                 return await self._request(send, until)
-            return await self._in_turn(self._turns, send, until)
+            # The way of nearly every call, without a frame of its own.
+            result = await send(connection, seconds)
+            self._backoff.answered()
+            return result
         finally:
             self._users -= 1
             self._last_used = time.monotonic()
@@ -214,7 +230,6 @@ class Supervisor:
             turns.release()
 
     async def _request(self, send: Callable[[Connection, float], Awaitable[T]], until: float) -> T:
-        self._last_used = time.monotonic()
         connection = self._connection
         if connection is None or connection.session is None:
             connection = await self._connected(until)
@@ -229,12 +244,38 @@ class Supervisor:
     async def stop(self) -> None:
         """Stop the server and wait until it is gone; a cancellation waits for that too."""
         self.close()
-        if self._owner is not None:
-            await _see_out(self._owner, self.spec.name)
+        try:
+            if self._owner is not None:
+                await _see_out(self._owner, self.spec.name)
+        finally:
+            await self._gate.close()
 
     async def restart(self) -> None:
         """Stop the server if it runs, and start it, with its past failures forgotten."""
         self._signal(Signal.RESTART)
+
+    async def login(
+        self,
+        *,
+        open_url: Callable[[str], Any] | None = None,
+        paste: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        """Have a person log in, and connect with that.
+
+        Raises:
+            ConfigError: It is no server that one logs in to.
+            AuthRequiredError: It was refused, or nobody logged in.
+        """
+        await self._gate.login(*self._expanded(), open_url=open_url, paste=paste)
+        if self._state is not ServerState.READY:
+            self._signal(Signal.RESTART)
+
+    async def logout(self) -> bool:
+        """Forget the login; returns whether there was one. A connection that stands is closed."""
+        found = await self._gate.logout(*self._expanded())
+        if found and self._connection is not None:
+            self._signal(Signal.RESTART)
+        return found
 
     # Signals and orders
 
@@ -333,9 +374,9 @@ class Supervisor:
             self._signal(verdict(error, reconnect=self.spec.reconnect), error)
 
     async def _connect(self) -> None:
-        transport = _placed(expand_transport(self.spec, self._surroundings), self._surroundings.root)
-        # Importing the SDK takes a second of CPU: in a thread it delays nobody.
-        module = await asyncio.to_thread(importlib.import_module, "dragoman.server.connection")
+        transport, auth = self._expanded()
+        module = await _connection_module()
+        authorizer = await self._gate.authorizer(transport, auth)
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
         connection: Connection = module.Connection(
@@ -346,6 +387,7 @@ class Supervisor:
             slots=self._slots,
             health_check_interval=self._health_check_interval,
             handlers=self._handlers,
+            auth=authorizer,
         )
         self._connection = connection
         connection.on_ready = lambda: self._on_ready(connection)
@@ -355,6 +397,11 @@ class Supervisor:
             await connection.serve()
         finally:
             self._era = connection.era
+
+    def _expanded(self) -> tuple[Transport, Auth | None]:
+        """Return how the server is reached and logged in to, with every variable replaced."""
+        transport = _placed(expand_transport(self.spec, self._surroundings), self._surroundings.root)
+        return transport, expand_auth(self.spec, self._surroundings)
 
     def _on_ready(self, connection: Connection) -> None:
         if self._connection is not connection:
@@ -391,6 +438,17 @@ class Supervisor:
             self._plan_watch()
         else:
             self._signal(Signal.UNUSED)
+
+
+_modules: list[ModuleType] = []
+"""The module of connections, once it has been imported as a whole."""
+
+
+async def _connection_module() -> Any:
+    """Import what opens connections: the SDK takes a second of CPU, which in a thread delays nobody."""
+    if not _modules:
+        _modules.append(await asyncio.to_thread(importlib.import_module, "dragoman.server.connection"))
+    return _modules[0]
 
 
 def verdict(error: DragomanError, *, reconnect: bool) -> Signal:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server.child import spawn
 from dragoman.server.http import open_http
+from dragoman.server.http_client import PLAIN
 from dragoman.server.pipe import Pipe
-from dragoman.server.process import StderrTail, child_environment, removed_variables, safe_environment
+from dragoman.server.process import (
+    StderrTail,
+    child_environment,
+    removed_variables,
+    safe_environment,
+    stderr_log,
+)
 from dragoman.server.rpc import MAX_MESSAGE_BYTES
 from dragoman.server.sse import open_sse
 
@@ -19,12 +26,24 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from dragoman.model import Transport
+    from dragoman.server.http_client import HttpOptions
     from dragoman.server.rpc import Rpc
     from dragoman.server.trail import Trail
     from dragoman.server.wire import Wire
 
 EXIT_GRACE = 0.1
 """Seconds between the end of a child's output and its exit, if it is exiting at all."""
+
+
+@runtime_checkable
+class Opener(Protocol):
+    """A transport that opens its own wire, as that of a server inside of this process (`dragoman.testing`)."""
+
+    def open(
+        self, *, name: str, trail: Trail, rpc: Rpc, on_end: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[Wire]:
+        """Return the wire, to be entered by the task that also leaves it."""
+        ...
 
 
 def exit_reason(code: int) -> str:
@@ -40,6 +59,7 @@ def open_wire(
     trail: Trail,
     rpc: Rpc,
     on_end: Callable[[str], None],
+    options: HttpOptions = PLAIN,
 ) -> AbstractAsyncContextManager[Wire]:
     """Return the wire of a transport, to be entered by the task that also leaves it.
 
@@ -50,14 +70,18 @@ def open_wire(
         trail: Filled in on the way.
         rpc: The conversation.
         on_end: Told once why the wire ended by itself.
+        options: The limit of a message, and whom to ask for headers.
     """
+    if isinstance(transport, Opener):
+        return transport.open(name=name, trail=trail, rpc=rpc, on_end=on_end)
     match transport:
         case Stdio():
-            return open_pipe(transport, name=name, env=env, trail=trail, rpc=rpc, on_end=on_end)
+            limit = options.limit
+            return open_pipe(transport, name=name, env=env, trail=trail, rpc=rpc, on_end=on_end, limit=limit)
         case Http():
-            return open_http(transport, name=name, trail=trail, rpc=rpc, on_end=on_end)
+            return open_http(transport, name=name, trail=trail, rpc=rpc, on_end=on_end, options=options)
         case Sse():
-            return open_sse(transport, name=name, trail=trail, rpc=rpc, on_end=on_end)
+            return open_sse(transport, name=name, trail=trail, rpc=rpc, on_end=on_end, options=options)
 
 
 @asynccontextmanager
@@ -69,6 +93,7 @@ async def open_pipe(
     trail: Trail,
     rpc: Rpc,
     on_end: Callable[[str], None],
+    limit: int = MAX_MESSAGE_BYTES,
 ) -> AsyncGenerator[Wire]:
     """Start a child and speak to it over its pipes; leaving ends it with everything it started."""
     trail.stage = "variables"
@@ -78,7 +103,7 @@ async def open_pipe(
     trail.stage = "spawn"
     child = await spawn(stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name)
     trail.pid = child.pid
-    with StderrTail(child.stderr) as stderr:
+    with StderrTail(child.stderr, stderr_log(stdio, name, given)) as stderr:
         trail.stderr = stderr
 
         def end(reason: str) -> None:
@@ -101,7 +126,7 @@ async def open_pipe(
             server=name,
             stdin=child.stdin,
             stdout=child.stdout,
-            limit=MAX_MESSAGE_BYTES,
+            limit=limit,
             on_end=on_silence,
         )
 

@@ -2,14 +2,20 @@
 
 A wire never interprets a message. Sending never waits: a pipe writes or queues, an HTTP wire starts a request
 of its own. Whatever ends a call (an answer, a refusal, a broken connection) reaches it through the `Rpc`.
+
+Headers of one call travel with its context: `calling` sets them, and the task that carries the call's request
+sees them, as no other does. What a connection sends of its own accord is for nobody's call, even where one
+has opened it; it says so by `on_own_account`.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from dragoman.server.rpc import RequestId
 
@@ -37,3 +43,26 @@ class Wire(Protocol):
         Returns whether it surely never went out.
         """
         ...
+
+
+_caller: ContextVar[Mapping[str, str] | None] = ContextVar("caller", default={})  # noqa: B039 -- never changed
+
+
+@contextmanager
+def calling(headers: Mapping[str, str]) -> Generator[None]:
+    """Send headers along with every HTTP request that is made for the sake of what happens inside."""
+    token = _caller.set(dict(headers))
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
+def on_own_account() -> None:
+    """Say that what the current task sends from here on, and what it starts, is for no call."""
+    _caller.set(None)
+
+
+def caller_headers() -> Mapping[str, str] | None:
+    """Return the headers of the current call; `None` if nobody's call is the reason to send."""
+    return _caller.get()

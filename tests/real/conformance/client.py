@@ -2,7 +2,8 @@
 
 The suite appends the server's URL to the command and names the scenario in the environment. The client lists
 everything, calls every tool (with the arguments the scenario gives, else with plain ones made from the schema),
-and reads a resource and a prompt where there are any. It ends with 0 if it could do its work.
+and reads a resource and a prompt where there are any. Where a login is wanted it is the browser: it opens the
+address and goes where that leads. It ends with 0 if it could do its work.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from dragoman import Handlers, McpManager
+
+CLIENT_METADATA = "https://conformance-test.local/client-metadata.json"
+"""What the suite wants to see as the client's id where the server takes such addresses."""
 
 PLAIN: dict[str, Any] = {
     "string": "text",
@@ -34,6 +40,28 @@ def accept(_server: str, request: dict[str, Any]) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
 
+async def browse(_server: str, request: dict[str, Any]) -> None:
+    """Open the address of a login; it leads back to our own page."""
+    async with aiohttp.ClientSession() as browser, browser.get(request["url"]) as page:
+        await page.read()
+
+
+def login_settings(scenario: str, context: dict[str, Any]) -> dict[str, Any] | None:
+    """Write down what the scenario gives the client beforehand."""
+    if "private_key_pem" in context:
+        return {
+            "grant": "client_credentials",
+            "client_id": context["client_id"],
+            "private_key": context["private_key_pem"],
+            "signing_algorithm": context["signing_algorithm"],
+        }
+    if "client_secret" in context:
+        known = {name: context[name] for name in ("client_id", "client_secret", "issuer") if name in context}
+        by_itself = {"grant": "client_credentials"} if "client-credentials" in scenario else {}
+        return {**known, **by_itself}
+    return {"client_metadata_url": CLIENT_METADATA} if scenario == "auth/basic-cimd" else None
+
+
 def sample(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": {"type": "text", "text": "sampled"}, "model": "scripted"}
 
@@ -47,7 +75,7 @@ def arguments_for(schema: dict[str, Any]) -> dict[str, Any]:
 
 async def main(config: Path) -> int:
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    handlers = Handlers(elicitation=accept, sampling=sample, roots=["file:///tmp"])
+    handlers = Handlers(elicitation=accept, sampling=sample, roots=["file:///tmp"], login=browse)
     manager = McpManager.from_config(config=config, root=config.parent, handlers=handlers)
     async with manager as mcp:
         if not await mcp.wait_ready(timeout=20):
@@ -68,6 +96,8 @@ async def session(mcp: McpManager, context: dict[str, Any]) -> int:
     results = await asyncio.gather(*(mcp.call(tools[name].name, arguments) for name, arguments in calls))
     for (name, _), result in zip(calls, results, strict=True):
         print(f"{name}: {result.text if result.success else result.error}", file=sys.stderr)
+    if "auth/" in os.environ.get("MCP_CONFORMANCE_SCENARIO", "") and not all(one.success for one in results):
+        return 1
     for resource in (await mcp.resources())[:1]:
         await mcp.read(resource.uri, server=resource.server)
     for prompt in (await mcp.prompts())[:1]:
@@ -77,8 +107,14 @@ async def session(mcp: McpManager, context: dict[str, Any]) -> int:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
+        # Logins of another scenario, or of the person who runs this, are no business of ours.
+        os.environ["XDG_DATA_HOME"] = folder
         written = Path(folder, "mcp.json")
-        server = {"type": "http", "url": sys.argv[-1]}
+        server: dict[str, Any] = {"type": "http", "url": sys.argv[-1]}
+        found = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+        settings = login_settings(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), found)
+        if settings is not None:
+            server["auth"] = settings
         written.write_text(json.dumps({"mcpServers": {"suite": server}}), "utf-8")
         code = asyncio.run(main(written))
     sys.exit(code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from dragoman.config.dialects import NAMES, dialect
-from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
+from dragoman.model import ATTRIBUTION_KEYS, Auth, Http, ServerSpec, Sse, Stdio, Tls
 
 WRITABLE = [name for name in NAMES if dialect(name).writes]
 
@@ -50,6 +50,7 @@ def transports(text: st.SearchStrategy[str]) -> st.SearchStrategy[Stdio | Http |
         env=st.dictionaries(_ENV_NAME, st.one_of(st.none(), text), max_size=3),
         cwd=st.one_of(st.none(), text),
         env_file=st.lists(text, max_size=2),
+        log_file=st.one_of(st.none(), text),
         inherit_env=st.one_of(st.sampled_from(["safe", "all"]), st.lists(_ENV_NAME, max_size=2)),
     )
     urls = st.sampled_from(
@@ -63,10 +64,20 @@ def transports(text: st.SearchStrategy[str]) -> st.SearchStrategy[Stdio | Http |
         ),
         max_size=1,
     )
+    own = st.one_of(st.just((None, None)), st.tuples(text, st.none()), st.tuples(text, text))
+    tls = st.one_of(
+        st.none(),
+        st.builds(
+            lambda ca, own, verify: Tls(ca=ca, cert=own[0], key=own[1], verify=verify),
+            st.one_of(st.none(), text),
+            own,
+            st.booleans(),
+        ),
+    )
     return st.one_of(
         stdio,
-        st.builds(Http, urls, headers=headers, alternate=st.booleans()),
-        st.builds(Sse, urls, headers=headers, alternate=st.booleans()),
+        st.builds(Http, urls, headers=headers, alternate=st.booleans(), tls=tls),
+        st.builds(Sse, urls, headers=headers, alternate=st.booleans(), tls=tls),
     )
 
 
@@ -87,6 +98,12 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
         allowed_tools=st.one_of(st.none(), st.lists(st.sampled_from(["read", "w*", "*"]), max_size=2)),
         denied_tools=st.lists(st.sampled_from(["rm", "x_*"]), max_size=2),
         max_concurrency=st.one_of(st.none(), st.integers(1, 9)),
+        max_message_bytes=st.one_of(st.none(), st.integers(1, 10**9)),
+        parallel=st.booleans(),
+        mend_arguments=st.sampled_from([None, True, False]),
+        attribution=st.dictionaries(
+            st.sampled_from(ATTRIBUTION_KEYS), st.sampled_from(["", "/*", "/results/*/a~1b"]), max_size=2
+        ),
         naming=st.sampled_from([None, "{server}__{tool}"]),
         fallback=st.lists(st.sampled_from(["b", "c"]), max_size=2),
         auth=st.one_of(
@@ -97,6 +114,13 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
                 client_id=st.one_of(st.none(), text),
                 scopes=st.lists(st.sampled_from(["a", "b"]), max_size=2),
                 callback_port=st.one_of(st.none(), st.integers(1, 9)),
+                issuer=st.one_of(st.none(), text),
+                private_key=st.one_of(st.none(), text),
+                grant=st.sampled_from(["authorization_code", "client_credentials"]),
+                client_auth=st.sampled_from([None, "private_key_jwt"]),
+                signing_algorithm=st.sampled_from(["RS256", "ES256"]),
+                hosts=st.lists(st.sampled_from(["a.example", "b.example"]), max_size=2),
+                store=st.sampled_from(["file", "keyring"]),
             ),
         ),
         trust=st.sampled_from(["warn", "strict", "off"]),

@@ -13,7 +13,7 @@ from dragoman.config.dialects import dialect
 from dragoman.config.documents import parse
 from dragoman.config.entries import build
 from dragoman.errors import InvalidSpecError
-from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
+from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio, Tls
 
 NATIVE = dialect("dragoman")
 
@@ -142,6 +142,56 @@ def test_the_transport_is_what_the_type_or_the_keys_say(
 )
 def test_a_dialect_says_what_an_untyped_address_is(untyped: str, expected: Any) -> None:
     assert built({"url": "https://x/sse"}, untyped_url=untyped).transport == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "said"),
+    [
+        ({"type": "http", "alternate": True}, Http("https://x/sse", alternate=True), ""),
+        ({"type": "sse", "alternate": True}, Sse("https://x/sse", alternate=True), ""),
+        ({"alternate": False}, Sse("https://x/sse"), "the path ends in /sse: legacy SSE only"),
+        ({"url": "https://x", "alternate": False}, Http("https://x"), "no type given: Streamable HTTP only"),
+    ],
+)
+def test_an_entry_may_say_whether_the_other_kind_is_tried(
+    fields: dict[str, Any], expected: Any, said: str
+) -> None:
+    spec = built({"url": "https://x/sse"} | fields)
+    assert spec.transport == expected
+    assert [note.message for note in spec.notes if said in note.message] == [
+        note.message for note in spec.notes
+    ]
+    assert bool(spec.notes) == bool(said)
+
+
+def test_an_entry_may_say_which_certificates_count() -> None:
+    tls = {"ca": "~/ca.pem", "cert": "${C}/me.pem", "key": "me.key", "verify": False}
+    spec = built({"type": "sse", "url": "https://x", "tls": tls})
+    assert spec.transport == Sse(
+        "https://x", tls=Tls(ca="~/ca.pem", cert="${C}/me.pem", key="me.key", verify=False)
+    )
+    assert not spec.notes
+
+
+def test_certificates_for_a_plain_address_are_noted() -> None:
+    spec = built({"type": "http", "url": "http://x", "tls": {}})
+    assert spec.transport == Http("http://x", tls=Tls())
+    assert notes(spec) == ["unused tls"]
+
+
+@pytest.mark.parametrize(
+    ("tls", "message"),
+    [
+        (True, "`tls` (line 6): expected an object, not true"),
+        ({"verfy": False}, "`tls.verfy` (line 7): expected ca, cert, key or verify"),
+        ({"verify": "no"}, "`tls.verify` (line 7): expected true or false, not 'no'"),
+        ({"ca": ""}, "`tls.ca` (line 7): expected the path of a file"),
+        ({"cert": 5}, "`tls.cert` (line 7): expected a text, not the number 5"),
+        ({"key": "k.pem"}, "`tls.key` (line 7): a key is of no use without its certificate: add `cert`"),
+    ],
+)
+def test_wrong_certificates_are_a_problem(tls: Any, message: str) -> None:
+    assert message in refused({"type": "http", "url": "https://x", "tls": tls}).message
 
 
 def test_a_dialect_may_want_a_type() -> None:
@@ -319,6 +369,10 @@ def test_every_rule_is_read() -> None:
             "title": "T",
             "description": "D",
             "health_check_interval": "1m",
+            "parallel": True,
+            "mend_arguments": False,
+            "max_message_bytes": "2MiB",
+            "attribution": {"title": "/results/*/a~1b", "source": "", "url": None},
         }
     )
     assert spec == replace(
@@ -340,6 +394,10 @@ def test_every_rule_is_read() -> None:
             title="T",
             description="D",
             health_check_interval=60.0,
+            parallel=True,
+            mend_arguments=False,
+            max_message_bytes=2 * 1024 * 1024,
+            attribution={"title": "/results/*/a~1b", "source": ""},
         ),
         origin=spec.origin,
         lines=spec.lines,
@@ -362,6 +420,18 @@ def test_every_rule_is_read() -> None:
         ({"timeouts": {"call": "soon"}}, "`timeouts.call` (line 6): expected a duration"),
         ({"health_check_interval": 0}, "expected a duration above zero"),
         ({"enabled": "no"}, "expected true or false"),
+        ({"parallel": 1}, "`parallel` (line 5): expected true or false, not the number 1"),
+        ({"mend_arguments": "all"}, "`mend_arguments` (line 5): expected true or false, not 'all'"),
+        (
+            {"max_message_bytes": "much"},
+            "`max_message_bytes` (line 5): expected a size in bytes above zero, such as",
+        ),
+        ({"attribution": "/a"}, "`attribution` (line 5): expected an object, not '/a'"),
+        ({"attribution": {"author": "/a"}}, "`attribution.author` (line 6): expected one of source, title"),
+        ({"attribution": {"title": "a.b"}}, "`attribution.title` (line 6): expected a JSON pointer such as"),
+        ({"attribution": {"title": "/a~2"}}, "expected a JSON pointer such as /results/*/title, not '/a~2'"),
+        ({"attribution": {"title": 5}}, "`attribution.title` (line 6): expected a text, not the number 5"),
+        ({"log_file": " "}, "`log_file` (line 5): expected the path of a file"),
     ],
 )
 def test_a_wrong_rule_is_a_problem(fields: dict[str, Any], message: str) -> None:
@@ -468,6 +538,23 @@ def test_a_login_is_read_with_its_templates() -> None:
     )
     assert spec.extras == {"auth": {"realm": "r"}}
     assert notes(spec) == ["unknown auth"]
+
+
+def test_a_login_of_a_program_is_read() -> None:
+    login = {
+        "grant": "client_credentials",
+        "client_auth": "private_key_jwt",
+        "private_key": "${KEY}",
+        "signing_algorithm": "ES256",
+        "issuer": "https://${HOST}",
+        "client_metadata_url": "https://me.example/client.json",
+        "hosts": ["idp.internal"],
+        "store": "keyring",
+        "mode": "auto",
+    }
+    spec = built({"type": "http", "url": "https://x", "auth": login})
+    assert spec.auth == Auth(**(login | {"hosts": ("idp.internal",)}))
+    assert not spec.extras
 
 
 def test_scopes_may_be_one_text() -> None:

@@ -17,7 +17,7 @@ from dragoman.config.expand import (
     variables,
 )
 from dragoman.errors import MissingVariableError
-from dragoman.model import Http, Origin, ServerSpec, Sse, Stdio
+from dragoman.model import Http, Origin, ServerSpec, Sse, Stdio, Tls
 
 AROUND = Surroundings(
     env={"USER": "ana", "EMPTY": "", "NESTED": "${USER}", "input": "a variable"},
@@ -165,6 +165,7 @@ def test_every_field_of_a_child_process_is_expanded() -> None:
         env={"A": "${USER}", "B": None},
         cwd="~/${USER}",
         env_file=["~/.env", "${workspaceFolder}/.env"],
+        log_file="logs/${USER}.log",
     )
     assert expand_transport(ServerSpec("s", stdio), AROUND) == Stdio(
         "/home/ana/bin/ana",
@@ -172,6 +173,7 @@ def test_every_field_of_a_child_process_is_expanded() -> None:
         env={"A": "ana", "B": None},
         cwd="/home/ana/ana",
         env_file=["/home/ana/.env", "/home/ana/shop/.env"],
+        log_file="/home/ana/shop/logs/ana.log",
     )
 
 
@@ -184,6 +186,13 @@ def test_address_and_headers_are_expanded(kind: type[Http | Sse]) -> None:
     spec = ServerSpec("s", kind("https://${USER}.example.org", headers={"X": "${input:pin}"}, alternate=True))
     expected = kind("https://ana.example.org", headers={"X": "1234"}, alternate=True)
     assert expand_transport(spec, AROUND) == expected
+
+
+@pytest.mark.parametrize("kind", [Http, Sse])
+def test_the_paths_of_certificates_are_expanded_and_read_from_the_project(kind: type[Http | Sse]) -> None:
+    tls = Tls(ca="~/ca.pem", cert="${USER}.pem", key="/k.pem", verify=False)
+    expected = Tls(ca="/home/ana/ca.pem", cert="/home/ana/shop/ana.pem", key="/k.pem", verify=False)
+    assert expand_transport(ServerSpec("s", kind("https://x", tls=tls)), AROUND).tls == expected  # type: ignore[union-attr]
 
 
 def spec_with(origin: Origin, lines: dict[str, int]) -> ServerSpec:

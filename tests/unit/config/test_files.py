@@ -106,3 +106,9 @@ def test_an_env_file_that_is_not_there_is_an_error_with_its_key(tmp_path: Path) 
     with pytest.raises(ConfigError, match="the env file does not exist") as caught:
         read_env_file(tmp_path / ".env", pointer="mcpServers.a.envFile")
     assert caught.value.pointer == "mcpServers.a.envFile"
+
+
+def test_an_env_file_that_might_make_us_wait_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".env")
+    with pytest.raises(ConfigError, match="no regular file"):
+        read_env_file(tmp_path / ".env")

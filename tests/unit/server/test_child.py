@@ -48,7 +48,7 @@ def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entered(pid: int) -> bool:
-    return pid in children._ledger()._children
+    return pid in children._spawner.ledger()._children
 
 
 async def test_child_leads_a_session_and_is_entered_in_the_ledger() -> None:
@@ -209,10 +209,10 @@ async def test_without_proc_the_group_is_asked_and_killed_all_the_same(
         assert identify(left) is None
 
 
-def test_one_ledger_is_opened_however_many_threads_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    children._opened_ledger.cache_clear()
+def test_one_ledger_is_opened_however_many_threads_ask_at_once() -> None:
+    spawner = children._Spawner()
     with ThreadPoolExecutor(8) as pool:
-        ledgers = {id(ledger) for ledger in pool.map(lambda _: children._ledger(), range(64))}
+        ledgers = {id(ledger) for ledger in pool.map(lambda _: spawner.ledger(), range(64))}
     assert len(ledgers) == 1
 
 
@@ -230,3 +230,42 @@ def test_mark_is_what_the_tests_own_environment_never_has() -> None:
     assert MARK not in os.environ
     assert subprocess.run(["printenv", MARK], check=False).returncode == 1
     assert Path("/proc/self").exists()
+
+
+FORKING = """
+import asyncio, os, sys
+from dragoman.server import child
+from dragoman.server.ledger import default_folder
+
+async def use():
+    one = await child.spawn(sys.executable, ["-S", "-c", "print(5)"], env=dict(os.environ), cwd=None, name="s")
+    # Both processes have an entry of their own while their child lives.
+    print(sorted(path.name for path in default_folder().iterdir() if str(os.getpid()) in path.name) != [])
+    await one.stop(lambda: [os.close(end) for end in (one.stdin, one.stdout, one.stderr)])
+
+asyncio.run(use())
+sys.stdout.flush()
+with child._spawner.once:
+    # Locked, as if another thread were just starting something.
+    forked = os.fork()
+if forked == 0:
+    asyncio.run(asyncio.wait_for(use(), 20))
+    print("forked", flush=True)
+    os._exit(0)
+_, status = os.waitpid(forked, 0)
+assert status == 0
+asyncio.run(use())
+print("parent")
+"""
+
+
+def test_process_that_was_forked_off_starts_children_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "True", "forked", "True", "parent"]

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from dragoman.errors import ConnectError, ConnectionLostError, DragomanError, ProtocolError
-from dragoman.model import Http, ServerSpec, Sse, Stdio
+from dragoman.model import ServerSpec, Stdio
 from dragoman.server import connection as connections
 from dragoman.server import sdk
 from dragoman.server.connection import Connection
@@ -265,14 +265,3 @@ async def test_silence_while_another_call_is_under_way_is_no_silence(stay: Any) 
             await connection.call_tool("echo", {"text": "y"}, 0.05)
     assert (await busy).parts[0].text == "x"
     assert one.lost == []
-
-
-def test_alternates_and_the_kinds_of_trails() -> None:
-    assert [type(one) for one in connections._attempts(Http("u", alternate=True))] == [Http, Sse]
-    assert [type(one) for one in connections._attempts(Sse("u", alternate=True))] == [Sse, Http]
-    assert connections._attempts(Stdio("x")) == [Stdio("x")]
-    assert [connections._trail(one).kind for one in (Stdio("x"), Http("u"), Sse("u"))] == [
-        "stdio",
-        "http",
-        "sse",
-    ]

@@ -14,13 +14,13 @@ from pydantic import TypeAdapter
 
 from dragoman.errors import ConnectionLostError, InvalidArgumentsError, ProtocolError
 from dragoman.server import dispatcher as dispatching
+from dragoman.server.deadlines import Deadline, deadline
 from dragoman.server.dispatcher import (
     JUNK_LOGGED,
     MAX_NOTIFICATIONS,
     MAX_REQUESTS,
-    Deadline,
     WireDispatcher,
-    deadline,
+    known_outcome,
     raw_result,
 )
 
@@ -189,6 +189,35 @@ async def test_deadline_that_has_passed_ends_a_request_at_once() -> None:
     talk = Talk()
     with anyio.fail_after(5), pytest.raises(MCPError):
         await talk.begin(timeout=-1)
+
+
+async def test_outcome_that_is_known_is_not_asked_for_and_counts_once() -> None:
+    talk = Talk()
+
+    async def ask() -> list[Any]:
+        known_outcome.set({"x": 1})
+        got: list[Any] = [await talk.dispatcher.send_raw_request("m", {}), raw_result.get()]
+        known_outcome.set(MCPError(code=-5, message="no"))
+        with pytest.raises(MCPError, match="no"):
+            await talk.dispatcher.send_raw_request("m", {})
+        return got
+
+    assert await ask() == [{"x": 1}, {"x": 1}]
+    assert talk.wire.sent == []
+    task = talk.begin("m")
+    await turns(2)
+    talk.answer(result={"x": 2})
+    assert await task == {"x": 2}
+
+
+async def test_end_of_the_wire_gives_each_call_of_a_tool_an_error_of_its_own() -> None:
+    talk = Talk()
+    calls = [talk.begin("tools/call") for _ in range(3)]
+    await turns(2)
+    talk.dispatcher.end("it is gone")
+    errors = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(error) for error in errors] == [ConnectionLostError] * 3
+    assert len({id(error) for error in errors}) == 3
 
 
 @pytest.mark.parametrize("method", ["server/discover", "other"])

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import hashlib
+import json
+import logging
 import resource
 import ssl
+from contextvars import Context, ContextVar
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +16,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from cryptography.x509.oid import NameOID
 from tests.servers.http_faults import SESSION, FaultServer
 from tests.servers.http_peer import GUARD, LEGACY, MODERN, Peer
@@ -23,12 +32,14 @@ from dragoman.errors import (
     DragomanError,
     HttpStatusError,
     ProtocolError,
+    ServerError,
     SessionGoneError,
 )
-from dragoman.model import Http
+from dragoman.model import Http, Tls
 from dragoman.server import http as http_wire
 from dragoman.server.http import open_http
-from dragoman.server.wire import Envelope
+from dragoman.server.http_route import tls_context
+from dragoman.server.wire import Envelope, calling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -613,13 +624,14 @@ async def test_configured_and_provided_headers_go_with_every_request_but_never_r
 ) -> None:
     count = 0
 
-    def provide() -> Mapping[str, str]:
+    def provide(name: str) -> Mapping[str, str]:
         nonlocal count
         count += 1
+        assert name == "srv"
         return {"X-User": f"user {count}", "accept": "text/plain"}
 
-    async def provide_later() -> Mapping[str, str]:
-        return provide()
+    async def provide_later(name: str) -> Mapping[str, str]:
+        return provide(name)
 
     headers = {"x-team": "blue", "x-user": "nobody", "Content-Type": "text/plain", "Mcp-Session-Id": "forged"}
     for provider in (provide, provide_later):
@@ -667,14 +679,94 @@ async def test_header_that_cannot_be_sent_fails_its_call_without_being_shown(
 
 
 async def test_header_provider_that_fails_fails_its_call_only(server: FaultServer) -> None:
-    def provide() -> Mapping[str, str]:
-        raise KeyError("vault")
+    broken = True
+
+    def provide(_: str) -> Mapping[str, str]:
+        if broken:
+            raise KeyError("vault")
+        return {}
 
     async with peer(server, "healthy", header_provider=provide) as client:
         error = await client.ask()
-        assert isinstance(error, ConnectionLostError)
-        assert not error.may_have_run
+        assert isinstance(error, ServerError)
         assert "`header_provider` failed" in error.message
+        assert "handshakes" in error.hint
+        assert server.requests == []
+        broken = False
+        assert await client.text() == "ok"
+
+
+_user: ContextVar[str] = ContextVar("user", default="nobody")
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_headers_of_concurrent_callers_stay_with_their_own_requests(
+    server: FaultServer, later: bool
+) -> None:
+    async def provide_later(_: str) -> Mapping[str, str]:
+        await asyncio.sleep(0)
+        return {"X-User": _user.get()}
+
+    def provide(_: str) -> Mapping[str, str]:
+        return {"X-User": _user.get()}
+
+    async def call(client: Peer, number: int) -> None:
+        _user.set(f"user {number}")
+        with calling({"X-Call": f"call {number}"}):
+            await client.text(number=number)
+            client.tell("notifications/progress", number=number)
+
+    async with peer(server, "healthy", header_provider=provide_later if later else provide) as client:
+        await client.shake_hands()
+        # In contexts of their own, as tasks of a web server have them; this one's is the connection's.
+        tasks = [asyncio.create_task(call(client, number), context=Context()) for number in range(20)]
+        await asyncio.gather(*tasks)
+        await server.until(lambda: len(server.sent("notifications/progress")) == 20)
+    seen = [request for request in server.requests if b'"number"' in request.body]
+    assert len(seen) == 40
+    for request in seen:
+        number = json.loads(request.body)["params"]["number"]
+        assert request.headers["x-user"] == f"user {number}"
+        assert request.headers["x-call"] == f"call {number}"
+    others = [request for request in server.requests if request not in seen]
+    assert {request.headers["x-user"] for request in others} == {"nobody"}
+    assert not any("x-call" in request.headers for request in others)
+
+
+async def test_what_a_connection_sends_by_itself_carries_no_caller_even_if_a_call_has_opened_it(
+    server: FaultServer,
+) -> None:
+    def provide(_: str) -> Mapping[str, str]:
+        return {"X-User": _user.get()}
+
+    async def call_that_opens() -> None:
+        _user.set("Ada")
+        with calling({"X-Call": "secret"}):
+            async with peer(server, "healthy", header_provider=provide) as client:
+                await client.shake_hands()
+                await server.until(lambda: server.sent("GET"))
+
+    await asyncio.create_task(call_that_opens())
+    assert {request.method for request in server.requests} == {"POST", "GET", "DELETE"}
+    assert {request.headers["x-user"] for request in server.requests} == {"nobody"}
+    assert not any("x-call" in request.headers for request in server.requests)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"X-User": "two\r\nlines"}, {"X-User": "nul\0"}, {"X User": "lines"}, {"": "lines"}, {"X-User": 5}],
+)
+async def test_header_of_a_caller_that_cannot_be_sent_fails_its_call_without_being_shown(
+    server: FaultServer, headers: Any
+) -> None:
+    async with peer(server, "healthy") as client:
+        with calling(headers):
+            error = await client.ask()
+        assert type(error) is ServerError
+        assert "cannot be sent to server `srv`" in error.message
+        assert "lines" not in error.message
+        assert server.requests == []
+        assert await client.text() == "ok"
 
 
 class Login:
@@ -696,18 +788,19 @@ class Login:
         return True
 
 
-async def test_challenge_is_answered_once_and_the_request_sent_again(server: FaultServer) -> None:
+async def test_challenge_is_answered_and_the_request_sent_again_within_bounds(server: FaultServer) -> None:
     login = Login(["right"])
     async with peer(server, "login", auth=login) as client:
         assert await client.text() == "ok"
         assert await client.text() == "ok"
     assert [answer.status for answer in login.challenges] == [401]
     assert login.challenges[0].headers["WWW-Authenticate"] == "Bearer"
-    for tokens in (["wrong", "wrong"], list[str]()):
+    for tokens, asked in ((["wrong"] * 9, 3), (list[str](), 1)):
         login = Login(tokens)
         async with peer(server, "login", auth=login) as client:
             assert isinstance(await client.ask(), HttpStatusError)
-        assert len(login.challenges) == 1
+        assert len(login.challenges) == asked
+        assert {answer.peer for answer in login.challenges} == {"127.0.0.1"}
 
 
 async def test_credentials_in_the_address_become_a_header(server: FaultServer) -> None:
@@ -780,6 +873,15 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.pem").write_bytes(made.public_bytes(Encoding.PEM))
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (folder / ("key.pem" if name == "cert" else "ca-key.pem")).write_bytes(secret)
+    (folder / "pair.pem").write_bytes((folder / "cert.pem").read_bytes() + (folder / "key.pem").read_bytes())
+    locked = BestAvailableEncryption(b"open sesame")
+    (folder / "encrypted.pem").write_bytes(
+        keys["cert"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+    )
+    (folder / "authorities").mkdir()
+    # OpenSSL finds an authority by a hash of its name without the outer header.
+    digest = hashlib.sha1(issuer.public_bytes()[2:]).digest()[:4][::-1].hex()
+    (folder / "authorities" / f"{digest}.0").write_bytes((folder / "ca.pem").read_bytes())
     return folder
 
 
@@ -793,33 +895,62 @@ async def test_own_authority_and_client_certificate_are_used(certificates: Path)
             assert isinstance(error, ConnectionLostError)
             assert not error.may_have_run
             assert "`tls`" in str(error)
-        for tls in ({"ca": ca}, {"verify": False}):
-            async with peer(server, "healthy", tls=tls) as client:
+        for tls in (Tls(ca=ca), Tls(verify=False)):
+            async with secure_peer(server, tls) as client:
                 assert await client.text() == "ok"
         theirs.verify_mode = ssl.CERT_REQUIRED
-        async with peer(server, "healthy", tls={"ca": ca}) as client:
+        async with secure_peer(server, Tls(ca=ca)) as client:
             assert isinstance(await client.ask(), ConnectionLostError)
-        async with peer(server, "healthy", tls={"ca": ca, "cert": cert, "key": key}) as client:
-            assert await client.text() == "ok"
+        pair = str(certificates / "pair.pem")
+        for tls in (Tls(ca=ca, cert=cert, key=key), Tls(ca=ca, cert=pair), Tls(verify=False, cert=pair)):
+            async with secure_peer(server, tls) as client:
+                assert await client.text() == "ok"
 
 
-async def test_certificates_that_cannot_be_read_are_said_to_be_so() -> None:
-    for tls in ({"ca": "missing.pem"}, {"cert": "missing.pem"}):
-        with pytest.raises(ConnectError, match="certificates"):
-            async with Peer(open_http, Http("https://127.0.0.1:1/"), tls=tls):
+async def test_folder_of_authorities_is_used(certificates: Path) -> None:
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(certificates / "pair.pem")
+    tls = Tls(ca=str(certificates / "authorities"))
+    async with FaultServer(theirs) as server, secure_peer(server, tls) as client:
+        assert await client.text() == "ok"
+
+
+def secure_peer(server: FaultServer, tls: Tls) -> Peer:
+    return Peer(open_http, Http(server.url("healthy"), tls=tls))
+
+
+async def test_certificates_that_cannot_be_used_are_named(certificates: Path) -> None:
+    cert, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
+    wrong = {
+        Tls(ca="missing.pem"): r"`tls\.ca` \(missing\.pem\): No such file",
+        Tls(ca=key): r"`tls\.ca` ",
+        Tls(cert="missing.pem"): r"`tls\.cert` \(missing\.pem\): No such file",
+        Tls(cert="missing.pem", key=key): r"`tls\.cert` \(missing\.pem\)",
+        Tls(cert=cert, key="missing.pem"): r"`tls\.key` \(missing\.pem\): No such file",
+        Tls(cert=cert, key=str(certificates / "ca-key.pem")): r"`tls\.key` .*key values mismatch",
+        Tls(cert=cert, key=str(certificates / "encrypted.pem")): r"`tls\.key` .*encrypted",
+    }
+    for tls, message in wrong.items():
+        with pytest.raises(ConnectError, match=message) as caught:
+            async with Peer(open_http, Http("https://127.0.0.1:1/", tls=tls)):
                 pass
+        assert "`tls`" in caught.value.hint
+
+
+async def test_server_that_is_not_verified_is_warned_about(
+    certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "dragoman"):
+        async with Peer(open_http, Http("https://127.0.0.1:1/", tls=Tls(ca=str(certificates / "ca.pem")))):
+            assert caplog.messages == []
+        async with Peer(open_http, Http("https://127.0.0.1:1/", tls=Tls(verify=False))):
+            assert caplog.messages == ["srv: its certificate is not checked (`tls.verify` is off)"]
 
 
 def test_verification_is_turned_off_only_on_request() -> None:
-    from dragoman.server.http_route import tls_context
-
-    assert tls_context(None, "srv") is True
-    context = tls_context({"verify": False}, "srv")
-    assert isinstance(context, ssl.SSLContext)
-    assert context.verify_mode is ssl.CERT_NONE
-    context = tls_context({"verify": True}, "srv")
-    assert isinstance(context, ssl.SSLContext)
-    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert tls_context(Tls(verify=False), "srv").verify_mode is ssl.CERT_NONE
+    context = tls_context(Tls(), "srv")
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 async def test_every_error_names_its_server(server: FaultServer) -> None:

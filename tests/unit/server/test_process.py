@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dragoman.errors import ConfigError
 from dragoman.model import Stdio
 from dragoman.server.process import TAIL_BYTES, StderrTail, child_environment, kill_group, removed_variables
 
@@ -30,9 +31,26 @@ def test_env_wins_over_files_and_none_takes_away(tmp_path: Path) -> None:
     assert removed_variables(stdio) == ["B"]
 
 
-def test_unreadable_env_file_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        child_environment(Stdio("x", env_file=[str(tmp_path / "none.env")]), {})
+@pytest.mark.parametrize("kind", ["absent", "folder", "pipe", "binary"])
+def test_env_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "one.env"
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "binary":
+            path.write_bytes(b"A=\xff\xfe\x00")
+        case _:
+            pass
+    with pytest.raises(ConfigError, match=r"an env file cannot be read: .*one\.env") as caught:
+        child_environment(Stdio("x", env_file=[str(path)]), {})
+    assert caught.value.hint
+
+
+def test_env_file_may_have_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "one.env").write_text("A=ä\n", "utf-16")
+    assert child_environment(Stdio("x", env_file=[str(tmp_path / "one.env")]), {}) == {"A": "ä"}
 
 
 def test_killing_a_group_that_is_gone_is_no_error() -> None:

@@ -10,6 +10,7 @@ from tests.servers.http_peer import GUARD, Peer
 from dragoman.errors import ConnectError, ConnectionLostError, HttpStatusError, ProtocolError
 from dragoman.model import Sse
 from dragoman.server.sse import open_sse
+from dragoman.server.wire import calling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -150,3 +151,30 @@ async def test_closing_wakes_calls_whose_post_hangs(server: FaultServer) -> None
         await server.until(lambda: server.sent("tools/call"))
     assert isinstance(call.result(), ConnectionLostError)
     assert client.ends == []
+
+
+async def test_headers_of_concurrent_callers_stay_with_their_own_posts(server: FaultServer) -> None:
+    def provide(name: str) -> dict[str, str]:
+        return {"X-Server": name}
+
+    async def call(client: Peer, number: int) -> None:
+        with calling({"X-Call": f"call {number}"}):
+            await client.text(number=number)
+            client.tell("notifications/progress", number=number)
+
+    async with peer(server, "legacy", header_provider=provide) as client:
+        await asyncio.gather(*(call(client, number) for number in range(20)))
+        await server.until(lambda: len(server.sent("notifications/progress")) == 20)
+    assert {request.headers["x-server"] for request in server.requests} == {"srv"}
+    posts = server.sent("POST")
+    assert len(posts) == 40
+    for request in posts:
+        assert request.headers["x-call"] == f"call {request.message['params']['number']}"
+    assert all("x-call" not in request.headers for request in server.sent("GET"))
+
+
+async def test_message_beyond_the_limit_fails_its_call_and_names_the_setting(server: FaultServer) -> None:
+    async with peer(server, "legacy", limit=60) as client:
+        error = await client.ask()
+        assert isinstance(error, ProtocolError)
+        assert "`max_message_bytes` is 60" in error.message

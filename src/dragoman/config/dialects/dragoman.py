@@ -23,8 +23,11 @@ KEYS = key_table(
     "env_file",
     "inherit_env",
     "cwd",
+    "log_file",
     "url",
     "headers",
+    "alternate",
+    "tls",
     "transport",
     "enabled",
     "disabled",
@@ -37,6 +40,10 @@ KEYS = key_table(
     "allowed_tools",
     "denied_tools",
     "max_concurrency",
+    "max_message_bytes",
+    "parallel",
+    "mend_arguments",
+    "attribution",
     "naming",
     "fallback",
     "auth",
@@ -122,7 +129,8 @@ DIALECT = Dialect(
         for field in (
             "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools "
             "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
-            "title description command args env env_file inherit_env cwd url headers transport"
+            "title description command args env env_file inherit_env cwd log_file url headers alternate tls "
+            "transport max_message_bytes parallel mend_arguments attribution"
         ).split()
     },
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},

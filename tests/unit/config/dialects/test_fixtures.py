@@ -93,8 +93,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
-        pairs = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-        return {name: item for name, item in pairs.items() if item not in (None, [], "", False)}
+        pairs = {field.name: (plain(getattr(value, field.name)), field.default) for field in fields(value)}
+        return {name: item for name, (item, default) in pairs.items() if item != plain(default)}
     return dict(value) if isinstance(value, dict) else value
 
 

@@ -1,0 +1,42 @@
+"""Which transports are tried for one connection, in which order, and what is told if none of them works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dragoman.model import Http, Sse, Stdio
+from dragoman.server.trail import Trail
+
+if TYPE_CHECKING:
+    from dragoman.errors import ConnectError
+    from dragoman.model import Transport
+
+
+def trail_of(transport: Transport) -> Trail:
+    """Begin the trail of one attempt."""
+    match transport:
+        case Stdio():
+            return Trail(kind="stdio")
+        case Http():
+            return Trail(kind="http")
+        case Sse():
+            return Trail(kind="sse")
+
+
+def attempts_at(transport: Transport) -> list[Transport]:
+    """Return the transports to try, in order; an alternate is tried only if the first is refused."""
+    match transport:
+        case Http(alternate=True):
+            return [transport, Sse(transport.url, headers=transport.headers, tls=transport.tls)]
+        case Sse(alternate=True):
+            return [transport, Http(transport.url, headers=transport.headers, tls=transport.tls)]
+        case _:
+            return [transport]
+
+
+def joined(failures: list[ConnectError]) -> ConnectError:
+    """Return the last failure, with what the earlier ones said."""
+    last = failures[-1]
+    if len(failures) > 1:
+        last.message += "".join(f"; before that: {earlier.message}" for earlier in failures[:-1])
+    return last

@@ -1,0 +1,91 @@
+"""The authorizer of one server, over all of its connections.
+
+It is made when it is first needed, and made anew when what it stands on has changed. Importing this costs
+nothing: the rest of OAuth comes with the first server behind a URL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dragoman.errors import ConfigError
+from dragoman.model import Stdio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dragoman.errors import AuthRequiredError
+    from dragoman.model import Auth, Handler, Transport
+    from dragoman.server.auth import Authorizer
+
+
+class Gate:
+    """Where a server's login is kept while it is supervised."""
+
+    def __init__(
+        self,
+        server: str,
+        handler: Handler | None,
+        *,
+        on_needed: Callable[[AuthRequiredError], None],
+        on_granted: Callable[[], None],
+    ) -> None:
+        """Keep the gate of a server.
+
+        Args:
+            server: Its name.
+            handler: The application's, told of the address that a person has to open.
+            on_needed: Told that the server is of no use until a person has logged in.
+            on_granted: Told that a person has logged in.
+        """
+        self._server = server
+        self._handler = handler
+        self._on_needed = on_needed
+        self._on_granted = on_granted
+        self._authorizer: Authorizer | None = None
+        self._made_of: tuple[Transport, Auth | None] | None = None
+
+    async def authorizer(self, transport: Transport, auth: Auth | None) -> Authorizer | None:
+        """Return what logs in, for a transport and settings that are expanded; nothing where nobody does."""
+        made_of = (transport, auth)
+        if isinstance(transport, Stdio) or made_of == self._made_of:
+            return self._authorizer
+        from dragoman.server.logins import open_authorizer
+
+        await self.close()
+        authorizer = await open_authorizer(self._server, transport, auth, handler=self._handler)
+        if authorizer is not None:
+            authorizer.on_needed = self._on_needed
+            authorizer.on_granted = self._on_granted
+        self._authorizer, self._made_of = authorizer, made_of
+        return authorizer
+
+    async def login(
+        self,
+        transport: Transport,
+        auth: Auth | None,
+        *,
+        open_url: Callable[[str], Any] | None = None,
+        paste: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        """Have a person log in.
+
+        Raises:
+            ConfigError: It is no server that one logs in to.
+            AuthRequiredError: It was refused, or nobody logged in.
+        """
+        authorizer = await self.authorizer(transport, auth)
+        if authorizer is None:
+            msg = f"server `{self._server}` is not logged in to with OAuth"
+            raise ConfigError(msg, hint="it needs a `url`, no `Authorization` header, and no `auth: none`")
+        await authorizer.login(open_url=open_url, paste=paste)
+
+    async def logout(self, transport: Transport, auth: Auth | None) -> bool:
+        """Forget the login; returns whether there was one."""
+        authorizer = await self.authorizer(transport, auth)
+        return authorizer is not None and await authorizer.logout()
+
+    async def close(self) -> None:
+        """End a login that is under way."""
+        if self._authorizer is not None:
+            await self._authorizer.close()

@@ -1,0 +1,83 @@
+"""When the requests of one connection have to be over: one timer for all of them.
+
+Nearly every request is answered long before, so that entering and leaving has to be cheap: two entries of a
+dictionary. Only when the nearest end comes, all are looked at, at most once in `GRAIN` seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+GRAIN = 0.01
+"""How much later than its deadline a request may be ended."""
+
+
+class Deadline:
+    """When a call has to be over, on the loop's clock; it may be put off while a person is asked."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+
+deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+"""The deadline of the current task's call, over all of its requests."""
+
+
+class Deadlines:
+    """Ends requests whose own time-out, or the deadline of whose whole call, has passed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ends: dict[asyncio.Future[Any], tuple[float, Deadline | None] | Deadline] = {}
+        self._due = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        # The timer is not that of the caller who happens to be the first.
+        self._context = Context()
+
+    def add(self, future: asyncio.Future[Any], timeout: float | None) -> None:
+        """Resolve a future with a `TimeoutError` after so many seconds, or at the deadline of the call."""
+        shared = deadline.get()
+        own = math.inf if timeout is None else self._loop.time() + timeout
+        end = own if shared is None or own < shared.at else shared.at
+        if end < math.inf:
+            self._ends[future] = shared if shared is not None and own == math.inf else (own, shared)
+            if end < self._due:
+                self._arm(end)
+
+    def drop(self, future: asyncio.Future[Any]) -> None:
+        """Forget a request that is over."""
+        self._ends.pop(future, None)
+
+    def stop(self) -> None:
+        """End nothing from here on: every request has been ended."""
+        self._ends.clear()
+        self._arm(math.inf)
+
+    def _arm(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due = due
+        if due < math.inf:
+            self._timer = self._loop.call_at(due, self._look, context=self._context)
+
+    def _look(self) -> None:
+        # A deadline may have been put off meanwhile, so that only its value of now counts.
+        now, nearest = self._loop.time(), math.inf
+        for future, ends in list(self._ends.items()):
+            own, shared = (math.inf, ends) if isinstance(ends, Deadline) else ends
+            end = own if shared is None or own < shared.at else shared.at
+            if end > now:
+                nearest = min(nearest, end)
+                continue
+            del self._ends[future]
+            if not future.done():
+                future.set_result(TimeoutError())
+        self._arm(max(nearest, now + GRAIN))

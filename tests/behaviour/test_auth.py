@@ -1,0 +1,140 @@
+"""Logins as an application sees them: states, errors and events of the manager."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from tests.servers.authorization import Authorization
+
+from dragoman import Handlers, Http, McpManager, ServerSpec
+from dragoman.errors import AuthRequiredError, ServerNotReadyError
+from dragoman.events import StateChanged
+from dragoman.model import Auth
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+def spec(server: Authorization, **changes: Any) -> ServerSpec:
+    return ServerSpec("law", Http(server.url), **changes)
+
+
+async def until(mcp: McpManager, state: str) -> None:
+    events = mcp.events()
+    if mcp.status()["law"].state == state:
+        return
+    with anyio.fail_after(30):
+        async for event in events:
+            if isinstance(event, StateChanged) and event.after == state:
+                return
+
+
+async def test_server_waits_for_a_person_and_goes_on_when_they_have_logged_in() -> None:
+    async with Authorization() as server, McpManager([spec(server)]) as mcp:
+        assert not await mcp.wait_ready(timeout=30)
+        status = mcp.status()["law"]
+        assert status.state == "needs_auth"
+        assert status.error_code == "server.auth_required"
+        assert status.retry_in is None
+        assert status.login_url.startswith(f"{server.base}/authorize?")
+        assert status.login_url not in repr(status)
+        result = await mcp.call("mcp_law_read", {})
+        assert not result.success
+        asked = server.seen.copy()
+        await server.open(status.login_url)
+        await until(mcp, "ready")
+        assert (await mcp.call("mcp_law_read", {})).text == "done"
+        assert mcp.status()["law"].login_url == ""
+        assert asked["/authorize"] == 0
+
+
+async def test_call_in_need_of_a_login_fails_fast_with_the_address() -> None:
+    async with Authorization() as server, McpManager([spec(server)], cache=None) as mcp:
+        await mcp.wait_ready(timeout=30)
+        seen = server.seen.copy()
+        with pytest.raises(ServerNotReadyError) as caught:
+            await mcp.resources("law")
+        assert isinstance(caught.value.__cause__, AuthRequiredError)
+        assert caught.value.__cause__.url == mcp.status()["law"].login_url
+        assert server.seen == seen
+
+
+async def test_application_opens_the_browser_once() -> None:
+    opened: list[tuple[str, str]] = []
+    async with Authorization() as server:
+
+        async def open_browser(name: str, request: dict[str, Any]) -> None:
+            opened.append((name, request["url"]))
+            await server.open(request["url"])
+
+        async with McpManager([spec(server)], handlers=Handlers(login=open_browser)) as mcp:
+            assert await mcp.wait_ready(timeout=30)
+            results = await asyncio.gather(*(mcp.call("mcp_law_read", {}) for _ in range(5)))
+            assert [result.text for result in results] == ["done"] * 5
+            assert (await mcp.call("mcp_law_write", {})).text == "done"
+    assert [name for name, _ in opened] == ["law", "law"]
+
+
+async def test_more_rights_without_a_handler_leave_the_server_usable() -> None:
+    async with Authorization() as server, McpManager([spec(server)]) as mcp:
+        await mcp.login("law", open_url=server.open)
+        result = await mcp.call("mcp_law_write", {})
+        assert isinstance(result.exception, Exception)
+        assert isinstance(result.exception.__cause__, AuthRequiredError)
+        assert mcp.status()["law"].state == "ready"
+        assert (await mcp.call("mcp_law_read", {})).text == "done"
+        await server.open(result.exception.__cause__.url)
+        with anyio.fail_after(30):
+            while not (await mcp.call("mcp_law_write", {})).success:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_login_and_logout_through_the_manager() -> None:
+    async with Authorization() as server, McpManager([spec(server)]) as mcp:
+        await mcp.login("law", open_url=server.open)
+        assert mcp.status()["law"].state == "ready"
+        assert await mcp.logout("law")
+        await until(mcp, "needs_auth")
+        assert len(server.revoked) == 1
+        assert not await mcp.logout("law")
+
+
+async def test_lost_login_is_no_retry_loop() -> None:
+    async with Authorization() as server, McpManager([spec(server)]) as mcp:
+        await mcp.login("law", open_url=server.open)
+        server.expire_all()
+        server.refresh_tokens.clear()
+        assert not (await mcp.call("mcp_law_read", {})).success
+        await until(mcp, "needs_auth")
+        requests = server.seen["/mcp"]
+        for _ in range(5):
+            await mcp.call("mcp_law_read", {})
+        assert server.seen["/mcp"] == requests
+
+
+async def test_server_that_wants_no_oauth_says_so() -> None:
+    async with Authorization() as server:
+        async with McpManager([spec(server, auth=Auth(mode="none"))]) as mcp:
+            await mcp.wait_ready(timeout=30)
+            status = mcp.status()["law"]
+            assert (status.state, status.login_url) == ("needs_auth", "")
+        assert server.seen["/register"] == 0
+
+
+async def test_login_is_configured_with_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLIENT_PASSWORD", "s3cret")
+    async with Authorization(methods=["client_secret_post"], pkce=None) as server:
+        config = tmp_path / "mcp.json"
+        login = {"grant": "client_credentials", "client_id": "me", "client_secret": "${CLIENT_PASSWORD}"}
+        entry = {"type": "http", "url": server.url, "auth": {**login, "scopes": ["read"]}}
+        config.write_text(json.dumps({"mcpServers": {"law": entry}}), "utf-8")
+        async with McpManager.from_config(config=config, root=tmp_path, trust_project=True) as mcp:
+            assert await mcp.wait_ready(timeout=30)
+        form = next(form for what, form in server.requests if what == "token")
+        assert form["client_secret"] == "s3cret"

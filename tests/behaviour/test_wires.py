@@ -1,0 +1,270 @@
+"""One behaviour on our own wires and on the SDK's, over every transport; and where the two differ."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from tests.behaviour.conftest import SERVERS, listening
+from tests.servers.http_faults import FaultServer
+
+from dragoman import (
+    CallTimeoutError,
+    Http,
+    McpManager,
+    ProtocolError,
+    ServerSpec,
+    ServerState,
+    Sse,
+    Stdio,
+    ToolFailedError,
+    ToolUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["dragoman", "sdk"])
+def wire(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def wired(official: ServerSpec, wire: Any) -> ServerSpec:
+    """The official SDK's server over each transport, on each wire."""
+    return replace(official, wire=wire)
+
+
+# The same on both
+
+
+async def test_tools_calls_failures_time_outs_and_closing(wired: ServerSpec) -> None:
+    with anyio.fail_after(40):
+        async with McpManager([wired]) as mcp:
+            assert await mcp.wait_ready()
+            assert {tool.original_name for tool in mcp.tools()} == {"echo", "add", "fail", "slow", "exit"}
+            texts = await asyncio.gather(
+                *(mcp.call("mcp_official_echo", {"text": f"{number}"}) for number in range(20))
+            )
+            assert [result.text for result in texts] == [f"{number}" for number in range(20)]
+            assert (await mcp.call("mcp_official_add", {"a": 2, "b": 3})).structured == {"sum": 5}
+            failed = await mcp.call("mcp_official_fail")
+            assert isinstance(failed.exception, ToolFailedError)
+            assert failed.error == "the disk is full"
+            late = await mcp.call("mcp_official_slow", timeout=0.2)
+            assert isinstance(late.exception, CallTimeoutError)
+            assert (await mcp.call("mcp_official_echo", {"text": "on"})).text == "on"
+        assert mcp.status()["official"].state is ServerState.CLOSED
+
+
+async def test_cancelled_call_ends_its_caller_and_nothing_else(wired: ServerSpec) -> None:
+    with anyio.fail_after(40):
+        async with McpManager([wired]) as mcp:
+            assert await mcp.wait_ready()
+            slow = asyncio.create_task(mcp.call("mcp_official_slow"))
+            assert (await mcp.call("mcp_official_echo", {"text": "beside"})).text == "beside"
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await slow
+            assert (await mcp.call("mcp_official_echo", {"text": "after"})).text == "after"
+            assert mcp.status()["official"].state is ServerState.READY
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "auto"])
+async def test_server_is_told_of_calls_that_nobody_waits_for(wire: Any, protocol: Any) -> None:
+    stdio = Stdio(sys.executable, [str(SERVERS / "plain.py")])
+    with anyio.fail_after(40):
+        async with McpManager([ServerSpec("plain", stdio, wire=wire, protocol=protocol)]) as mcp:
+            assert await mcp.wait_ready()
+            assert (await mcp.call("mcp_plain_slow", timeout=0.1)).exception
+            told = await mcp.call("mcp_plain_cancelled", timeout=20)
+            assert told.success
+
+
+async def test_death_of_the_server_ends_its_calls(wired: ServerSpec) -> None:
+    with anyio.fail_after(40):
+        async with McpManager([replace(wired, reconnect=False)]) as mcp:
+            assert await mcp.wait_ready()
+            others = [asyncio.ensure_future(mcp.call("mcp_official_slow")) for _ in range(3)]
+            result = await mcp.call("mcp_official_exit")
+            for ended in [result, *await asyncio.gather(*others)]:
+                assert isinstance(ended.exception, ToolUnavailableError)
+                assert ended.exception.may_have_run
+
+
+async def test_child_whose_words_go_to_a_file_says_nothing_elsewhere(
+    wire: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import sys, os; print('a secret:', os.environ['MY_TOKEN'], file=sys.stderr); sys.exit(3)"
+    log = tmp_path / "logs" / "talks.log"
+    env = {"MY_TOKEN": "hunter2-hunter2"}
+    stdio = Stdio(sys.executable, ["-c", code], env=env, log_file=str(log))
+    with anyio.fail_after(40):
+        async with McpManager([ServerSpec("talks", stdio, wire=wire, reconnect=False)]) as mcp:
+            assert not await mcp.wait_ready()
+    assert log.read_text().startswith("a secret: ")
+    assert "hunter2" not in log.read_text()
+    assert capfd.readouterr().err == ""
+
+
+# Headers
+
+
+_user: ContextVar[str] = ContextVar("user", default="nobody")
+
+
+def of_the_user(server: str) -> Mapping[str, str]:
+    return {"X-User": _user.get(), "X-Server": server}
+
+
+@pytest.fixture
+async def faults() -> AsyncIterator[FaultServer]:
+    async with FaultServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_users_of_one_manager_have_headers_of_their_own(
+    faults: FaultServer, wire: Any, kind: str, lazy: bool
+) -> None:
+    async def use(mcp: McpManager, number: int) -> None:
+        _user.set(f"user {number}")
+        arguments = {"number": number}
+        result = await mcp.call("mcp_s_fault", arguments, headers={"X-Call": f"call {number}"})
+        assert result.success
+
+    transport = Http(faults.url("healthy")) if kind == "http" else Sse(faults.url("legacy-whole"))
+    spec = ServerSpec("s", transport, protocol="legacy", health_check_interval=0.05, wire=wire)
+    with anyio.fail_after(40):
+        async with McpManager([spec], header_provider=of_the_user) as first:
+            await first.wait_ready()
+        faults.requests.clear()
+        # What a lazy server offers is known from the first manager; the first user's call connects it.
+        spec = replace(spec, lazy=lazy)
+        async with McpManager([spec], header_provider=of_the_user) as mcp:
+            await mcp.wait_ready()
+            await asyncio.create_task(use(mcp, 0))
+            await asyncio.gather(*(use(mcp, number) for number in range(1, 20)))
+            # The SDK's wire has no probes.
+            await faults.until(lambda: wire == "sdk" or len(faults.sent("ping")) >= 2)
+    calls = faults.sent("tools/call")
+    assert len(calls) == 20
+    for request in calls:
+        number = request.message["params"]["arguments"]["number"]
+        assert request.headers["x-user"] == f"user {number}"
+        assert request.headers["x-call"] == f"call {number}"
+    others = [request for request in faults.requests if request not in calls]
+    assert {request.rpc_method for request in others} >= {"initialize", "tools/list"}
+    assert {request.headers["x-user"] for request in others} == {"nobody"}
+    assert not any("x-call" in request.headers for request in others)
+    assert {request.headers["x-server"] for request in faults.requests} == {"s"}
+
+
+async def test_header_with_a_line_break_is_a_failed_call_and_is_never_shown(
+    faults: FaultServer, wire: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "dragoman")
+    with anyio.fail_after(40):
+        async with McpManager([ServerSpec("s", Http(faults.url("healthy")), wire=wire)]) as mcp:
+            assert await mcp.wait_ready()
+            result = await mcp.call("mcp_s_fault", headers={"X-User": "ada\r\nX-Admin: yes"})
+            assert isinstance(result.exception, ToolUnavailableError)
+            # The SDK's wire breaks down over it, for everybody, and says no more than that.
+            assert result.exception.may_have_run == (wire == "sdk")
+            said = "was lost" if wire == "sdk" else "the header `X-User` cannot be sent to server `s`"
+            assert said in result.text
+            if wire == "dragoman":
+                assert (await mcp.call("mcp_s_fault", headers={"X-User": "ada"})).success
+    assert not any("ada" in message for message in [result.text, *caplog.messages])
+    assert len(faults.sent("tools/call")) == (1 if wire == "dragoman" else 0)
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("kind", ["stdio", "http", "sse"])
+async def test_message_beyond_the_limit_fails_its_call_and_names_the_setting(kind: str) -> None:
+    with anyio.fail_after(40):
+        async with serving(kind) as transport:
+            spec = ServerSpec("s", transport, max_message_bytes=20_000)
+            async with McpManager([spec]) as mcp:
+                assert await mcp.wait_ready()
+                assert len((await mcp.call("mcp_s_echo", {"text": "x" * 5_000})).text) == 5_000
+                result = await mcp.call("mcp_s_echo", {"text": "x" * 30_000})
+                assert isinstance(result.exception, ProtocolError)
+                assert "`max_message_bytes` is 20000" in result.text
+                assert (await mcp.call("mcp_s_echo", {"text": "on"})).text == "on"
+
+
+async def test_limit_can_be_raised() -> None:
+    with anyio.fail_after(50):
+        async with serving("stdio") as transport:
+            spec = ServerSpec("s", transport, max_message_bytes=64 * 1024 * 1024, timeouts={"call": 40})
+            async with McpManager([spec]) as mcp:
+                assert await mcp.wait_ready()
+                # The answer has the text twice, and so is beyond the usual 16 MiB.
+                result = await mcp.call("mcp_s_echo", {"text": "x" * 9_000_000})
+                assert len(result.text) == 9_000_000
+
+
+@asynccontextmanager
+async def serving(kind: str) -> AsyncIterator[Stdio | Http | Sse]:
+    if kind == "stdio":
+        yield Stdio(sys.executable, [str(SERVERS / "official.py"), "stdio"])
+        return
+    async with listening(kind) as url:
+        yield Http(url) if kind == "http" else Sse(url)
+
+
+# Where they differ: each of these is a reason for wires of our own. A test that fails here is good news
+# about the SDK, and a line to take out of `sdk_transport`.
+
+
+async def test_sdks_wire_has_no_limit_of_size() -> None:
+    with anyio.fail_after(40):
+        async with serving("stdio") as transport:
+            spec = ServerSpec("s", transport, wire="sdk", max_message_bytes=20_000)
+            async with McpManager([spec]) as mcp:
+                assert await mcp.wait_ready()
+                assert (await mcp.call("mcp_s_echo", {"text": "x" * 30_000})).success
+
+
+@pytest.mark.parametrize(("wire_", "found"), [("dragoman", True), ("sdk", False)])
+async def test_only_our_wire_finds_a_frozen_idle_server_out(
+    wire_: Any, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dragoman.server import connection
+
+    monkeypatch.setattr(connection, "PROBE_SECONDS", 0.1)
+    with anyio.fail_after(40):
+        async with serving("stdio") as transport:
+            spec = ServerSpec("s", transport, wire=wire_, health_check_interval=0.05)
+            async with McpManager([spec]) as mcp:
+                assert await mcp.wait_ready()
+                events, pid = mcp.events(), mcp.status()["s"].pid
+                assert pid is not None
+                os.kill(pid, signal.SIGSTOP)
+                try:
+                    async with asyncio.timeout(None if found else 5):
+                        async for event in events:
+                            if getattr(event, "after", None) is ServerState.BACKOFF:
+                                break
+                except TimeoutError:
+                    assert not found
+                else:
+                    assert found
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,176 @@
+"""The programs in `examples/`: each is run as it stands, and prints what its page shows."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from tests.real import servers
+from tests.servers.model_api import ModelApi
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NAMES = ("excelmanus", "legal", "otter", "kode", "rrclaw")
+PATIENCE = 50.0
+PUBLIC = {"dragoman", "dragoman.agent", "dragoman.cli", "dragoman.config.discover", "dragoman.events"}
+"""From where a program may take names."""
+START = (
+    'set -a; if [ -f "$0/example.env" ]; then . "$0/example.env"; fi; set +a; exec "$1" -W error "$0/main.py"'
+)
+"""What `make example` does, in a shell: the variables first, then the program."""
+
+
+def page(name: str) -> str:
+    return (EXAMPLES / name / "README.md").read_text("utf-8")
+
+
+def shown(name: str) -> list[str]:
+    """The output in a program's page."""
+    (block,) = re.findall(r"^```text\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE)
+    return block.splitlines()
+
+
+def lines(output: str) -> list[str]:
+    """An output without what cannot be seen: blanks at the ends of lines."""
+    return [line.rstrip() for line in output.strip("\n").splitlines()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def programs() -> str:
+    """A PATH on which the servers are found by their names."""
+    folders = [Path(sys.executable).parent]
+    folders += [
+        Path(servers.command(name)[0]).parent for name in ("excel", "china-law", "time", "filesystem")
+    ]
+    return os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+
+
+async def run(name: str, programs: str, folder: Path, **variables: str) -> list[str]:
+    """Run a copy of a program, in a folder that is not the program's; it may write nothing into the copy."""
+    copy = folder / name
+    shutil.copytree(EXAMPLES / name, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    before = contents(copy)
+    process = await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", START, str(copy), sys.executable),
+        cwd=folder,
+        env=os.environ | {"PATH": programs, "PYTHONDONTWRITEBYTECODE": "1"} | variables,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+        raise
+    assert (process.returncode, errors.decode()) == (0, ""), output.decode()
+    assert contents(copy) == before
+    return lines(output.decode())
+
+
+@pytest.mark.requirement("excel-2.1", "excel-2.5", "excel-4.2", "excel-4.4")
+async def test_excelmanus_works_on_a_real_workbook_with_built_in_and_remote_tools(
+    programs: str, tmp_path: Path
+) -> None:
+    output = await run("excelmanus", programs, tmp_path)
+    assert output == shown("excelmanus")
+    assert "The formula in B5 gives 3580. March's share of it is 39.9%." in output
+
+
+@pytest.mark.requirement(
+    "legal-config.env", "legal-config.health", "legal-law.attribution", "legal-error.lost"
+)
+async def test_legal_names_sources_and_dates_and_is_answered_by_its_fallback_when_the_server_dies(
+    programs: str, tmp_path: Path
+) -> None:
+    output = await run("legal", programs, tmp_path)
+    assert output == shown("legal")
+    assert "  source: 中华人民共和国民法典, updated 2020-05-28" in output
+    assert any("answered by `desk`, since `legal` is not available" in line for line in output)
+
+
+@pytest.mark.requirement("otter-p1.status", "otter-p2.reload")
+async def test_otter_has_its_commands_and_takes_a_server_in_while_it_runs(
+    programs: str, tmp_path: Path
+) -> None:
+    assert await run("otter", programs, tmp_path) == shown("otter")
+
+
+@pytest.mark.requirement("kode-config.global", "kode-config.project", "kode-registry.naming")
+async def test_kode_merges_two_files_and_calls_tools_by_legal_names(programs: str, tmp_path: Path) -> None:
+    # The second run knows the tools from the first.
+    for _ in range(2):
+        assert await run("kode", programs, tmp_path) == shown("kode")
+
+
+@pytest.mark.requirement("rrclaw-manager.connect_all", "rrclaw-manager.tools", "rrclaw-manager.shutdown")
+async def test_rrclaw_connects_what_it_can_and_shuts_everything_down(programs: str, tmp_path: Path) -> None:
+    assert await run("rrclaw", programs, tmp_path) == shown("rrclaw")
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+async def test_a_real_model_is_asked_where_its_key_is_set(api: str, programs: str, tmp_path: Path) -> None:
+    reads = {"name": "files__read_text_file", "arguments": {"path": "notes.md"}}
+    async with ModelApi([{"calls": [reads]}, {"text": "It is port 4096, says the model."}]) as server:
+        output = await run(
+            "kode",
+            programs,
+            tmp_path,
+            **{
+                f"{api.upper()}_API_KEY": "a-key",
+                f"{api.upper()}_BASE_URL": server.base_url(api),
+                "DRAGOMAN_MODEL": "some-model",
+            },
+        )
+    assert output[-1] == "It is port 4096, says the model."
+    assert [(asked.api, asked.body["model"]) for asked in server.requests] == [(api, "some-model")] * 2
+    assert server.complaints == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_output_fits_a_narrow_terminal(name: str) -> None:
+    assert [line for line in shown(name) if cell_len(line) > 80] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_says_how_to_run_the_program_and_why_it_trusts_the_project(name: str) -> None:
+    assert f"`make example NAME={name}`" in page(name)
+    assert "trust_project=True" in (EXAMPLES / name / "main.py").read_text("utf-8")
+    assert "`trust_project=True`, because " in page(name)
+
+
+def test_the_list_has_every_program_and_no_link_leads_nowhere() -> None:
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    overview = (EXAMPLES / "README.md").read_text("utf-8")
+    assert folders == set(NAMES) == set(re.findall(r"\]\((\w+)/README\.md\)", overview))
+    for name in NAMES:
+        links = re.findall(r"\]\(([^)#]+)", page(name))
+        assert [link for link in links if "://" not in link and not (EXAMPLES / name / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_a_program_is_short_and_takes_only_public_names(path: Path) -> None:
+    source = path.read_text("utf-8")
+    assert len(source.splitlines()) < 120
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dragoman"):
+            assert node.module in PUBLIC
+            module = importlib.import_module(node.module)
+            names = {alias.name for alias in node.names}
+            assert names <= set(getattr(module, "__all__", names))

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from dragoman.errors import ConnectError
+from dragoman.model import Http, Sse, Stdio
+from dragoman.server.attempts import attempts_at, joined, trail_of
+
+
+def test_alternate_is_tried_after_what_is_configured() -> None:
+    assert [type(one) for one in attempts_at(Http("u", alternate=True))] == [Http, Sse]
+    assert [type(one) for one in attempts_at(Sse("u", alternate=True))] == [Sse, Http]
+    assert attempts_at(Stdio("x")) == [Stdio("x")]
+
+
+def test_trail_begins_with_the_kind_of_transport() -> None:
+    assert [trail_of(one).kind for one in (Stdio("x"), Http("u"), Sse("u"))] == ["stdio", "http", "sse"]
+
+
+def test_failures_are_told_in_the_last_one() -> None:
+    failures = [ConnectError(text, server="s", stage="connect") for text in ("one", "two", "three")]
+    assert joined(failures[:1]).message == "one"
+    assert joined(failures).message == "three; before that: one; before that: two"

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import pytest
+
+from dragoman.server.deadlines import GRAIN, Deadline, Deadlines, deadline
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_each_future_ends_at_its_own_time_or_at_the_deadline_of_its_call() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    futures = [loop.create_future() for _ in range(4)]
+    began = loop.time()
+    deadlines.add(futures[0], 0.05)
+    deadlines.add(futures[1], 0.02)
+    deadline.set(Deadline(began + 0.03))
+    deadlines.add(futures[2], None)
+    deadlines.add(futures[3], 60)
+    with anyio.fail_after(5):
+        for number, at in ((1, 0.02), (2, 0.03), (3, 0.03), (0, 0.05)):
+            assert isinstance(await futures[number], TimeoutError)
+            assert loop.time() >= began + at
+
+
+async def test_deadline_that_is_put_off_ends_nothing_before() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines, end = Deadlines(loop), Deadline(loop.time() + GRAIN)
+    deadline.set(end)
+    future = loop.create_future()
+    deadlines.add(future, None)
+    end.at += 5 * GRAIN
+    with anyio.fail_after(5):
+        await future
+    assert loop.time() >= end.at
+
+
+async def test_what_is_over_is_forgotten_and_no_timer_stays() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    answered, endless, late = loop.create_future(), loop.create_future(), loop.create_future()
+    deadlines.add(answered, 0.0)
+    deadlines.drop(answered)
+    deadlines.add(endless, None)
+    deadlines.add(late, 0.0)
+    late.set_result("answered in the same moment")
+    marked = loop.create_future()
+    deadlines.add(marked, 2 * GRAIN)
+    with anyio.fail_after(5):
+        await marked
+    assert not answered.done()
+    assert not endless.done()
+    assert late.result() == "answered in the same moment"
+    deadlines.add(answered, 60)
+    deadlines.stop()
+    assert deadlines._timer is None
