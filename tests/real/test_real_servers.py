@@ -173,6 +173,11 @@ async def a_cell_is_written_and_read_back(mcp: McpManager, book: Path) -> None:
     await succeed(mcp, "mcp_excel_write_range", path=str(book), sheet="Sheet1", at="B2", rows=[["律", 42]])
     read = await succeed(mcp, "mcp_excel_read_range", path=str(book), sheet="Sheet1", range="B2:C2")
     assert read.structured["values"] == [["律", 42]]
+    await succeed(
+        mcp, "mcp_excel_write_range", path=str(book), sheet="Sheet1", at="C3", rows=[["=SUM(C2, 8)"]]
+    )
+    summed = await succeed(mcp, "mcp_excel_read_range", path=str(book), sheet="Sheet1", range="C3")
+    assert summed.structured["values"] == [[50]]
     described = await succeed(mcp, "mcp_excel_list_workbooks", directory=str(book.parent))
     assert book.name in described.text
 
@@ -185,6 +190,15 @@ async def an_article_is_found_with_its_source(mcp: McpManager) -> None:
     assert "当事人可以解除合同" in found.text
     assert found.provenance is not None
     assert (found.provenance.server, found.provenance.tool) == ("china-law", "get_article")
+    searched = await succeed(mcp, "mcp_china-law_search_statutes", query="解除合同", top_k=2)
+    checked = await succeed(mcp, "mcp_china-law_verify_citation", law="民法典", article_no="第五百六十三条")
+    for result in (found, searched, checked):
+        assert result.provenance is not None
+        assert result.provenance.at > 0
+        source = result.provenance.sources[0]
+        assert source.title.startswith("中华人民共和国")
+        assert source.locator.startswith("第")
+        assert f"{source.title}, {source.locator}" in result.text.partition("Sources:")[2]
 
 
 @pytest.mark.requirement("legal-law.tools", "legal-law.attribution")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli.tables import result_view, status_table, tools_table
+from dragoman.cli.tables import reload_view, result_view, status_table, tools_table
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,7 +67,7 @@ async def run(mcp: McpManager, line: str) -> RenderableType:
 
 async def _status(mcp: McpManager, words: str) -> RenderableType:
     if words:
-        msg = f"/mcp does not know `{words.partition(' ')[0]}`: /mcp, /mcp tools, /mcp restart"
+        msg = f"/mcp does not know `{words.partition(' ')[0]}`: /mcp, /mcp tools, /mcp reload, /mcp restart"
         raise UsageError(msg)
     return status_table(mcp.status().values())
 
@@ -77,6 +77,13 @@ async def _tools(mcp: McpManager, words: str) -> RenderableType:
         msg = f"no server is called `{words}`; there are: {', '.join(mcp.status())}"
         raise UsageError(msg)
     return tools_table(tool for tool in mcp.tools() if words in ("", tool.server))
+
+
+async def _reload(mcp: McpManager, words: str) -> RenderableType:
+    if words:
+        msg = "/mcp reload takes no words: it reads the whole configuration again"
+        raise UsageError(msg)
+    return reload_view(await mcp.reload())
 
 
 async def _restart(mcp: McpManager, words: str) -> RenderableType:
@@ -183,6 +190,7 @@ COMMANDS: dict[str, Command] = {
     for command in (
         Command("/mcp", "", "Show the servers and their states.", _status),
         Command("/mcp tools", "[server]", "List the tools, of one server or of all.", _tools),
+        Command("/mcp reload", "", "Read the configuration again and apply what changed.", _reload),
         Command("/mcp restart", "server", "Restart a server.", _restart),
         Command("/call", "TOOL {json} | key=value …", "Call a tool.", _call),
         Command("/help", "", "Show this list.", _help),

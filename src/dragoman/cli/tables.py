@@ -6,20 +6,22 @@ Everything here turns nouns into renderables; printing is the caller's.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from dragoman.cli.output import safe
+from dragoman.cli.signatures import pieces
 from dragoman.tools.rendering import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from rich.console import RenderableType
 
+    from dragoman.events import ConfigReloaded
     from dragoman.model import ServerStatus, ToolDef, ToolResult
 
 SHORT_DATA = 200
@@ -34,14 +36,6 @@ _STATES = {
     "needs_auth": ("magenta", "◉"),
     "failed": ("red", "✗"),
     "closed": ("dim", "○"),
-}
-_TYPES = {
-    "string": "str",
-    "integer": "int",
-    "number": "float",
-    "boolean": "bool",
-    "array": "list",
-    "object": "dict",
 }
 
 
@@ -70,6 +64,18 @@ def status_table(statuses: Iterable[ServerStatus]) -> Table:
     return table
 
 
+def reload_view(report: ConfigReloaded) -> RenderableType:
+    """Draw what became of every server when the configuration was read again."""
+    lines = [
+        Text.assemble((f"{what}: ", "dim"), safe(", ".join(names)))
+        for what in ("started", "replaced", "stopped", "kept")
+        if (names := getattr(report, what))
+    ]
+    lines += [Text(safe(f"✗ {name}: {error}"), style="red") for name, error in report.failed.items()]
+    lines += [Text(safe(f"! {problem}"), style="yellow") for problem in report.problems]
+    return Group(*lines) if lines else Text("no server is configured", style="dim")
+
+
 def tools_table(tools: Iterable[ToolDef]) -> Table:
     """Draw tools as Python-like signatures, each with the first line of its description."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
@@ -82,30 +88,9 @@ def tools_table(tools: Iterable[ToolDef]) -> Table:
 
 
 def signature(tool: ToolDef) -> Text:
-    """Write a tool as a signature: `mcp_files_read(path: str, head: int = None)`."""
-    properties = cast("Mapping[str, Any]", tool.input_schema.get("properties") or {})
-    required = cast("list[str]", tool.input_schema.get("required") or [])
-    ordered = sorted(properties, key=lambda name: name not in required)
-    text = Text.assemble((safe(tool.name), "cyan"), "(")
-    for index, name in enumerate(ordered):
-        schema = properties[name]
-        text.append(", " if index else "")
-        text.append(safe(name))
-        text.append(f": {_type_name(schema)}", style="dim")
-        if name not in required:
-            default = cast("dict[str, Any]", schema).get("default") if isinstance(schema, dict) else None
-            text.append(f" = {safe(json.dumps(default, ensure_ascii=False))[:20]}", style="dim")
-    text.append(")")
-    return text
-
-
-def _type_name(schema: object) -> str:
-    if not isinstance(schema, dict):
-        return "any"
-    kind = cast("dict[str, Any]", schema).get("type")
-    if isinstance(kind, list):
-        return " | ".join(_TYPES.get(str(item), str(item)) for item in cast("list[object]", kind))
-    return _TYPES.get(str(kind), "any")
+    """Write a tool as a signature: `mcp_files_read(path: str, head: int = null)`."""
+    styles = {"name": "cyan", "type": "dim"}
+    return Text.assemble(*((text, styles.get(kind, "")) for text, kind in pieces(tool, tool.name)))
 
 
 def result_view(result: ToolResult, *, limit: int = 2000) -> RenderableType:

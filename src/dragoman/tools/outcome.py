@@ -17,7 +17,7 @@ from dragoman.model import Provenance, ToolResult
 from dragoman.tools.budget import fit, raised
 from dragoman.tools.content import FILE
 from dragoman.tools.mending import mend
-from dragoman.tools.provenance import find_sources
+from dragoman.tools.provenance import find_sources, may_cite
 from dragoman.tools.rendering import describe, pieces
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def _failure(result: ToolResult, answer: Answer, by: Settling) -> ToolExecutionE
 
 def _sources(answer: Answer, by: Settling) -> Sequence[SourceRef]:
     plain = answer.structured is None and not answer.meta and not by.attribution
-    if plain and all(part.kind == "text" and not part.meta for part in answer.parts):
+    plain = plain and all(part.kind == "text" and not part.meta for part in answer.parts)
+    if plain and not may_cite(answer.parts):
         return ()
     return find_sources(answer.structured, answer.meta, parts=answer.parts, attribution=by.attribution)
 

@@ -10,6 +10,8 @@ The policy, the first that finds something wins:
 3. Structured content: an object with a `source` (an object with title, locator, url, or a plain name) and
    perhaps a date of its own; and beside it the resources that stand in the result, and links that say when
    their target was last modified. A link alone is an offer, no source.
+4. Citations: an object that names a `law` and an article of it, in structured content or in a text that is
+   JSON. Such a pair is nothing but a reference.
 
 What names a source but holds no such key is left alone: a guess would be worse than silence. Order is kept,
 repetitions are dropped, and the search is bounded.
@@ -25,7 +27,7 @@ from dragoman.model import SourceRef
 from dragoman.tools.content import ANNOTATIONS, DETAILS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dragoman.model import Part
 
@@ -39,9 +41,12 @@ MAX_JSON_CHARS = 1_000_000
 
 _SOURCE_KEYS = ("source", "citation")
 _TITLES = ("title", "name", "source", "citation")
-_LOCATORS = ("locator", "section", "article", "page")
+_LAWS = ("law", "statute", "act")
+_ARTICLES = ("article_no", "article", "articleNo", "section", "clause")
+_LOCATORS = ("locator", *_ARTICLES, "page")
 _URLS = ("url", "uri", "link", "href")
 _UPDATED = ("updated", "updated_at", "updatedAt", "last_updated", "lastModified", "last_modified", "date")
+_IN_FORCE = (*_UPDATED, "effective_date", "effectiveDate", "publish_date", "published")
 
 _Place: TypeAlias = "tuple[int | str, ...]"
 """Which item was taken for each `*` of a pointer."""
@@ -66,7 +71,11 @@ def find_sources(
     if not found and attribution:
         found = _pointed(structured, parts, attribution)
     if not found:
-        found = [*_search(structured), *map(_from_part, parts)]
+        found = [*_search(structured, _named_source), *map(_from_part, parts)]
+    if not any(found):
+        found = _search(structured, _citation)
+    if not any(found) and may_cite(parts):
+        found = _search(_from_texts(parts), _citation)
     unique = dict.fromkeys(source for source in found if source is not None)
     return list(unique)[:MAX_SOURCES]
 
@@ -172,9 +181,12 @@ def _members(node: object, step: str) -> Iterable[tuple[int | str, object]]:
     return [(index, items[index])] if index < len(items) else ()
 
 
-def _search(structured: object) -> list[SourceRef | None]:
+def _search(
+    data: object, read: Callable[[Mapping[str, Any]], tuple[str, SourceRef | None] | None]
+) -> list[SourceRef | None]:
+    """Return what a reader finds in every object of some data; what it read is not searched again."""
     found: list[SourceRef | None] = []
-    waiting: list[object] = [structured]
+    waiting: list[object] = [data]
     for _ in range(MAX_NODES):
         if not waiting:
             break
@@ -183,11 +195,31 @@ def _search(structured: object) -> list[SourceRef | None]:
             waiting.extend(reversed(cast("list[object]", node)))
         elif isinstance(node, Mapping):
             fields = _fields(cast("object", node))
-            named = next((key for key in _SOURCE_KEYS if fields.get(key)), None)
-            if named is not None:
-                found.append(_from_value(fields[named], fields))
-            waiting.extend(reversed([value for key, value in fields.items() if key != named]))
+            taken, source = read(fields) or ("", None)
+            found += [source] if taken else []
+            waiting.extend(reversed([value for key, value in fields.items() if key != taken]))
     return found
+
+
+def _named_source(fields: Mapping[str, Any]) -> tuple[str, SourceRef | None] | None:
+    named = next((key for key in _SOURCE_KEYS if fields.get(key)), None)
+    return None if named is None else (named, _from_value(fields[named], fields))
+
+
+def may_cite(parts: Sequence[Part]) -> bool:
+    """Tell whether a text is worth reading as JSON: most are not, and reading costs."""
+    return any(f'"{key}"' in part.text for part in parts if part.kind == "text" for key in _LAWS)
+
+
+def _citation(fields: Mapping[str, Any]) -> tuple[str, SourceRef | None] | None:
+    key = next((key for key in _LAWS if isinstance(fields.get(key), str)), None)
+    article = _first(fields, _ARTICLES)
+    if key is None or not article or not fields[key].strip():
+        return None
+    updated = _first(fields, _IN_FORCE)
+    return key, SourceRef(
+        title=_short(fields[key]), locator=article, url=_first(fields, _URLS), updated=updated
+    )
 
 
 def _from_value(value: object, around: Mapping[str, Any]) -> SourceRef | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -183,3 +184,19 @@ def test_any_data_gives_sources_with_a_title(structured: Any, declared: Any) -> 
     )
     for source in found:
         assert source.title
+
+
+def test_a_law_with_an_article_is_a_citation_in_data_and_in_texts_that_are_json() -> None:
+    record = {"law": "民法典", "article_no": "第五百六十三条", "effective_date": "2021-01-01", "text": "…"}
+    cited = [SourceRef(title="民法典", locator="第五百六十三条", updated="2021-01-01")]
+
+    assert find_sources({"result": [record, record]}) == cited
+    assert find_sources(None, parts=[Part(kind="text", text=json.dumps(record))]) == cited
+    assert find_sources({"law": "gravity"}) == []
+    assert find_sources(None, parts=[Part(kind="text", text='{"source": "a guess"}')]) == []
+
+
+def test_a_declared_source_wins_over_a_citation() -> None:
+    data = {"law": "民法典", "article_no": "1", "source": "Gazette"}
+
+    assert [source.title for source in find_sources(data)] == ["Gazette"]

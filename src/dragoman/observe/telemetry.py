@@ -1,0 +1,318 @@
+"""Requests to servers as OpenTelemetry spans and metrics, by the semantic conventions for MCP.
+
+One span and one measurement for each request, made where the request is sent: a call that is sent twice has
+two, one that is refused before it is sent has none. The span is current while the request is under way, and
+its context goes to the server in `params._meta` (SEP-414), by whatever propagators are configured.
+
+Nothing here happens unless the application has set an OpenTelemetry SDK up: `find` gives nothing then, and
+imports nothing. Over the SDK's own transports the MCP SDK makes a span and sends the context by itself, so
+there only the measurement is ours (`Peer.traced_below`).
+
+Never recorded are arguments and results. What a server says in an error is masked and cut.
+Reported as `error.type`: the JSON-RPC code where the server answered with one, `tool_error`, `timeout`,
+`cancelled`, our own stable codes, else the exception's name.
+
+https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md, as of 2026.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from dragoman.errors import DragomanError, ProtocolError
+from dragoman.model import Stdio
+from dragoman.observe.excerpt import excerpt
+from dragoman.trust.redact import mask_text
+from dragoman.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import TracebackType
+
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+
+    from dragoman.model import Transport
+
+logger = logging.getLogger("dragoman")
+
+SCOPE = "dragoman"
+BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Seconds; the boundaries that the conventions name for every duration."""
+MAX_MESSAGE_CHARS = 300
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+current_request: ContextVar[Request | None] = ContextVar("current_request", default=None)
+"""The request that the current task is sending, for whoever learns more about it further down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Who is at the other end of a connection; made once for each connection."""
+
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What spans and measurements say about it."""
+    session_id: str = ""
+    """For spans only: there is one for each session."""
+    traced_below: bool = False
+    """Whether what carries the requests makes a span of its own."""
+
+    @classmethod
+    def of(
+        cls,
+        transport: Transport,
+        *,
+        protocol_version: str = "",
+        session_id: str = "",
+        traced_below: bool = False,
+    ) -> Peer:
+        """Describe the server behind a transport.
+
+        Args:
+            transport: With its variables replaced; of an address only host and port are told.
+            protocol_version: The version of MCP that both sides speak.
+            session_id: Of Streamable HTTP, where the server gave one.
+            traced_below: Whether the SDK's own transports are in use.
+        """
+        about: dict[str, Any] = {}
+        if protocol_version:
+            about["mcp.protocol.version"] = protocol_version
+        if isinstance(transport, Stdio):
+            about["network.transport"] = "pipe"
+        else:
+            about |= {"network.transport": "tcp", "network.protocol.name": "http", **_place(transport.url)}
+        return cls(attributes=about, session_id=session_id, traced_below=traced_below)
+
+
+def _place(url: str) -> dict[str, Any]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return {}
+    if not parts.hostname:
+        return {}
+    return {"server.address": parts.hostname, **({} if port is None else {"server.port": port})}
+
+
+def find() -> Telemetry | None:
+    """Return what records, if the application has set an OpenTelemetry SDK up by now.
+
+    An application that has one has imported its API, so that nothing need be imported to find out.
+    """
+    if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
+        return None
+    from opentelemetry import metrics, trace
+
+    if not any(_is_real(one) for one in (trace.get_tracer_provider(), metrics.get_meter_provider())):
+        return None
+    return Telemetry()
+
+
+def _is_real(provider: object) -> bool:
+    """Tell whether a provider does something: those of the API itself only stand in for one."""
+    return not type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+
+
+class Telemetry:
+    """Records requests and sessions, from any task."""
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
+        """Record with the given providers, the global ones unless given."""
+        from opentelemetry import context, metrics, propagate, trace
+
+        self.api_context, self.api_propagate, self.api_trace = context, propagate, trace
+        self.tracer = trace.get_tracer(SCOPE, VERSION, tracer_provider=tracer_provider)
+        meter = metrics.get_meter(SCOPE, VERSION, meter_provider=meter_provider)
+        self.operations = meter.create_histogram(
+            "mcp.client.operation.duration",
+            unit="s",
+            description="The time from sending an MCP request until its answer came",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+        self._sessions = meter.create_histogram(
+            "mcp.client.session.duration",
+            unit="s",
+            description="The time that an MCP session lasted",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+
+    def request(
+        self, method: str, peer: Peer, *, tool: str = "", prompt: str = "", resource: str = ""
+    ) -> Request:
+        """Return a request that is about to be sent; enter it around the sending.
+
+        Args:
+            method: As the protocol spells it: `tools/call`.
+            peer: Whom it goes to.
+            tool: What the server calls the tool, where one is called.
+            prompt: The prompt that is asked for.
+            resource: The address of the resource; in the span only, and never in its name.
+        """
+        about = {"mcp.method.name": method, **peer.attributes}
+        if tool:
+            about |= {"gen_ai.tool.name": tool, "gen_ai.operation.name": "execute_tool"}
+        if prompt:
+            about["gen_ai.prompt.name"] = prompt
+        details: dict[str, Any] = {}
+        if resource:
+            details["mcp.resource.uri"] = mask_text(resource)
+        if peer.session_id:
+            details["mcp.session.id"] = peer.session_id
+        name = f"{method} {target}" if (target := tool or prompt) else method
+        return Request(self, name, about, details, has_span=not peer.traced_below)
+
+    def session_ended(self, peer: Peer, seconds: float, error: BaseException | None = None) -> None:
+        """Record how long a session lasted, and what it ended by if that was not our doing."""
+        about = dict(peer.attributes)
+        if error is not None:
+            about["error.type"] = _error_type(error)
+        self._sessions.record(seconds, about)
+
+
+class Request:
+    """One request under way; a context manager, entered and left by the task that sends it."""
+
+    __slots__ = (
+        "_about",
+        "_began",
+        "_details",
+        "_error",
+        "_has_span",
+        "_name",
+        "_span",
+        "_telemetry",
+        "_tokens",
+    )
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        name: str,
+        about: dict[str, Any],
+        details: dict[str, Any],
+        *,
+        has_span: bool,
+    ) -> None:
+        self._telemetry = telemetry
+        self._name = name
+        self._about = about
+        """For the span and the measurement."""
+        self._details = details
+        """For the span alone: there are too many different ones."""
+        self._has_span = has_span
+        self._span: Span | None = None
+        self._tokens: tuple[Any, Any] | None = None
+        self._began = 0.0
+        self._error = ""
+
+    def __enter__(self) -> Self:
+        self._began = time.perf_counter()
+        if self._has_span:
+            with _harmless():
+                self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        seconds = time.perf_counter() - self._began
+        with _harmless():
+            self._close(exc, seconds)
+
+    def _open(self) -> None:
+        trace, context = self._telemetry.api_trace, self._telemetry.api_context
+        span = self._telemetry.tracer.start_span(
+            self._name, kind=trace.SpanKind.CLIENT, attributes={**self._about, **self._details}
+        )
+        self._span = span
+        self._tokens = (context.attach(trace.set_span_in_context(span)), current_request.set(self))
+
+    def _close(self, exc: BaseException | None, seconds: float) -> None:
+        if self._tokens is not None:
+            token, mark = self._tokens
+            self._telemetry.api_context.detach(token)
+            current_request.reset(mark)
+        if exc is not None:
+            self.failed(_error_type(exc), _message(exc))
+            if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
+                self._tell("rpc.response.status_code", str(exc.rpc_code))
+        context = None
+        if self._span is not None:
+            # Exemplars link a measurement to the span it belongs to, which is not current any more.
+            context = self._telemetry.api_trace.set_span_in_context(self._span)
+            self._span.end()
+        self._telemetry.operations.record(seconds, self._about, context=context)
+
+    def meta(self) -> dict[str, str] | None:
+        """Return what the server gets in `_meta` to continue the trace, if there is anything to tell."""
+        carrier: dict[str, str] = {}
+        if self._span is not None:
+            with _harmless():
+                self._telemetry.api_propagate.inject(carrier)
+        return carrier or None
+
+    def answered(self, *, is_error: bool) -> None:
+        """Say whether an answer that came is the tool's own report of a failure."""
+        if is_error:
+            self.failed("tool_error")
+
+    def numbered(self, request_id: int | str) -> None:
+        """Say which id the request has on the wire."""
+        if self._span is not None:
+            self._span.set_attribute("jsonrpc.request.id", str(request_id))
+
+    def failed(self, error_type: str, message: str = "") -> None:
+        """Say that it failed, and how; the first word counts."""
+        if self._error:
+            return
+        self._error = error_type
+        self._tell("error.type", error_type)
+        if self._span is not None:
+            self._span.set_status(self._telemetry.api_trace.StatusCode.ERROR, message or None)
+
+    def _tell(self, key: str, value: str) -> None:
+        self._about[key] = value
+        if self._span is not None:
+            self._span.set_attribute(key, value)
+
+
+@contextmanager
+def _harmless() -> Generator[None]:
+    """Let nothing out that samplers, processors or propagators of the application raise: a call goes on."""
+    try:
+        yield
+    except Exception:
+        logger.exception("OpenTelemetry failed to record a request")
+
+
+def _error_type(error: BaseException) -> str:
+    match error:
+        case ProtocolError(rpc_code=int() as code):
+            return str(code)
+        case TimeoutError():
+            return "timeout"
+        case asyncio.CancelledError():
+            return "cancelled"
+        case DragomanError():
+            return error.code
+        case _:
+            return type(error).__qualname__
+
+
+def _message(error: BaseException) -> str:
+    """Return what may be told of an error: servers put anything into theirs."""
+    return excerpt(error.message, MAX_MESSAGE_CHARS).text if isinstance(error, DragomanError) else ""

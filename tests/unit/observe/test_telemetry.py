@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry import baggage, context, propagate, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from dragoman.errors import CallTimeoutError, ConnectionLostError, ProtocolError
+from dragoman.model import Http, Sse, Stdio
+from dragoman.observe.telemetry import BUCKETS, Peer, Telemetry, current_request, find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+CANARY = "sk-" + "Q7w8" * 8
+PIPE = Peer.of(Stdio("python"), protocol_version="2025-11-25")
+
+
+class Recorder:
+    """A telemetry with an SDK of its own behind it."""
+
+    def __init__(self, *processors: SpanProcessor) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.reader = InMemoryMetricReader()
+        self._tracers = TracerProvider()
+        self._meters = MeterProvider(metric_readers=[self.reader])
+        for processor in (*processors, SimpleSpanProcessor(self.exporter)):
+            self._tracers.add_span_processor(processor)
+        self.telemetry = Telemetry(tracer_provider=self._tracers, meter_provider=self._meters)
+
+    def spans(self) -> list[ReadableSpan]:
+        return list(self.exporter.get_finished_spans())
+
+    def span(self) -> ReadableSpan:
+        (span,) = self.spans()
+        return span
+
+    def points(self, name: str = "mcp.client.operation.duration") -> list[Any]:
+        found = self.reader.get_metrics_data()
+        if found is None:
+            return []
+        return [
+            point
+            for resource in found.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+    def close(self) -> None:
+        self._tracers.shutdown()
+        self._meters.shutdown()
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    recorder = Recorder()
+    yield recorder
+    recorder.close()
+
+
+def fail(recorder: Recorder, error: BaseException) -> ReadableSpan:
+    with pytest.raises(type(error)), recorder.telemetry.request("tools/call", PIPE, tool="t"):
+        raise error
+    return recorder.span()
+
+
+def test_call_is_a_client_span_with_the_attributes_of_the_convention(recorder: Recorder) -> None:
+    peer = Peer.of(
+        Http("https://user:pw@law.example/mcp?key=1"), protocol_version="2025-11-25", session_id="session-1"
+    )
+    with recorder.telemetry.request("tools/call", peer, tool="find_law") as request:
+        request.numbered(7)
+        request.answered(is_error=False)
+    span = recorder.span()
+    common = {
+        "mcp.method.name": "tools/call",
+        "mcp.protocol.version": "2025-11-25",
+        "gen_ai.tool.name": "find_law",
+        "gen_ai.operation.name": "execute_tool",
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+        "server.address": "law.example",
+        "server.port": 443,
+    }
+    assert (span.name, span.kind, span.status.status_code) == (
+        "tools/call find_law",
+        SpanKind.CLIENT,
+        StatusCode.UNSET,
+    )
+    assert dict(span.attributes or {}) == {
+        **common,
+        "mcp.session.id": "session-1",
+        "jsonrpc.request.id": "7",
+    }
+    (point,) = recorder.points()
+    assert dict(point.attributes) == common
+    assert point.explicit_bounds == BUCKETS
+    assert (point.count, point.sum >= 0) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("transport", "expected"),
+    [
+        (Stdio("x", ["--token", "y"], env={"A": "b"}), {"network.transport": "pipe"}),
+        (Sse("http://[::1]:8000/sse"), {"server.address": "::1", "server.port": 8000}),
+        (Http("http://h/mcp"), {"server.address": "h", "server.port": 80}),
+        (Http("unix:/x"), {}),
+        (Http("http://h:99999999/mcp"), {}),
+    ],
+    ids=["stdio", "sse", "default port", "no host", "bad port"],
+)
+def test_peer_tells_where_a_server_is_and_nothing_else(
+    transport: Stdio | Http | Sse, expected: dict[str, Any]
+) -> None:
+    about = Peer.of(transport).attributes
+    if not isinstance(transport, Stdio):
+        expected = {"network.transport": "tcp", "network.protocol.name": "http", **expected}
+    assert about == expected
+
+
+def test_prompt_names_the_span_and_resource_does_not(recorder: Recorder) -> None:
+    with recorder.telemetry.request("prompts/get", PIPE, prompt="summary"):
+        pass
+    with recorder.telemetry.request("resources/read", PIPE, resource=f"db://x?key={CANARY}"):
+        pass
+    with recorder.telemetry.request("tools/list", PIPE):
+        pass
+    prompt, resource, listing = recorder.spans()
+    assert (prompt.name, (prompt.attributes or {})["gen_ai.prompt.name"]) == (
+        "prompts/get summary",
+        "summary",
+    )
+    assert resource.name == "resources/read"
+    assert str((resource.attributes or {})["mcp.resource.uri"]).startswith("db://x?key=")
+    assert CANARY not in str(resource.attributes)
+    assert listing.name == "tools/list"
+    assert all("mcp.resource.uri" not in point.attributes for point in recorder.points())
+
+
+def test_failure_that_the_tool_reports_is_a_tool_error(recorder: Recorder) -> None:
+    with recorder.telemetry.request("tools/call", PIPE, tool="t") as request:
+        request.answered(is_error=True)
+    assert (recorder.span().attributes or {})["error.type"] == "tool_error"
+    assert recorder.span().status.status_code is StatusCode.ERROR
+    assert recorder.points()[0].attributes["error.type"] == "tool_error"
+
+
+def test_refusal_of_the_server_tells_its_code_and_its_masked_message(recorder: Recorder) -> None:
+    span = fail(recorder, ProtocolError(f"bad {CANARY} " + "x" * 1000, rpc_code=-32602))
+    attributes = span.attributes or {}
+    assert attributes["error.type"] == attributes["rpc.response.status_code"] == "-32602"
+    assert CANARY not in str(span.status.description)
+    assert len(str(span.status.description)) <= 300
+    assert not span.events
+    assert recorder.points()[0].attributes["rpc.response.status_code"] == "-32602"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (CallTimeoutError("slow", seconds=1.0), "timeout"),
+        (TimeoutError(), "timeout"),
+        (asyncio.CancelledError(), "cancelled"),
+        (ConnectionLostError("gone", server="s", may_have_run=True), "server.lost"),
+        (ProtocolError("junk"), "tool.protocol"),
+        (ZeroDivisionError(CANARY), "ZeroDivisionError"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_every_end_has_an_error_type(recorder: Recorder, error: BaseException, expected: str) -> None:
+    span = fail(recorder, error)
+    assert (span.attributes or {})["error.type"] == expected
+    assert CANARY not in span.to_json()
+
+
+def test_span_is_current_and_is_a_child_of_the_callers(recorder: Recorder) -> None:
+    outer = recorder.telemetry.tracer.start_span("agent")
+    token = context.attach(trace.set_span_in_context(outer))
+    try:
+        with recorder.telemetry.request("tools/call", PIPE, tool="t") as request:
+            assert current_request.get() is request
+            inner = trace.get_current_span().get_span_context()
+        assert trace.get_current_span() is outer
+    finally:
+        context.detach(token)
+    assert current_request.get() is None
+    span = recorder.span()
+    assert span.parent == outer.get_span_context()
+    assert span.context == inner
+    outer.end()
+
+
+def test_server_gets_the_trace_context_and_the_baggage(recorder: Recorder) -> None:
+    token = context.attach(baggage.set_baggage("user", "alice"))
+    try:
+        with recorder.telemetry.request("tools/call", PIPE, tool="t") as request:
+            meta = request.meta()
+    finally:
+        context.detach(token)
+    assert meta is not None
+    assert set(meta) == {"traceparent", "baggage"}
+    assert meta["baggage"] == "user=alice"
+    remote = trace.get_current_span(propagate.extract(meta)).get_span_context()
+    ours = recorder.span().get_span_context()
+    assert ours is not None
+    assert (remote.trace_id, remote.span_id) == (ours.trace_id, ours.span_id)
+
+
+def test_what_is_traced_below_is_only_measured(recorder: Recorder) -> None:
+    peer = Peer.of(Stdio("python"), traced_below=True)
+    with recorder.telemetry.request("tools/call", peer, tool="t") as request:
+        request.numbered(1)
+        assert request.meta() is None
+        assert current_request.get() is None
+    assert recorder.spans() == []
+    assert recorder.points()[0].count == 1
+
+
+def test_session_is_measured_when_it_ends(recorder: Recorder) -> None:
+    recorder.telemetry.session_ended(PIPE, 12.0)
+    recorder.telemetry.session_ended(PIPE, 3.0, ConnectionLostError("gone", server="s", may_have_run=True))
+    points = recorder.points("mcp.client.session.duration")
+    assert {(point.sum, point.attributes.get("error.type")) for point in points} == {
+        (12.0, None),
+        (3.0, "server.lost"),
+    }
+
+
+@pytest.mark.parametrize("moment", ["on_start", "on_end"])
+def test_request_goes_on_when_the_applications_processor_fails(
+    moment: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(SpanProcessor):
+        def on_start(self, span: object, parent_context: object = None) -> None:
+            if moment == "on_start":
+                raise RuntimeError("broken")
+
+        def on_end(self, span: object) -> None:
+            if moment == "on_end":
+                raise RuntimeError("broken")
+
+    recorder = Recorder(Broken())
+    before = context.get_current()
+    with recorder.telemetry.request("tools/call", PIPE, tool="t") as request:
+        request.meta()
+        request.answered(is_error=True)
+    assert context.get_current() == before
+    assert "OpenTelemetry failed" in caplog.text
+    recorder.close()
+
+
+async def test_requests_of_one_loop_do_not_see_each_others_spans(recorder: Recorder) -> None:
+    barrier = asyncio.Barrier(5)
+
+    async def send(number: int) -> str:
+        with recorder.telemetry.request("tools/call", PIPE, tool=f"t{number}") as request:
+            await barrier.wait()
+            meta = request.meta()
+            assert meta is not None
+            return meta["traceparent"]
+
+    parents = await asyncio.gather(*(send(number) for number in range(5)))
+    assert len(set(parents)) == 5
+    assert all(span.parent is None for span in recorder.spans())
+
+
+FIND = """
+import sys
+from dragoman.observe.telemetry import find
+assert find() is None
+assert not [name for name in sys.modules if name.startswith("opentelemetry")]
+from opentelemetry import metrics, trace
+assert find() is None
+if sys.argv[1] == "traces":
+    from opentelemetry.sdk.trace import TracerProvider
+    trace.set_tracer_provider(TracerProvider())
+elif sys.argv[1] == "metrics":
+    from opentelemetry.sdk.metrics import MeterProvider
+    metrics.set_meter_provider(MeterProvider())
+else:
+    trace.set_tracer_provider(trace.NoOpTracerProvider())
+print(find() is not None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("configured", "expected"), [("traces", "True"), ("metrics", "True"), ("off", "False")]
+)
+def test_nothing_is_recorded_or_imported_unless_an_sdk_is_set_up(configured: str, expected: str) -> None:
+    # The global providers can be set once in a process.
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FIND, configured],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == (expected, "")
+
+
+def test_without_an_sdk_there_is_nothing_to_find() -> None:
+    assert find() is None
