@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
+    from dragoman.agent.budget import Budget
+    from dragoman.agent.engine import AgentEngine
     from dragoman.config.profiles import Profile
     from dragoman.errors import (
         AuthRequiredError,
@@ -49,6 +51,8 @@ if _TYPE_CHECKING:
     from dragoman.tools.registry import ToolRegistry
 
 _MODULES = {
+    "dragoman.agent.budget": ("Budget",),
+    "dragoman.agent.engine": ("AgentEngine",),
     "dragoman.config.profiles": ("Profile",),
     "dragoman.errors": (
         "AuthRequiredError",
@@ -90,7 +94,9 @@ _MODULES = {
 }
 
 __all__ = [
+    "AgentEngine",
     "AuthRequiredError",
+    "Budget",
     "CallDeniedError",
     "CallTimeoutError",
     "ConfigError",

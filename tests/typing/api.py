@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, assert_never, assert_type
 
 import dragoman
 from dragoman import (
+    AgentEngine,
     AuthRequiredError,
+    Budget,
     CallDeniedError,
     CallTimeoutError,
     ConfigError,
@@ -289,6 +291,13 @@ async def main() -> None:
     assert_type(connected, McpManager)
     await connected.shutdown()
     print(dragoman.__all__)
+
+
+async def talk(mcp: McpManager) -> str:
+    """Let a model use the tools."""
+    async with AgentEngine("openai:gpt-5-mini", mcp, budget=Budget(steps=5)) as agent:
+        answer = await agent.run("What is new?")
+    return answer.text
 
 
 class Agent:
