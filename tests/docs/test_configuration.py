@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.docs.test_faces import PAGES
 
 from dragoman import Http, ServerSpec, Stdio
+from dragoman.config.dialects import HOSTS, dialect
 from dragoman.config.discover import load
-from dragoman.config.expand import Surroundings, expand_transport
-from dragoman.config.profiles import profile_named
+from dragoman.config.expand import NONE, Surroundings, expand_transport, to_template
+from dragoman.config.profiles import BUILT_IN, profile_named
 from dragoman.errors import MissingVariableError
 from dragoman.server.rpc import MAX_MESSAGE_BYTES
 
@@ -59,6 +61,13 @@ SAMPLES: dict[str, object] = {
     "protocol": "legacy",
     "health_check_interval": 5,
 }
+CHECKED = {
+    "configuration.md": {"python", "toml"},
+    "states.md": {"mermaid"},
+    "adapters.md": {"python"},
+    **{f"{page}.md": {"python"} for page in PAGES},
+}
+"""The kinds of blocks that are run, or held against the program, page by page."""
 REMOTE = {"url", "headers", "auth", "tls", "alternate"}
 
 
@@ -90,8 +99,12 @@ def read(entry: dict[str, Any]) -> ServerSpec:
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
 def test_every_code_block_of_every_page_is_checked_by_a_test(path: Path) -> None:
     languages = set(re.findall(r"^```(\w+)$", path.read_text("utf-8"), re.MULTILINE))
-    checked = {"configuration.md": {"python", "toml"}, "states.md": {"mermaid"}}
-    assert languages <= checked.get(path.name, set())
+    assert languages <= CHECKED.get(path.name, set())
+
+
+def test_the_adapters_are_proved_where_their_frameworks_are() -> None:
+    proof = (DOCS.parent / "tests/prove/test_adapters.py").read_text("utf-8")
+    assert "docs/adapters.md" in proof
 
 
 def test_the_python_block_runs_as_it_stands() -> None:
@@ -195,7 +208,44 @@ def test_the_documented_guess_of_a_transport_holds() -> None:
     assert read({"command": "x", "timeout": 999}).call_timeout == 999
 
 
-@pytest.mark.parametrize("name", [name for row in table("Profiles") for name in code(row[0])])
+PROFILES = [
+    name for heading in ("Profiles", "Other hosts") for row in table(heading) for name in code(row[0])
+]
+
+
+def test_every_profile_is_documented() -> None:
+    assert sorted(PROFILES) == sorted({*BUILT_IN, *HOSTS} - {"dragoman"})
+
+
+@pytest.mark.parametrize("row", table("Other hosts"), ids=lambda row: row[0])
+def test_what_the_page_says_about_a_host_holds(row: list[str]) -> None:
+    found = dialect(code(row[0])[0])
+    formats = {Path(place.path).suffix.strip(".").removesuffix("c").upper() for place in found.places}
+    written = {"YML": "YAML", "": "JSON", "}": "JSON"}
+    assert {written.get(name, name) for name in formats} == set(re.findall("YAML|JSON", row[1]))
+    units = {key.unit for key in found.keys.values() if key.unit}
+    assert ("milliseconds" in row[1]) == bool(units & {"ms", "unknown"})
+    assert (" seconds" in row[1]) == (units == {"s"})
+    timeout = found.keys.get("timeout") or found.keys.get("connectionTimeout")
+    assert ("to connect" in row[1]) == (timeout is not None and timeout.field == "connect")
+    assert row[3].startswith(GUESSES[found.untyped_url])
+    spelled = [text for text in code(row[2]) if "VAR" in text or "NAME" in text]
+    assert all(to_template(text, found.style).startswith("${") for text in spelled)
+    assert bool(spelled) == (found.style != NONE)
+    named = {text for text in code(row[2]) if text.isidentifier()}
+    assert named <= (found.expanded or set())
+
+
+GUESSES = {
+    "http": "HTTP",
+    "both": "HTTP, then SSE",
+    "sse": "SSE",
+    "error": "an error",
+    "auto": "HTTP, then SSE; SSE first",
+}
+
+
+@pytest.mark.parametrize("name", PROFILES)
 def test_a_documented_profile_exists(name: str) -> None:
     assert profile_named(name).app == name
 

@@ -1,0 +1,56 @@
+"""The pages about agents and tools: every block of code is run as it stands, with a model over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from tests.docs.test_readme import ROOT, blocks
+from tests.servers.model_api import ModelApi
+
+PLAIN = ROOT / "tests/servers/plain.py"
+AGENT = blocks("python", (ROOT / "docs/agent.md").read_text("utf-8"))
+TOOLS = blocks("python", (ROOT / "docs/tools.md").read_text("utf-8"))
+
+
+async def run(example: str, **variables: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-c", example),
+        env=os.environ | variables,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
+async def test_the_agent_answers_with_a_real_server_and_a_model_over_http(home: Path) -> None:
+    folder = home / ".config/dragoman"
+    folder.mkdir(parents=True)
+    servers = {"files": {"command": sys.executable, "args": [str(PLAIN)]}}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    script = [
+        {"calls": [{"name": "mcp_files_echo", "arguments": {"text": "a.txt"}}]},
+        {"text": "There is a.txt."},
+    ]
+    async with ModelApi(script) as api:
+        said = await run(AGENT[0], OPENAI_API_KEY="none", OPENAI_BASE_URL=api.base_url("openai"))
+
+    assert said.startswith("There is a.txt.\n2 steps, ")
+    assert api.requests[1].body["messages"][-1]["content"] == "a.txt"
+
+
+async def test_the_scripted_example_shows_the_call_and_the_answer() -> None:
+    assert await run(AGENT[1]) == "add -> 5\nIt is 5."
+
+
+async def test_the_export_is_legal_and_leads_back() -> None:
+    assert (await run(TOOLS[0])).splitlines() == ["files__read", "('files:read', {'path': 'a'})", "{} {}"]
+
+
+def test_no_block_is_left_out() -> None:
+    assert (len(AGENT), len(TOOLS)) == (2, 1)
