@@ -6,10 +6,13 @@ import asyncio
 import json
 import os
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.docs.test_readme import ROOT, blocks
 from tests.servers.model_api import ModelApi
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLAIN = ROOT / "tests/servers/plain.py"
 AGENT = blocks("python", (ROOT / "docs/agent.md").read_text("utf-8"))

@@ -64,10 +64,11 @@ SAMPLES: dict[str, object] = {
 CHECKED = {
     "configuration.md": {"python", "toml"},
     "states.md": {"mermaid"},
-    "adapters.md": {"python"},
     **{f"{page}.md": {"python"} for page in PAGES},
 }
 """The kinds of blocks that are run, or held against the program, page by page."""
+CLAIM = re.compile(r'blocks\("(\w+)", \(ROOT / "docs/([\w/-]+\.md)"\)')
+"""How a test takes the blocks of a page to run them."""
 REMOTE = {"url", "headers", "auth", "tls", "alternate"}
 
 
@@ -99,12 +100,14 @@ def read(entry: dict[str, Any]) -> ServerSpec:
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
 def test_every_code_block_of_every_page_is_checked_by_a_test(path: Path) -> None:
     languages = set(re.findall(r"^```(\w+)$", path.read_text("utf-8"), re.MULTILINE))
-    assert languages <= CHECKED.get(path.name, set())
+    assert languages <= CHECKED.get(path.name, set()) | claimed(path)
 
 
-def test_the_adapters_are_proved_where_their_frameworks_are() -> None:
-    proof = (DOCS.parent / "tests/prove/test_adapters.py").read_text("utf-8")
-    assert "docs/adapters.md" in proof
+def claimed(page: Path) -> set[str]:
+    tests = DOCS.parent / "tests"
+    files = [*tests.glob("docs/test_*.py"), *tests.glob("prove/test_*.py")]
+    claims = [claim for file in files for claim in CLAIM.findall(file.read_text("utf-8"))]
+    return {language for language, name in claims if DOCS / name == page}
 
 
 def test_the_python_block_runs_as_it_stands() -> None:

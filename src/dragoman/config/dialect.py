@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.expand import NATIVE, Style
+from dragoman.config.expand import NATIVE, NONE, Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,10 @@ Scope: TypeAlias = Literal["session", "local", "project", "user", "system", "cod
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file that may hold servers; the path is a template of `expand.py`."""
+    """A file that may hold servers; the path is a template of `expand.py`.
+
+    A `*` in its last part stands for every file that fits, in the order of their names.
+    """
 
     path: str
     scope: Scope
@@ -142,6 +145,8 @@ class Dialect:
     keys: Mapping[str, Key]
     """Every spelling that the dialect has, and what it sets."""
     style: Style = NATIVE
+    expanded: frozenset[str] | None = None
+    """The fields whose text has variables, where it is not all of them; the rest is literal."""
     untyped_url: Literal["auto", "both", "http", "sse", "error"] = "auto"
     """`both`: Streamable HTTP, then SSE; `auto`: the same, but SSE first where the path ends in /sse."""
     either_kind: bool = False
@@ -162,13 +167,22 @@ class Dialect:
     writes: Mapping[str, str] = field(default_factory=dict[str, str])
     """Fields of a spec that the dialect can express, and the key for each; empty: not written.
 
-    Besides the fields, `header_variables` and `bearer_variable`: keys that name a variable for a header.
+    A key with a dot in it stands in a table of its own. Besides the fields, `header_variables` and
+    `bearer_variable`: keys that name a variable for a header.
     """
     literal_when_written: bool = False
     """Whether written text has no variables, although `translate` makes templates when reading."""
     write_unit: Literal["s", "ms", "text"] = "s"
     remote_types: Mapping[str, str] = field(default_factory=dict[str, str])
     """How `stdio`, `http` and `sse` are spelled when written; absent: not expressible."""
+    command_is_list: bool = False
+    """Whether a command is written as one list with its arguments."""
+    always: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Keys without which the host refuses an entry, and the value that says nothing."""
+
+    def style_of(self, name: str) -> Style:
+        """Return the variable syntax of a field's text."""
+        return self.style if self.expanded is None or name in self.expanded else NONE
 
 
 def key_table(*pairs: str, unit: Unit = "s", **others: str | Key) -> dict[str, Key]:

@@ -27,7 +27,7 @@ from dragoman.errors import ConfigError, ConfigSyntaxError
 from dragoman.model import Settings, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.config.dialect import Dialect
     from dragoman.config.documents import Document
@@ -84,7 +84,18 @@ def candidate_places(
     for place in profile.all_places():
         path = place_path(place.path, surroundings)
         if path is not None and (not place.platform or platform.startswith(place.platform)):
-            yield place, path
+            for each in _fitting(path):
+                yield place, each
+
+
+def _fitting(path: Path) -> Sequence[Path]:
+    """Return the files that a path with a `*` stands for; itself where there are none."""
+    if "*" not in path.name:
+        return (path,)
+    try:
+        return sorted(path.parent.glob(path.name)) or (path,)
+    except OSError:
+        return (path,)
 
 
 def place_path(template: str, surroundings: Surroundings) -> Path | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS
 from dragoman.config.documents import dotted, printable
 from dragoman.config.durations import UNKNOWN_UNIT_LIMIT, is_plain, seconds
-from dragoman.config.expand import AUTH_TEXTS, to_template
+from dragoman.config.expand import AUTH_TEXTS, spelled, to_template
 from dragoman.config.reaching import read_transport
 from dragoman.config.reading import Reader, shown
 from dragoman.config.sizes import size_in_bytes
@@ -82,6 +82,8 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
     for key, message in entry.problems:
         reader.problem(key, message)
     fields, extras = _sort_keys(entry, dialect, reader)
+    if dialect.style.spellings:
+        _note_references(entry, dialect, reader)
     _check_name(entry, reader)
     transport = read_transport(fields, extras, entry, dialect, reader)
     common = _common(fields, extras, dialect, reader)
@@ -105,6 +107,28 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
         notes=[*entry.notes, *reader.notes],
         **common,
     )
+
+
+def _note_references(entry: Entry, dialect: Dialect, reader: Reader) -> None:
+    """Name every value with a reference that the host resolves by itself."""
+
+    def visit(value: object, keys: tuple[str | int, ...]) -> None:
+        if isinstance(value, dict):
+            for name, item in cast("dict[str, object]", value).items():
+                visit(item, (*keys, name))
+        elif isinstance(value, list):
+            for at, item in enumerate(cast("list[object]", value)):
+                visit(item, (*keys, at))
+        elif isinstance(value, str):
+            for _, spelling, _name in spelled(value, dialect.style):
+                if spelling.loss:
+                    reader.note("unused", dotted(entry.written(*keys)), spelling.loss)
+                    break
+
+    for key, value in entry.fields.items():
+        meaning = dialect.keys.get(key)
+        if meaning is not None and (dialect.expanded is None or meaning.field in dialect.expanded):
+            visit(value, (key,))
 
 
 def _check_name(entry: Entry, reader: Reader) -> None:
@@ -270,7 +294,7 @@ def _auth(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, read
 
     def text(name: str) -> str | None:
         found = reader.text("auth", table.get(name), inner=name)
-        return None if found is None else to_template(found, dialect.style)
+        return None if found is None else to_template(found, dialect.style_of("auth"))
 
     def word(name: str) -> str | None:
         return reader.choice("auth", table.get(name), _AUTH_CHOICES[name], inner=name)
@@ -310,7 +334,7 @@ def _set_aside(table: dict[str, Any], extras: dict[str, Any], reader: Reader) ->
         spelling = reader.spelling("auth")
         extras[spelling] = unknown
         names = ", ".join(printable(name) for name in unknown)
-        reader.note("unknown", spelling, f"these keys of it mean nothing here and are kept: {names}")
+        reader.note("unused", spelling, f"these keys of it mean nothing here and are kept: {names}")
 
 
 def _invalid(reader: Reader, entry: Entry) -> InvalidSpecError:

@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
 
 from dragoman.errors import MissingVariableError
 from dragoman.model import Stdio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dragoman.model import Auth, ServerSpec, Transport
 
@@ -59,6 +60,27 @@ class Surroundings:
     """Answers to `${input:id}`, by id."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A reference that a host does not write as `${…}`: what stands around its name.
+
+    Blanks may be there or not.
+    """
+
+    opening: str
+    closing: str
+    _: KW_ONLY
+    kind: Literal["variable", "input"] = "variable"
+    prefix: str = ""
+    """What an input's id has in front of the name."""
+    loss: str = ""
+    """What the host does with it that dragoman does not."""
+
+    def write(self, name: str) -> str:
+        """Write a reference."""
+        return f"{self.opening}{name.removeprefix(self.prefix)}{self.closing}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
     """Which variable syntax a dialect has; everything else in its text is literal."""
@@ -77,12 +99,18 @@ class Style:
     """Whether a `$VAR` without a value stays as it is written."""
     inputs: bool = False
     """`${input:id}`."""
-    places: bool = False
-    """`${workspaceFolder}` and its like."""
+    places: bool | frozenset[str] = False
+    """`${workspaceFolder}` and its like, or those of them that the dialect has."""
     escape: bool = False
     """`$${` for a literal `${`."""
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables that the host itself sets, and the template that stands for each."""
+    spellings: tuple[Spelling, ...] = ()
+    """References that are written otherwise; they come before all others."""
+
+    def has_place(self, name: str) -> bool:
+        """Tell whether the dialect has `${workspaceFolder}` or another place."""
+        return self.places if isinstance(self.places, bool) else name in self.places
 
 
 NATIVE = Style(braces=True, defaults=True, env_prefix=True, inputs=True, places=True, escape=True)
@@ -94,10 +122,56 @@ def escape(text: str) -> str:
     return _MARK.sub(lambda match: f"{match[1] * 2}{{", text)
 
 
+def escape_before(text: str) -> str:
+    """Turn literal text into a template that a reference may follow: no `$` of it belongs to that."""
+    bare = text.rstrip("$")
+    return escape(bare) + "$" * (2 * (len(text) - len(bare)))
+
+
 def to_template(text: str, style: Style) -> str:
     """Turn a dialect's text into a template with the same meaning."""
     if style.escape:
         return text
+    if style.spellings:
+        return _spelled_to_template(text, style)
+    return _plain_to_template(text, style)
+
+
+def spelled(text: str, style: Style) -> Iterator[tuple[re.Match[str], Spelling, str]]:
+    """Find the references of a dialect's own spellings, with the name that each has inside."""
+    for match in _spelling_pattern(style.spellings).finditer(text):
+        spelling = style.spellings[int((match.lastgroup or "_0")[1:])]
+        yield match, spelling, spelling.prefix + match[match.lastgroup or 0]
+
+
+def _spelled_to_template(text: str, style: Style) -> str:
+    result, end = "", 0
+    for match, spelling, name in spelled(text, style):
+        before = text[end : match.start()]
+        literal = before.rstrip("$")
+        reference = f"${{input:{name}}}" if spelling.kind == "input" else _variable(name)
+        # Hosts have no escape: a `$` in front of a reference is itself.
+        result += _plain_to_template(literal, style) + escape_before(before[len(literal) :]) + reference
+        end = match.end()
+    return result + _plain_to_template(text[end:], style)
+
+
+@lru_cache
+def _spelling_pattern(spellings: tuple[Spelling, ...]) -> re.Pattern[str]:
+    inner = {"variable": _NAME, "input": r"[\w./~@][^{}()\n]*?"}
+
+    def around(text: str) -> str:
+        return r"\s*".join(map(re.escape, text.split(" ")))
+
+    return re.compile(
+        "|".join(
+            rf"{around(one.opening)}\s*(?P<_{at}>{inner[one.kind]})\s*{around(one.closing)}"
+            for at, one in enumerate(spellings)
+        )
+    )
+
+
+def _plain_to_template(text: str, style: Style) -> str:
     pieces: list[str] = []
     end = 0
     for match in _HOST_REFERENCE.finditer(text):
@@ -115,7 +189,7 @@ def _reference_to_template(match: re.Match[str], style: Style) -> str:
     if _input_id(body) is not None:
         return f"{before}${{{body}}}" if style.inputs else literal
     if body in _PLACES:
-        return f"{before}${{{body}}}" if style.places else literal
+        return f"{before}${{{body}}}" if style.has_place(body) else literal
     variable = VARIABLE.fullmatch(body)
     if variable is None:
         return literal

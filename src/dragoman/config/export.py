@@ -87,7 +87,7 @@ def entry(
     chosen: tuple[dict[str, Any], dict[str, str]] | None = None
     problems: Sequence[str] = ()
     for reached in writer.ways_to_reach():
-        candidate = reached | written
+        candidate = {**dialect.always, **reached, **written}
         candidate = {"name": spec.name} | candidate if listed else candidate
         try:
             unlike = differences(spec, read_back(spec.name, candidate, dialect, listed=listed), dialect.title)
@@ -126,11 +126,14 @@ def from_template(text: str, style: Style) -> str:
 
 def _reference(reference: Reference, style: Style) -> str:
     name = reference.name
+    for spelling in style.spellings:
+        if spelling.kind == reference.kind and not reference.operator and name.startswith(spelling.prefix):
+            return spelling.write(name)
     whole = f"`${{{'input:' if reference.kind == 'input' else ''}{name}}}`"
     match reference.kind:
         case "input" if style.inputs:
             return f"${{input:{name}}}"
-        case "place" if style.places:
+        case "place" if style.has_place(name):
             return f"${{{name}}}"
         case "place":
             for variable, template in style.renamed.items():
@@ -142,7 +145,7 @@ def _reference(reference: Reference, style: Style) -> str:
                 return f"${{{name}{default}}}"
             if style.env_prefix:
                 return f"${{env:{name}{default}}}"
-        case "variable" if style.braces or style.env_prefix:
+        case "variable" if style.braces or style.env_prefix or style.spellings:
             msg = f"a default for {whole} cannot be written"
             raise ValueError(msg)
         case _:
@@ -160,7 +163,6 @@ class _Writer:
         self._spec = spec
         self._dialect = dialect
         self._writes = dialect.writes
-        self._style = NONE if dialect.literal_when_written else dialect.style
         self._has_null = format != "toml"
 
     def written(self) -> dict[str, Any]:
@@ -194,8 +196,13 @@ class _Writer:
         return ways
 
     def _stdio(self, result: dict[str, Any], stdio: Stdio) -> None:
-        self._put(result, "command", self._vital("command", stdio.command))
-        self._put(result, "args", [self._vital(f"args.{i}", arg) for i, arg in enumerate(stdio.args)] or None)
+        command = self._vital("command", stdio.command)
+        args = [self._vital(f"args.{i}", arg) for i, arg in enumerate(stdio.args)]
+        if self._dialect.command_is_list:
+            self._put(result, "command", [command, *args])
+        else:
+            self._put(result, "command", command)
+            self._put(result, "args", args or None)
         env: dict[str, str | None] = {}
         for name, value in stdio.env.items():
             if value is None and not self._has_null:
@@ -312,17 +319,20 @@ class _Writer:
     def _vital(self, key: str, template: str) -> str:
         """Write a text without which there is no server."""
         try:
-            return from_template(template, self._style)
+            return from_template(template, self._style_of(key))
         except ValueError as error:
             self.problems.append(f"`{key}`: {error}")
             return ""
 
     def _text(self, key: str, template: str) -> str | None:
         try:
-            return from_template(template, self._style)
+            return from_template(template, self._style_of(key))
         except ValueError as error:
             self._lose(key, f"{error} in {self._dialect.title}")
             return None
+
+    def _style_of(self, key: str) -> Style:
+        return NONE if self._dialect.literal_when_written else self._dialect.style_of(key.partition(".")[0])
 
     def _keep(self, table: dict[str, Any], key: str, name: str, template: str) -> None:
         text = self._text(key, template)
@@ -334,7 +344,11 @@ class _Writer:
         if value is None:
             return
         if field in self._writes:
-            result[self._writes[field]] = value
+            *outer, key = self._writes[field].split(".")
+            table = result
+            for name in outer:
+                table = table.setdefault(name, {})
+            table[key] = value
         elif field in ("command", "url", "args"):
             self.problems.append(f"{self._dialect.title} has no key for `{field}`")
         elif isinstance(value, dict) and field in ("env", "headers"):

@@ -124,6 +124,20 @@ BUILT_IN: dict[str, Profile] = {
         write_to="~/.rrclaw/config.toml",
         default_dialect="rrclaw",
     ),
+    "fastmcp": Profile(
+        app="fastmcp",
+        places=(Place("${workspaceFolder}/mcp.json", "project", dialect="fastmcp"),),
+        variable="",
+        write_to="",
+        default_dialect="fastmcp",
+    ),
+    "server-json": Profile(
+        app="server-json",
+        places=(Place("${workspaceFolder}/server.json", "project", dialect="server-json"),),
+        variable="",
+        write_to="",
+        default_dialect="server-json",
+    ),
 }
 
 
@@ -137,13 +151,13 @@ def profile_named(name: str) -> Profile:
         return BUILT_IN[name]
     if name in HOSTS:
         host = dialect(name)
-        users = [place.path for place in host.places if place.scope == "user"]
+        users = [place.path for place in host.places if _is_everywhere(place)]
         return Profile(
             app=name,
             places=[Place(p.path, p.scope, dialect=name, platform=p.platform) for p in host.places],
             combine=host.combine,
             variable="",
-            write_to=users[0] if len(users) == 1 else "",
+            write_to=users[0] if users else "",
             default_dialect=name,
         )
     known = [*BUILT_IN, *HOSTS]
@@ -151,3 +165,9 @@ def profile_named(name: str) -> Profile:
     guess = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
     msg = f"there is no profile `{name}`"
     raise ConfigError(msg, hint=guess)
+
+
+def _is_everywhere(place: Place) -> bool:
+    """Tell whether a place is one file of the user on every platform, whatever is in the environment."""
+    named_by_variable = place.path.startswith("${") and ":-" not in place.path.partition("}")[0]
+    return place.scope == "user" and not place.platform and not named_by_variable and "*" not in place.path

@@ -34,6 +34,9 @@ _FOREIGN_KINDS = {
     "sseide": "an editor's own SSE",
     "sdk": "servers inside the host's own process",
     "builtin": "servers inside the host's own process",
+    "platform": "servers inside the host's own process",
+    "frontend": "servers inside the host's own window",
+    "inlinepython": "servers whose code stands in the file",
 }
 
 _OF_STDIO = ("command", "args", "env", "env_file", "inherit_env", "cwd", "log_file")
@@ -61,7 +64,7 @@ def read_transport(
     headers = reader.texts("headers", fields.get("headers"), header=True)
     if url is None or headers is None:
         return None
-    template = to_template(url, dialect.style)
+    template = to_template(url, dialect.style_of("url"))
     scheme, separator, _ = template.partition("://")
     if not template.startswith("${") and (not separator or scheme.lower() not in ("http", "https")):
         # The address itself may hold a secret, so it is not shown.
@@ -73,7 +76,8 @@ def read_transport(
 def _remote(
     kind: str, url: str, headers: dict[str, str], fields: dict[str, Any], dialect: Dialect, reader: Reader
 ) -> Transport:
-    templates = {name: to_template(value, dialect.style) for name, value in headers.items()}
+    style = dialect.style_of("headers")
+    templates = {name: to_template(value, style) for name, value in headers.items()}
     given = reader.boolean("alternate", fields.get("alternate"))
     if "transport" in fields:
         made, alternate = _typed(kind, dialect, reader, alternate=given)
@@ -130,7 +134,7 @@ def _tls(fields: dict[str, Any], url: str, dialect: Dialect, reader: Reader) -> 
         path = reader.text("tls", table.get(name), inner=name)
         if path is not None and not path.strip():
             reader.problem("tls", "expected the path of a file", name)
-        files[name] = None if path is None else to_template(path, dialect.style)
+        files[name] = None if path is None else to_template(path, dialect.style_of("tls"))
     verify = reader.boolean("tls", table.get("verify"), inner="verify")
     if files["key"] is not None and files["cert"] is None:
         reader.problem("tls", "a key is of no use without its certificate: add `cert`", "key")
@@ -154,6 +158,8 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader
             return None
         if has_url and dialect.untyped_url == "error":
             reader.problem("url", 'a URL needs a type in this dialect: add "type": "http" or "sse"')
+            return None
+        if not has_command and not has_url and entry.problems:
             return None
         if not has_command and not has_url:
             reader.problem("", "a server needs a `command` (stdio) or a `url` (http, sse)")
@@ -201,17 +207,17 @@ def _stdio(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Stdio | 
     paths = {"command": text, "cwd": cwd, "env_file": env_file[0] if env_file else "", "log_file": log_file}
     _note_home(paths, reader)
 
-    def template(value: str) -> str:
-        return to_template(value, dialect.style)
+    def template(field: str, value: str) -> str:
+        return to_template(value, dialect.style_of(field))
 
     return Stdio(
-        template(text),
-        [template(arg) for arg in args],
-        env={name: None if value is None else template(value) for name, value in env.items()},
-        cwd=None if cwd is None else template(cwd),
-        env_file=[template(name) for name in env_file],
+        template("command", text),
+        [template("args", arg) for arg in args],
+        env={name: None if value is None else template("env", value) for name, value in env.items()},
+        cwd=None if cwd is None else template("cwd", cwd),
+        env_file=[template("env_file", name) for name in env_file],
         inherit_env=inherit,
-        log_file=None if log_file is None else template(log_file),
+        log_file=None if log_file is None else template("log_file", log_file),
     )
 
 

@@ -88,7 +88,7 @@ def target(
     places = [
         (place, path)
         for place in profile.all_places()
-        if (path := place_path(place.path, surroundings)) is not None
+        if "*" not in place.path and (path := place_path(place.path, surroundings)) is not None
     ]
     if scope == "project":
         of_project = [found for found in places if found[0].scope == "project"]

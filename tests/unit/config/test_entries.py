@@ -537,7 +537,7 @@ def test_a_login_is_read_with_its_templates() -> None:
         resource="https://x",
     )
     assert spec.extras == {"auth": {"realm": "r"}}
-    assert notes(spec) == ["unknown auth"]
+    assert notes(spec) == ["unused auth"]
 
 
 def test_a_login_of_a_program_is_read() -> None:

@@ -7,9 +7,11 @@ import pytest
 from dragoman.config.expand import (
     NATIVE,
     NONE,
+    Spelling,
     Style,
     Surroundings,
     escape,
+    escape_before,
     expand,
     expand_home,
     expand_transport,
@@ -231,3 +233,43 @@ def test_the_spec_may_keep_or_empty_what_has_no_value(policy: str, expected: str
 def test_the_surroundings_show_no_value() -> None:
     assert "ana" not in repr(AROUND).replace("/home/ana", "")
     assert "1234" not in repr(AROUND)
+
+
+SPELLED = Style(
+    braces=True,
+    spellings=(
+        Spelling("{env:", "}"),
+        Spelling("${{ secrets.", " }}"),
+        Spelling("{{", "}}", kind="input"),
+        Spelling("{file:", "}", kind="input", prefix="file:"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "template"),
+    [
+        ("a{env:B}c", "a${B}c"),
+        ("${env:B}", "$$${B}"),
+        ("$${env:B}{env:C}", "$$$$${B}${C}"),
+        ("${{ secrets.B }}${{secrets.C}}", "${B}${C}"),
+        ("${B} {{ c }}", "${B} ${input:c}"),
+        ("{{{c}}}", "{${input:c}}"),
+        ("{file:~/x y}", "${input:file:~/x y}"),
+        ("${A{{x}}}", "$${A${input:x}}"),
+        ("{env:} {env:1} {{-x}} {{}}", "{env:} {env:1} {{-x}} {{}}"),
+        ("{env:workspaceFolder}", "${env:workspaceFolder}"),
+    ],
+)
+def test_a_dialects_own_spelling_becomes_a_reference(text: str, template: str) -> None:
+    assert to_template(text, SPELLED) == template
+
+
+@pytest.mark.parametrize("text", ["", "a", "$", "a$$", "${X}", "${X}$", "$${"])
+def test_literal_text_in_front_of_a_reference_stays_literal(text: str) -> None:
+    assert expand(escape_before(text) + "${USER}", AROUND, text_for_missing) == f"{text}ana"
+
+
+def test_a_dialect_may_have_some_of_the_places_only() -> None:
+    style = Style(places=frozenset({"workspaceFolder"}))
+    assert to_template("${workspaceFolder} ${userHome}", style) == "${workspaceFolder} $${userHome}"

@@ -279,6 +279,51 @@ def test_auth_is_written_in_our_own_dialect_only() -> None:
     assert lost(spec, "gemini") == {"auth": "Gemini CLI has no key for it"}
 
 
+def test_a_variable_has_the_spelling_of_the_dialect() -> None:
+    spec = ServerSpec("s", Stdio("x", ["a", "{env:B}"], env={"T": "${T}"}))
+    with pytest.raises(InvalidSpecError, match=r"`args.1`: a `\$` in it would be taken for a variable"):
+        entry(spec, dialect("opencode"))
+    spec = replace(
+        spec, transport=Stdio("x", ["a"], env={"T": "${T}", "D": "${T:-d}", "F": "${input:file:f}"})
+    )
+    assert entry(spec, dialect("opencode"))[0] == {
+        "type": "local",
+        "command": ["x", "a"],
+        "environment": {"T": "{env:T}", "F": "{file:f}"},
+    }
+    assert lost(spec, "opencode") == {"env.D": "a default for `${T}` cannot be written in opencode"}
+
+
+def test_variables_are_written_only_where_the_host_expands_them() -> None:
+    spec = ServerSpec("s", Stdio("x", env={"T": "${T}"}, cwd="${D}"))
+    assert entry(spec, dialect("copilot-cli"))[0]["env"] == {"T": "${T}"}
+    assert lost(spec, "copilot-cli") == {"cwd": "`${D}` cannot be written in GitHub Copilot CLI"}
+    with pytest.raises(InvalidSpecError, match=r"`args.0`: `\$\{A\}` cannot be written"):
+        entry(ServerSpec("s", Stdio("x", ["${A}"])), dialect("kiro"))
+
+
+def test_a_key_that_the_host_demands_is_always_there() -> None:
+    assert entry(ServerSpec("s", Stdio("x")), dialect("copilot-cli"))[0]["tools"] == ["*"]
+    few = ServerSpec("s", Stdio("x"), allowed_tools=["a"])
+    assert entry(few, dialect("copilot-cli"))[0]["tools"] == ["a"]
+
+
+def test_a_key_may_stand_in_a_table_of_its_own() -> None:
+    spec = ServerSpec("s", Http("http://h/", headers={"A": "${A}"}))
+    assert entry(spec, dialect("continue"))[0] == {
+        "name": "s",
+        "type": "streamable-http",
+        "url": "http://h/",
+        "requestOptions": {"headers": {"A": "${{ secrets.A }}"}},
+    }
+
+
+def test_a_place_that_the_host_lacks_cannot_be_written() -> None:
+    assert entry(ServerSpec("s", Stdio("x", ["${workspaceFolder}"])), dialect("roo"))[1] == []
+    with pytest.raises(InvalidSpecError, match="userHome"):
+        entry(ServerSpec("s", Stdio("x", ["${userHome}"])), dialect("roo"))
+
+
 def test_a_loss_reads_as_key_and_reason() -> None:
     assert str(entry(ServerSpec("s", Stdio("x"), lazy=True), dialect("gemini"))[1][0]) == (
         "lazy: Gemini CLI has no key for it"

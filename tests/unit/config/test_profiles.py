@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.config.dialects import HOSTS, NAMES, SEEDS, dialect
+from dragoman.config.dialects import FORMATS, HOSTS, NAMES, SEEDS, dialect
 from dragoman.config.profiles import BUILT_IN, Profile, profile_named
 from dragoman.errors import ConfigError
 
@@ -31,7 +31,7 @@ def test_what_is_given_is_not_derived() -> None:
     assert (places(profile), profile.config_variable(), profile.written_file()) == ([], "X_FILE", "~/x.json")
 
 
-@pytest.mark.parametrize("name", ["dragoman", *SEEDS])
+@pytest.mark.parametrize("name", ["dragoman", *SEEDS, *FORMATS])
 def test_every_built_in_profile_is_found_by_name(name: str) -> None:
     assert profile_named(name) is BUILT_IN[name]
     assert profile_named(name).app == name
@@ -45,9 +45,20 @@ def test_every_host_is_a_profile(name: str) -> None:
     assert (profile.default_dialect, profile.config_variable()) == (name, "")
 
 
-def test_a_host_is_written_to_where_its_user_has_one_file() -> None:
-    assert profile_named("cursor").written_file() == "~/.cursor/mcp.json"
-    assert profile_named("vscode").written_file() == ""
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("cursor", "~/.cursor/mcp.json"),
+        ("codex", "${CODEX_HOME:-~/.codex}/config.toml"),
+        ("windsurf", "~/.codeium/windsurf/mcp_config.json"),
+        ("cline", "${CLINE_DIR:-~/.cline}/data/settings/cline_mcp_settings.json"),
+        ("kiro", "~/.kiro/settings/mcp.json"),
+        ("vscode", ""),
+        ("librechat", ""),
+    ],
+)
+def test_a_host_is_written_to_where_its_user_has_the_same_file_everywhere(name: str, written: str) -> None:
+    assert profile_named(name).written_file() == written
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,17 @@ if TYPE_CHECKING:
 
 SEEDS = ("excelmanus", "legal", "otter", "kode", "rrclaw")
 """Dialects of the applications that dragoman has a profile for."""
-HOSTS = ("claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini")
+HOSTS = (
+    *("claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini"),
+    *("windsurf", "cline", "roo", "continue", "copilot-cli", "zed", "goose", "opencode"),
+    *("amazon-q", "kiro", "lm-studio", "librechat", "crush"),
+)
 """Dialects of hosts that people already have, in the order in which `import --all` looks."""
-NAMES = ("dragoman", "mcp-json", *SEEDS, *HOSTS)
+FORMATS = ("fastmcp", "server-json")
+"""Dialects of files that belong to no program that a person has installed."""
+NAMES = ("dragoman", "mcp-json", *SEEDS, *HOSTS, *FORMATS)
+_MODULES = {"continue": "continue_dev"}
+"""Where a module cannot have the dialect's name, because that is a keyword."""
 
 
 def dialect(name: str) -> Dialect:
@@ -27,6 +35,6 @@ def dialect(name: str) -> Dialect:
     """
     if name not in NAMES:
         raise KeyError(name)
-    module = import_module(f"dragoman.config.dialects.{name.replace('-', '_')}")
+    module = import_module(f"dragoman.config.dialects.{_MODULES.get(name, name.replace('-', '_'))}")
     found: Dialect = module.DIALECT
     return found

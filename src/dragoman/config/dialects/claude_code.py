@@ -5,9 +5,10 @@ A URL needs a type; `timeout` is in milliseconds and ignored below a second, as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Entry, Patch, Place, entries_at, key_table
+from dragoman.config.dialects import logins
 from dragoman.config.dialects.sections import names_at, table_at
 from dragoman.config.expand import Style
 from dragoman.model import Note
@@ -44,25 +45,7 @@ def translate(entry: Entry) -> None:
     if isinstance(timeout, int | float) and 0 < timeout < _LEAST_TIMEOUT_MS and timeout is not True:
         message = f"{timeout} ms is below a second, which this host ignores"
         entry.leave("timeout", Note(code="unit", key="timeout", message=message))
-    rename_oauth(entry)
-
-
-def rename_oauth(entry: Entry) -> None:
-    """Rename the keys of an `oauth` object in camel case."""
-    oauth = entry.fields.get("oauth")
-    if isinstance(oauth, dict):
-        table = cast("dict[str, Any]", oauth)
-        entry.fields["oauth"] = {OAUTH_NAMES.get(key, key): value for key, value in table.items()}
-        entry.spellings.update({f"oauth.{name}": f"oauth.{key}" for key, name in OAUTH_NAMES.items()})
-
-
-OAUTH_NAMES = {
-    "clientId": "client_id",
-    "clientSecret": "client_secret",
-    "callbackPort": "callback_port",
-    "authServerMetadataUrl": "metadata_url",
-    "redirectUri": "redirect_uri",
-}
+    logins.rename(entry)
 
 
 DIALECT = Dialect(

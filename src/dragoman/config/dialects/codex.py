@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Key, Place, key_table, under
+from dragoman.config.dialects import logins
 from dragoman.config.expand import Style, escape
 from dragoman.model import Note
 
@@ -84,16 +85,7 @@ def _login(entry: Entry) -> None:
     fields = entry.fields
     if fields.get("auth") == "chatgpt":
         entry.leave("auth", Note(code="unused", key="auth", message="a login that belongs to that host"))
-    table: dict[str, Any] = {}
-    for key, name in (("scopes", "scopes"), ("oauth_resource", "resource")):
-        if key in fields:
-            table[name] = fields.pop(key)
-            entry.spellings[f"oauth.{name}"] = key
-    oauth = fields.get("oauth")
-    if table and (oauth is None or isinstance(oauth, dict)):
-        fields["oauth"] = {**cast("dict[str, Any]", oauth or {}), **table}
-        if oauth is None:
-            entry.spellings["oauth"] = entry.spellings[f"oauth.{next(iter(table))}"]
+    logins.gather(entry, {"scopes": "scopes", "oauth_resource": "resource"})
     if "oauth" in fields and fields.get("auth") == "oauth":
         del fields["auth"]
 

@@ -6,10 +6,10 @@ numbers are seconds. The usual spellings that hosts have for a key are understoo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Entry, Key, Patch, entries_at, key_table
-from dragoman.config.dialects.sections import settings_patch, table_at
+from dragoman.config.dialects.sections import bare_map, settings_patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,19 +93,6 @@ def find(document: Document, _root: str) -> Iterable[Entry]:
         return entries_at(document, ())
     paths = (("mcp", "servers"), ("mcpServers",), ("servers",), ("mcp_servers",))
     return [entry for path in paths for entry in entries_at(document, path)] or bare_map(document)
-
-
-def bare_map(document: Document) -> list[Entry]:
-    """Find entries in a document that is itself the map of servers."""
-    values = [value for key, value in table_at(document, ()).items() if not key.startswith("$")]
-    if not all(isinstance(value, dict) for value in values):
-        return []
-    if not any(_ENTRY_KEYS & cast("dict[str, Any]", value).keys() for value in values):
-        return []
-    return [entry for entry in entries_at(document, ()) if not entry.name.startswith("$")]
-
-
-_ENTRY_KEYS = frozenset({"command", "url", "serverUrl", "httpUrl"})
 
 
 def patch(document: Document, _root: str) -> Patch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
-from dragoman.config.dialects.claude_code import rename_oauth
+from dragoman.config.dialects import logins
 from dragoman.config.dialects.sections import names_at, table_at
 from dragoman.config.expand import Style
 from dragoman.model import Note
@@ -33,7 +33,7 @@ def translate(entry: Entry) -> None:
     if "url" in fields and "command" in fields:
         message = "a URL wins over a command in this host"
         entry.leave("command", Note(code="conflict", key="command", message=message))
-    rename_oauth(entry)
+    logins.rename(entry)
     oauth = fields.get("oauth")
     if isinstance(oauth, dict):
         table = cast("dict[str, Any]", oauth)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Patch
+from dragoman.config.dialect import Entry, Patch, entries_at
 from dragoman.config.durations import seconds
 from dragoman.config.expand import Style
 from dragoman.config.reading import shown
@@ -27,6 +27,19 @@ def table_at(document: Document, path: Sequence[str]) -> dict[str, Any]:
             return {}
         found = cast("dict[str, Any]", found).get(part)
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def bare_map(document: Document) -> list[Entry]:
+    """Find entries in a document that is itself the map of servers."""
+    values = [value for key, value in table_at(document, ()).items() if not key.startswith("$")]
+    if not all(isinstance(value, dict) for value in values):
+        return []
+    if not any(_ENTRY_KEYS & cast("dict[str, Any]", value).keys() for value in values):
+        return []
+    return [entry for entry in entries_at(document, ()) if not entry.name.startswith("$")]
+
+
+_ENTRY_KEYS = frozenset({"command", "url", "serverUrl", "httpUrl"})
 
 
 def names_at(table: dict[str, Any], key: str) -> list[str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
-from dragoman.config.dialects.claude_code import rename_oauth
+from dragoman.config.dialects import logins
 from dragoman.config.dialects.sections import table_at
 from dragoman.config.expand import Style
 from dragoman.model import Input
@@ -69,7 +69,7 @@ DIALECT = Dialect(
     ),
     find=under("servers"),
     patch=patch,
-    translate=rename_oauth,
+    translate=logins.rename,
     keys=key_table(
         "command", "args", "env", "cwd", "url", "headers", oauth="auth", envFile="env_file", type="transport"
     ),

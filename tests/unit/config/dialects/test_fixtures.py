@@ -9,14 +9,17 @@ read them, line by line, against what the host documents.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dragoman.config.detect import detect
 from dragoman.config.dialects import NAMES, dialect
 from dragoman.config.documents import parse
+from dragoman.config.export import entry
 from dragoman.config.files import format_of
 from dragoman.config.merge import Layer, merge
 from dragoman.model import ServerSpec, Stdio
@@ -126,7 +129,56 @@ def test_a_line_that_an_entry_names_holds_its_key(path: Path) -> None:
             number = spec.lines[f"{owner}.{key}"]
             line = text[number - 1]
             # A key of an inline table, or one that a merge key of YAML brings, has what is around it.
-            assert key in line or owner in line or number == spec.origin.line or "env_var" in line
+            assert key in line or owner in line or number == spec.origin.line or MADE_FROM & set(words(line))
+
+
+def words(line: str) -> list[str]:
+    return re.findall(r"\w+", line)
+
+
+MADE_FROM = {"bearer_token_env_var", "env_http_headers", "apiKey"}
+"""Keys of which hosts make headers."""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_what_is_lost_of_a_file_is_named_by_its_key_and_by_its_reason(path: Path) -> None:
+    for spec in read(path).servers:
+        losses = {loss.key: loss.why for loss in entry(spec, dialect("dragoman"))[1]}
+        if spec.origin.dialect != "dragoman":
+            assert spec.extras.keys() <= losses.keys()
+        for key, why in dialect(spec.origin.dialect).dropped.items():
+            assert key not in losses or losses[key] == why
+        assert all(note.message for note in spec.notes)
+
+
+TOLD_BY_NAME_ONLY = {
+    "claude-code": {"mcp-json"},
+    "claude-desktop": {"mcp-json"},
+    "cursor": {"mcp-json"},
+    "gemini": {"mcp-json"},
+    "kode": {"mcp-json", "claude-code"},
+    "excelmanus": {"mcp-json"},
+    "rrclaw": {"dragoman"},
+    "dragoman": {"mcp-json", "excelmanus"},
+    "cline": {"mcp-json"},
+    "roo": {"mcp-json"},
+    "continue": {"mcp-json", "claude-code"},
+    "copilot-cli": {"mcp-json"},
+    "opencode": {"dragoman"},
+    "amazon-q": {"mcp-json", "kiro"},
+    "kiro": {"mcp-json"},
+    "lm-studio": {"mcp-json"},
+    "librechat": {"mcp-json"},
+    "fastmcp": {"mcp-json"},
+}
+"""What a file of a dialect is taken for where its content could be anybody's."""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_a_file_is_never_taken_for_that_of_another_host(path: Path) -> None:
+    name = path.relative_to(FIXTURES).parts[0]
+    document = parse(path.read_text("utf-8"), f"/x/some{path.suffix}", format_of(path))
+    assert detect(document) in {name} | TOLD_BY_NAME_ONLY.get(name, set())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
@@ -142,7 +194,9 @@ def test_no_value_of_an_entry_is_in_a_repr_or_in_a_message(path: Path) -> None:
 def secrets(spec: ServerSpec) -> list[str]:
     """Return the values that may be secrets, but for words so short that they stand everywhere."""
     if isinstance(spec.transport, Stdio):
-        values = [*spec.transport.args, *(value for value in spec.transport.env.values() if value)]
+        # The name of a variable may stand in the arguments too, as in `docker run -e NAME`.
+        args = [arg for arg in spec.transport.args if arg not in spec.transport.env]
+        values = [*args, *(value for value in spec.transport.env.values() if value)]
     else:
         values = [spec.transport.url, *spec.transport.headers.values()]
     return [value for value in values if len(value) > 6]
