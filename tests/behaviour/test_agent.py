@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -404,6 +405,32 @@ async def test_a_servers_question_goes_to_a_person(server: Make, given: object, 
             answer = await agent.run("go")
 
     assert [message.text for message in answer.messages if message.role == "tool"] == [expected]
+
+
+async def test_slips_are_mended_and_long_results_are_cut_and_can_be_read_on(server: Make) -> None:
+    def script(request: ModelRequest) -> Say | str:
+        last = request.messages[-1]
+        match len(model.requests):
+            case 1:
+                return Say(calls=[("mcp_one_echo", json.dumps({"text": "long " * 4000}))])
+            case 2:
+                found = re.search(r"\S+\.txt", last.text)
+                assert found is not None, last.text
+                return Say(
+                    calls=[("read_result", {"file": found[0].strip("`[]"), "offset": "5", "limit": "8"})]
+                )
+            case _:
+                return "done"
+
+    model = ScriptedProvider(script)
+    async with AgentEngine(model, [server("one", "plain.py")], result_tokens=200) as agent:
+        answer = await agent.run("go")
+
+    cut, read = (message for message in answer.messages if message.role == "tool")
+    assert len(cut.text) < 1_000
+    assert not read.is_error, read.text
+    assert "read_result" not in [tool["function"]["name"] for tool in model.requests[0].tools]
+    assert "read_result" in [tool["function"]["name"] for tool in model.requests[1].tools]
 
 
 async def test_misuse_is_named() -> None:

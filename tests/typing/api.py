@@ -34,6 +34,7 @@ from dragoman import (
     Settings,
     Sse,
     Stdio,
+    Tls,
     ToolDef,
     ToolExecutionError,
     ToolFailedError,
@@ -95,7 +96,10 @@ def specs() -> list[ServerSpec]:
         wire="sdk",
         protocol="auto",
     )
-    remote = ServerSpec("web", Http("https://example.com/mcp", headers={"Authorization": "Bearer ${KEY}"}))
+    own = Tls(ca="ca.pem")
+    remote = ServerSpec(
+        "web", Http("https://example.com/mcp", headers={"Authorization": "Bearer ${KEY}"}, tls=own)
+    )
     legacy = ServerSpec("old", Sse("https://example.com/sse", alternate=True), reconnect=False)
     return [child, remote, legacy]
 

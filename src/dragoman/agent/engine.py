@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -32,6 +33,9 @@ from dragoman.agent.transcript import INTERRUPTED, Transcript
 from dragoman.errors import AgentError, DragomanError, ModelError
 from dragoman.manager import McpManager
 from dragoman.model import Settings, ToolResult
+from dragoman.resource_tools import result_tool
+from dragoman.spill import Spill, default_folder
+from dragoman.tools.budget import Budget as TextBudget
 from dragoman.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -47,6 +51,8 @@ logger = logging.getLogger("dragoman")
 
 START_WAIT = 10.0
 """Seconds that a start waits for servers of which nothing is known yet."""
+RESULT_TOKENS = 25_000
+"""How much of one result a model is shown."""
 MAX_INSTRUCTIONS = 2_000
 """Characters that a server's instructions may take in the system prompt."""
 ATTRIBUTION = (
@@ -68,6 +74,7 @@ class AgentEngine:
         limit: ToolLimit | None = None,
         transcript: str | Path | None = None,
         mend_arguments: bool = True,
+        result_tokens: int = RESULT_TOKENS,
         max_tokens: int | None = None,
         start_wait: float = START_WAIT,
     ) -> None:
@@ -81,7 +88,8 @@ class AgentEngine:
             budget: The limits of one question.
             limit: How many tools the model is offered at once.
             transcript: A file of JSON Lines; if it exists, the conversation goes on from it.
-            mend_arguments: Whether a model's obvious slips in arguments are mended.
+            mend_arguments: Whether obvious slips in arguments are mended, where a server does not say.
+            result_tokens: How much of one result the model is shown; it can read on in the rest.
             max_tokens: The longest single answer of the model.
             start_wait: Seconds a start waits for servers of which nothing is known yet.
         """
@@ -92,7 +100,11 @@ class AgentEngine:
         self._budget = budget or Budget()
         self._limit = limit or ToolLimit()
         self._transcript = None if transcript is None else Transcript(Path(transcript))
-        self._mend_arguments = mend_arguments
+        self._mends = mend_arguments
+        self._spill = Spill(default_folder())
+        self._caller = self._calling(
+            mends=mend_arguments, budget=TextBudget(limit=result_tokens, unit="tokens")
+        )
         self._max_tokens = max_tokens
         self._start_wait = start_wait
         self._messages: list[Message] = []
@@ -324,12 +336,20 @@ class AgentEngine:
     async def _call(
         self, name: str, arguments: Any, on_progress: Callable[[float, float | None, str | None], None]
     ) -> ToolResult:
-        local = cast("Offering", self._offering).local
-        if name in local:
-            return await pipeline.run(_route(local), name, arguments)
-        if self.manager is None:
-            return await pipeline.run(_route(self.registry), name, arguments)
-        return await self.manager.call(name, arguments, on_progress=on_progress)
+        offering = cast("Offering", self._offering)
+        if (own := offering.own(name)) is not None:
+            return await pipeline.run(replace(_route(own), mends=self._mends), name, arguments)
+        result = await self._caller(name, arguments, on_progress=on_progress)
+        if str(self._spill.folder) in result.text:
+            # Something was too long to be shown as a whole: from now on the model can read on in it.
+            offering.add(result_tool(self._spill))
+        return result
+
+    def _calling(self, *, mends: bool, budget: TextBudget) -> pipeline.Caller:
+        if self.manager is not None:
+            return self.manager.caller(mends=mends, budget=budget, spill=self._spill)
+        route = replace(_route(self.registry), mends=mends, budget=budget, spill=self._spill)
+        return pipeline.caller(route, lambda: None)
 
     def _tell_news(self, emit: Callable[[AgentEvent], None]) -> None:
         """Tell the model, in one line each, what changed since it was asked last."""

@@ -73,21 +73,27 @@ class Offering:
         self._limit = limit
         self._loaded: set[str] = set()
         self._finders = _Finders(self)
-        self._made_of: tuple[object, frozenset[str]] | None = None
+        self._own = ToolRegistry()
+        self._made_of: tuple[object, object, frozenset[str]] | None = None
         self._offered = Offered((), ())
         self._index: tuple[object, ToolIndex] | None = None
 
-    @property
-    def local(self) -> ToolRegistry:
-        """The tools that belong to the offer itself."""
-        return self._finders.registry
+    def add(self, tool: ToolDef) -> None:
+        """Offer a tool of the agent's own from now on, beside those of the registry."""
+        if tool.name not in self._own:
+            self._own.register(tool)
+
+    def own(self, name: str) -> ToolRegistry | None:
+        """Return where a tool is that belongs to the agent and not to the registry."""
+        return next((own for own in (self._finders.registry, self._own) if name in own), None)
 
     def current(self) -> Offered:
         """Return the offer as it stands; the same object while nothing has changed."""
-        export = self._registry.export(self._api)
-        key = (export, frozenset(self._loaded))
-        if self._made_of is None or self._made_of[0] is not export or self._made_of[1] != key[1]:
-            self._offered = self._make(export)
+        export, own = self._registry.export(self._api), self._own.export(self._api)
+        key = (export, own, frozenset(self._loaded))
+        known = self._made_of
+        if known is None or known[0] is not export or known[1] is not own or known[2] != key[2]:
+            self._offered = self._make(export, own)
             self._made_of = key
         return self._offered
 
@@ -122,19 +128,19 @@ class Offering:
             self._index[1].close()
             self._index = None
 
-    def _make(self, export: Export) -> Offered:
+    def _make(self, export: Export, own: Export) -> Offered:
         if self._limit.above == "all" or self._fits(export.tools):
-            return Offered(export.tools, [export])
+            return Offered([*own.tools, *export.tools] if own.tools else export.tools, [own, export])
         kept = {*self._limit.pinned, *self._loaded}
         if self._limit.above == "native" and (finder := _NATIVE.get(self._api)) is not None:
             deferred = [
                 tool if _exposed(tool, export) in kept else {**tool, "defer_loading": True}
                 for tool in export.tools
             ]
-            return Offered([dict(finder), *deferred], [export])
-        own = self._finders.registry.export(self._api)
+            return Offered([dict(finder), *own.tools, *deferred], [own, export])
+        finders = self._finders.registry.export(self._api)
         tools = [tool for tool in export.tools if _exposed(tool, export) in kept]
-        return Offered([*own.tools, *tools], [own, export])
+        return Offered([*finders.tools, *own.tools, *tools], [finders, own, export])
 
     def _fits(self, tools: Sequence[JsonObject]) -> bool:
         limit = self._limit
