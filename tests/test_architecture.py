@@ -28,8 +28,12 @@ LAYERS = [
     {"events"},
     {"trust"},
     {"config", "tools", "observe", "cache", "spill", "trust_store"},
+    {"pinboard"},
+    {"guard"},
     {"server"},
+    {"wishes"},
     {"call", "offers", "reload", "resource_tools", "toolbox"},
+    {"crew"},
     {"manager", "portal"},
     {"blocking", "testing", "agent", "adapters", "demo"},
     {"cli"},
@@ -48,11 +52,12 @@ SERVER_LAYERS = [
     {"logins"},
     {"auth_gate"},
     {"transports"},
-    {"dispatcher"},
+    {"dispatcher", "listening"},
     {"session", "sdk_transports"},
     {"sdk"},
     {"handlers"},
     {"connection"},
+    {"reach"},
     {"supervisor"},
     {"roster"},
 ]
@@ -72,11 +77,12 @@ EFFECTS = {
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(
-    r"^(server\.(dispatcher|session|sdk_transports|sdk|auth_answer|auth_flow|auth_provider|handlers|connection|supervisor)|demo(\..+)?)$"
+    r"^(server\.(dispatcher|listening|session|sdk_transports|sdk|auth_answer|auth_flow|auth_provider|handlers|connection|supervisor)|demo(\..+)?)$"
 )
 PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.(registry|local)|adapters\..+|demo(\..+)?)$")
 HEAVY = {
     "server.dispatcher",
+    "server.listening",
     "server.session",
     "server.sdk_transports",
     "server.sdk",

@@ -8,14 +8,14 @@ already running, as in a notebook. Ctrl-C takes back the call that it interrupts
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.errors import DragomanError
 from dragoman.manager import McpManager as AsyncManager
-from dragoman.portal import Portal, closed, in_thread, warn_of_open
+from dragoman.portal import Background, Portal, Pulled, in_thread, warn_of_open
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -36,39 +36,15 @@ if TYPE_CHECKING:
         ToolDef,
         ToolResult,
     )
+    from dragoman.spill import Spill
+    from dragoman.tools.budget import Budget
     from dragoman.tools.formats.export import Api, Export
     from dragoman.tools.registry import RemoteCall
     from dragoman.tools.registry import ToolRegistry as AsyncRegistry
     from dragoman.tools.registry import ToolView as AsyncView
-
-T = TypeVar("T")
-
-
-class _Thread:
-    """What runs things: here before the start and after the end, on the background loop between."""
-
-    def __init__(self) -> None:
-        self.portal: Portal | None = None
-        self.closed = False
-
-    def run(self, make: Callable[[], Awaitable[T]]) -> T:
-        """Run something that awaits."""
-        if self.closed:
-            raise closed()
-        if self.portal is None:
-            msg = "the manager is not started"
-            raise DragomanError(msg, hint="use `with`, or `McpManager.connect_all(…)`")
-        return self.portal.run(make)
-
-    def read(self, function: Callable[[], T]) -> T:
-        """Run something that does not await, where nothing else changes what it reads."""
-
-        async def apart() -> T:
-            return function()
-
-        if self.portal is None or not self.portal.is_open or self.portal.is_mine:
-            return function()
-        return self.portal.run(apart)
+    from dragoman.trust.pins import Change
+    from dragoman.trust.policy import Policy
+    from dragoman.wishes import ChangeHandler, LogLevel
 
 
 class McpManager:
@@ -84,6 +60,7 @@ class McpManager:
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> None:
         """Take the servers in, without starting any; as for `dragoman.McpManager`.
 
@@ -98,6 +75,7 @@ class McpManager:
                 cache=cache,
                 handlers=_apart(handlers),
                 header_provider=header_provider,
+                policy=policy,
             )
         )
 
@@ -114,6 +92,7 @@ class McpManager:
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> Self:
         """Make a manager of what the configuration files say; as for `dragoman.McpManager`."""
         made = cls.__new__(cls)
@@ -128,6 +107,7 @@ class McpManager:
                 cache=cache,
                 handlers=_apart(handlers),
                 header_provider=header_provider,
+                policy=policy,
             )
         )
         return made
@@ -152,7 +132,7 @@ class McpManager:
 
     def _adopt(self, mcp: AsyncManager) -> None:
         self._mcp = mcp
-        self._thread = _Thread()
+        self._thread = Background()
         self.registry = ToolRegistry(mcp.registry, self._thread)
 
     def _start(self) -> None:
@@ -176,7 +156,7 @@ class McpManager:
         self.shutdown()
 
     def __del__(self) -> None:
-        thread: _Thread | None = getattr(self, "_thread", None)
+        thread: Background | None = getattr(self, "_thread", None)
         portal = thread.portal if thread is not None else None
         if portal is not None and portal.is_open:
             warn_of_open(self)
@@ -252,13 +232,42 @@ class McpManager:
             lambda: self._mcp.call(name, arguments, timeout=timeout, on_progress=told, headers=headers)
         )
 
+    def caller(
+        self, *, mends: bool = False, budget: Budget | None = None, spill: Spill | None = None
+    ) -> Callable[..., ToolResult]:
+        """Return what calls as `call` does, but by other rules; as for `dragoman.McpManager`."""
+        run = self._mcp.caller(mends=mends, budget=budget, spill=spill)
+        return lambda *args, **how: self._thread.run(lambda: run(*args, **how))
+
+    def changes(self, name: str) -> list[Change]:
+        """Return what a server offers otherwise than it was pinned; empty until it was looked at.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+        """
+        return self._thread.read(lambda: self._mcp.changes(name))
+
+    def approve(self, name: str, *, tools: Iterable[str] | None = None, in_project: bool = False) -> None:
+        """Pin what a server offers now, so that it is offered and not flagged any more.
+
+        Args:
+            name: The server.
+            tools: Which of its tools, by the server's own names; everything unless given.
+            in_project: Whether the project's `dragoman.lock` is written too, even if there is none yet.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+            DragomanError: It has listed nothing yet, or a lock file cannot be written.
+        """
+        self._thread.run(lambda: self._mcp.approve(name, tools=tools, in_project=in_project))
+
     def status(self) -> dict[str, ServerStatus]:
         """Return a reading of every server, by name; it starts nothing."""
         return self._thread.read(self._mcp.status)
 
     def events(self) -> Iterator[Event]:
         """Return what happens from now on, until the manager is shut down; `next` waits for it."""
-        return _Events(self._thread.read(self._mcp.events), self._thread)
+        return Pulled(self._thread.read(self._mcp.events), self._thread)
 
     def restart(self, name: str) -> None:
         """Stop a server and start it anew; wait until it is ready or has failed.
@@ -344,6 +353,25 @@ class McpManager:
         """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
         return self._thread.run(lambda: self._mcp.complete(ref, argument, value, server=server))
 
+    def subscribe(
+        self, uri: str, server: str | None = None, *, on_change: ChangeHandler | None = None
+    ) -> None:
+        """Be told of changes of a resource; as for `dragoman.McpManager`."""
+        told = None if on_change is None else in_thread(on_change)
+        self._thread.run(lambda: self._mcp.subscribe(uri, server, on_change=told))
+
+    def unsubscribe(self, uri: str, server: str | None = None) -> None:
+        """Be told no more of a resource, by that server or by any."""
+        self._thread.run(lambda: self._mcp.unsubscribe(uri, server))
+
+    def set_log_level(self, level: LogLevel, server: str | None = None) -> None:
+        """Ask one server, or all, for log messages from a level on; they go to `Handlers.logging`."""
+        self._thread.run(lambda: self._mcp.set_log_level(level, server))
+
+    def set_roots(self, roots: Iterable[str], server: str | None = None) -> None:
+        """Let one server, or all, look at other directories than before; as for `dragoman.McpManager`."""
+        self._thread.run(lambda: self._mcp.set_roots(roots, server))
+
     def instructions(self) -> dict[str, str]:
         """Return what the connected servers say about their use, by server."""
         return self._thread.read(self._mcp.instructions)
@@ -352,7 +380,7 @@ class McpManager:
 class _Tools:
     """What a registry and a view of it have in common; `call` waits."""
 
-    def __init__(self, tools: AsyncRegistry | AsyncView, thread: _Thread) -> None:
+    def __init__(self, tools: AsyncRegistry | AsyncView, thread: Background) -> None:
         self._tools = tools
         self._thread = thread
 
@@ -423,7 +451,7 @@ class ToolView(_Tools):
 class ToolRegistry(_Tools):
     """The tools of a manager, built-in and remote, by their exposed names."""
 
-    def __init__(self, registry: AsyncRegistry, thread: _Thread) -> None:
+    def __init__(self, registry: AsyncRegistry, thread: Background) -> None:
         super().__init__(registry, thread)
         self._registry = registry
 
@@ -443,6 +471,10 @@ class ToolRegistry(_Tools):
         """Remove all tools of a server; return them."""
         return self._thread.read(lambda: self._registry.unregister_server(server))
 
+    def limit_descriptions(self, server: str, chars: int) -> None:
+        """Give models no more than so many characters of a description from a server."""
+        self._thread.read(lambda: self._registry.limit_descriptions(server, chars))
+
     def exposed_name(self, server: str, tool: str) -> str | None:
         """Return the exposed name of a server's tool."""
         return self._thread.read(lambda: self._registry.exposed_name(server, tool))
@@ -452,45 +484,9 @@ class ToolRegistry(_Tools):
         return ToolView(self._registry.view(allow=allow, deny=deny), self._thread)
 
 
-class _Events:
-    """Events from the moment it was made, to be read with `for`."""
-
-    def __init__(self, events: AsyncIterator[Event], thread: _Thread) -> None:
-        self._events = events
-        self._thread = thread
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Event:
-        portal = self._thread.portal
-        try:
-            if portal is not None and portal.is_open:
-                return portal.run(self._events.__anext__)
-        except StopAsyncIteration:
-            raise StopIteration from None
-        except DragomanError:
-            # Shut down meanwhile: what came before that is still to be had.
-            if portal is not None and portal.is_open:
-                raise
-        return self._rest()
-
-    def _rest(self) -> Event:
-        step = self._events.__anext__()
-        try:
-            # Nothing more can come, so this never waits: it has an event, or the end.
-            step.__await__().send(None)
-        except StopIteration as done:
-            event: Event = done.value
-            return event
-        except StopAsyncIteration:
-            pass
-        raise StopIteration
-
-
 def _apart(handlers: Handlers | None) -> Handlers | None:
     """Let the application's plain functions run beside the loop, which they would hold up."""
     if handlers is None:
         return None
-    asked = {name: getattr(handlers, name) for name in ("sampling", "elicitation", "logging")}
+    asked = {name: getattr(handlers, name) for name in ("sampling", "elicitation", "logging", "approval")}
     return replace(handlers, **{name: in_thread(one) for name, one in asked.items() if one is not None})

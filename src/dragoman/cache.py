@@ -21,16 +21,14 @@ import time
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
-from urllib.parse import parse_qsl, urlsplit
 
-from dragoman.errors import DragomanError
 from dragoman.model import Stdio
-from dragoman.trust.redact import is_telling, mask_args, mask_url
+from dragoman.trust.redact import mask_args, mask_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dragoman.model import ServerSpec, Transport
+    from dragoman.model import ServerSpec
 
 logger = logging.getLogger("dragoman")
 
@@ -40,8 +38,6 @@ MAX_BYTES = 8 * 2**20
 MAX_MANIFESTS = 256
 """The ones that were unused longest make room."""
 DAY = 86_400.0
-MIN_SECRET_CHARS = 6
-"""Shorter values are words like `true`, which any definition may hold."""
 
 _MAGIC = b"dragoman manifest "
 _SUFFIX = ".manifest"
@@ -82,27 +78,6 @@ def fingerprint(spec: ServerSpec, root: str) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
 
 
-def secrets_of(transport: Transport, env: Mapping[str, str]) -> set[str]:
-    """Return what must not be written down: what a server is given under telling names, and all its headers.
-
-    Args:
-        transport: With its variables replaced.
-        env: What a child may have inherited.
-    """
-    if isinstance(transport, Stdio):
-        named = {**env, **transport.env}
-        values = [value for name, value in named.items() if value and is_telling(name)]
-        for arg, masked in zip(transport.args, mask_args(transport.args), strict=True):
-            if arg != masked:
-                values += [arg, arg.partition("=")[2]]
-    else:
-        url = urlsplit(transport.url)
-        query = [value for name, value in parse_qsl(url.query) if is_telling(name)]
-        values = [*transport.headers.values(), url.password or "", *query]
-    words = {word for value in values for word in (value, *value.split())}
-    return {word for word in words if len(word) >= MIN_SECRET_CHARS and word.lower() != "bearer"}
-
-
 class ManifestCache:
     """The manifests in one folder; any thread may use it."""
 
@@ -122,18 +97,24 @@ class ManifestCache:
             self._warn(key, str(exc))
         return None
 
-    def write(self, key: str, listing: Iterable[Mapping[str, Any]], *, secrets: Collection[str] = ()) -> bool:
+    def write(
+        self,
+        key: str,
+        listing: Iterable[Mapping[str, Any]],
+        *,
+        hides: Callable[[str], bool] = lambda _: False,
+    ) -> bool:
         """Keep a server's listing, unless that is what is kept already.
 
         Args:
             key: The fingerprint.
             listing: The definitions as the server gave them, but only usable ones.
-            secrets: Texts that no definition on disk may hold.
+            hides: Tells whether a text shows a secret; such a definition is left out.
 
         Returns:
             Whether something was written.
         """
-        content = _encoded(listing, secrets)
+        content = _encoded(listing, hides)
         path = self._path(key)
         try:
             if len(content) > MAX_BYTES:
@@ -208,17 +189,17 @@ class ManifestCache:
 class Memory:
     """What servers offered, by their specs, from one run to the next; written in a thread."""
 
-    def __init__(self, cache: ManifestCache, *, root: str, expand: Callable[[ServerSpec], Transport]) -> None:
+    def __init__(self, cache: ManifestCache, *, root: str, hides: Callable[[str], bool]) -> None:
         """Use `cache`.
 
         Args:
             cache: Where it is kept.
             root: The project's directory.
-            expand: Gives the transport of a spec with its variables replaced, to know what is secret.
+            hides: Tells whether a text shows a secret, as a `Redactor` can.
         """
         self._cache = cache
         self._root = root
-        self._expand = expand
+        self._hides = hides
         self._unsaved: dict[str, tuple[ServerSpec, Sequence[Mapping[str, Any]]]] = {}
         self._saving: asyncio.Task[None] | None = None
 
@@ -242,27 +223,22 @@ class Memory:
             await asyncio.to_thread(self._write, spec, listing)
 
     def _write(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]]) -> None:
-        try:
-            transport = self._expand(spec)
-        except DragomanError:
-            transport = spec.transport
-        secrets = secrets_of(transport, os.environ)
-        self._cache.write(fingerprint(spec, self._root), listing, secrets=secrets)
+        self._cache.write(fingerprint(spec, self._root), listing, hides=self._hides)
 
 
-def _encoded(listing: Iterable[Mapping[str, Any]], secrets: Collection[str]) -> bytes:
-    hidden = [json.dumps(secret)[1:-1] for secret in secrets]
-    heads: list[str] = []
-    schemas: list[str] = []
+def _encoded(listing: Iterable[Mapping[str, Any]], hides: Callable[[str], bool]) -> bytes:
+    pairs: list[tuple[str, str]] = []
     for raw in listing:
         try:
             head = _json({key: value for key, value in raw.items() if key not in _SCHEMA_KEYS})
             both = _json([raw.get("inputSchema"), raw.get("outputSchema") or None])
         except (ValueError, RecursionError):
             continue
-        if not any(text in head or text in both for text in hidden):
-            heads.append(head)
-            schemas.append(both)
+        pairs.append((head, both))
+    # One look at everything is enough for most listings, which show nothing.
+    if hides("\n".join(text for pair in pairs for text in pair)):
+        pairs = [pair for pair in pairs if not hides(pair[0]) and not hides(pair[1])]
+    heads, schemas = [head for head, _ in pairs], [both for _, both in pairs]
     body = "\n".join([f"[{','.join(heads)}]", *schemas]).encode()
     return _head_line(body) + body
 

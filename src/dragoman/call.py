@@ -1,4 +1,4 @@
-"""The pipeline of one call: resolve, validate, send, render, report. A failed call is a result.
+"""The pipeline of one call: resolve, validate, decide, send, render, report. A failed call is a result.
 
 There is no other road to a tool. What goes wrong becomes a `ToolResult` with the typed error in it;
 only a cancellation passes through.
@@ -12,24 +12,29 @@ import json
 import logging
 import secrets
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dragoman.errors import (
     CallTimeoutError,
     ConnectionLostError,
     HttpStatusError,
+    InvalidResultError,
     ServerError,
     ToolExecutionError,
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
+from dragoman.guard import Guard
 from dragoman.model import Part, ToolResult
 from dragoman.observe.failures import FailureLog
 from dragoman.server.pace import Pace
+from dragoman.server.wire import calling
 from dragoman.tools.mending import MENDED
-from dragoman.tools.outcome import Settling, check, is_large, settle
+from dragoman.tools.outcome import LARGE_CHARS, Settling, check, is_large, settle, size_of
 from dragoman.tools.validation import Validators
+from dragoman.trust.limits import rate_text
 from dragoman.trust.redact import mask_arguments
 
 if TYPE_CHECKING:
@@ -77,6 +82,24 @@ class Route:
     """Where results over the budget are kept, and pieces that are bytes."""
     failures: FailureLog = field(default_factory=FailureLog)
     pace: Pace = field(default_factory=Pace)
+    guard: Guard = field(default_factory=Guard)
+    """What decides whether a call is made; it allows every call unless given."""
+
+
+class Caller(Protocol):
+    """What calls a tool as `McpManager.call` does."""
+
+    async def __call__(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ToolResult:
+        """Call it."""
+        ...
 
 
 class _Call:
@@ -132,22 +155,61 @@ async def run(
         route.publish(CallStarted(server=server, tool=name, call_id=call.id))
     try:
         if tool is None:
-            raise route.registry.unknown(name)
+            raise route.guard.pinboard.refusal(name) or route.registry.unknown(name)
         if not route.pace.has_room():
             await route.pace.turn()
         fields = _checked(route, tool, call)
+        if route.guard.watches_calls:
+            await _permit(route, tool, fields)
         if tool.func is not None:
             result = await _run_here(route, tool, call, fields)
         else:
             result = await _send(route, tool, call, fields)
     except ToolUnavailableError as exc:
-        result = await _answered_instead(route, tool, call, exc) or _failed(call, exc)
+        result = await _answered_instead(route, tool, call, exc) or _failed(route, call, exc)
     except ToolExecutionError as exc:
-        result = _failed(call, exc)
+        result = _failed(route, call, exc)
     if call.mended:
         result = replace(result, meta={**result.meta, MENDED: [change.as_dict() for change in call.mended]})
     _report(route, server, call, result)
     return result
+
+
+def caller(route: Route, check: Callable[[], None]) -> Caller:
+    """Return what calls by a route.
+
+    Args:
+        route: The route.
+        check: Called before each call; raises where no call may be made at all.
+    """
+
+    async def call(
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ToolResult:
+        check()
+        with calling(headers) if headers else nullcontext():
+            return await run(route, name, arguments, timeout=timeout, on_progress=on_progress)
+
+    return call
+
+
+async def _permit(route: Route, tool: ToolDef, fields: Mapping[str, Any]) -> None:
+    """Let a call pass that is allowed; no deadline runs while a person is asked.
+
+    Raises:
+        CallDeniedError: It is not.
+        UnknownToolError: The tool went, or became another, while a person was asked.
+    """
+    supervisor = route.supervisors.get(tool.server)
+    trusts = supervisor is not None and supervisor.spec.trust_annotations
+    asked = await route.guard.permit(tool, fields, trusts_hints=trusts)
+    if asked and route.registry.get(tool.name) != tool:
+        raise route.guard.pinboard.refusal(tool.name) or route.registry.unknown(tool.name)
 
 
 async def _answered_instead(
@@ -180,6 +242,8 @@ async def _stood_in(
     route: Route, other: ToolDef, call: _Call, arguments: dict[str, Any]
 ) -> ToolResult | None:
     try:
+        if route.guard.watches_calls:
+            await _permit(route, other, arguments)
         if other.func is not None:
             return await _run_here(route, other, call, arguments)
         return await _send(route, other, call, arguments)
@@ -207,6 +271,8 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
     until = time.monotonic() + seconds
     call.original_name, call.fields = tool.original_name, arguments
+    if supervisor.bucket is not None:
+        await _take_turn(supervisor, tool, until)
     tries = 0
     while True:
         tries += 1
@@ -223,6 +289,7 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
             if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= until:
                 raise _unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
+    limits = supervisor.limits
     by = Settling(
         tool=tool,
         validators=route.validators,
@@ -234,8 +301,22 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
         budget=route.budget,
         keeper=route.spill,
     )
+    large = is_large(answer, by)
+    if (large or limits.result_bytes < LARGE_CHARS) and (
+        wrong := limits.excess("result_bytes", size_of(answer), what=f"the result of `{tool.name}`")
+    ):
+        raise InvalidResultError(wrong, tool=tool.name, server=tool.server, problems=[wrong])
     # Files are written, and long texts searched, beside the loop, which has other calls to serve.
-    return await asyncio.to_thread(settle, answer, by) if is_large(answer, by) else settle(answer, by)
+    return await asyncio.to_thread(settle, answer, by) if large else settle(answer, by)
+
+
+async def _take_turn(supervisor: Supervisor, tool: ToolDef, until: float) -> None:
+    """Wait until a server that takes so many calls a second has room for one more."""
+    while (bucket := supervisor.bucket) is not None and (wait := bucket.take(time.monotonic())) > 0:
+        if time.monotonic() + wait >= until:
+            msg = rate_text(supervisor.limits, server=tool.server, wait=wait)
+            raise ToolUnavailableError(msg, tool=tool.name, server=tool.server, hint="try again later")
+        await asyncio.sleep(wait)
 
 
 def _pause_before_retry(exc: ServerError, tool: ToolDef, spec: ServerSpec) -> float | None:
@@ -267,9 +348,10 @@ def _checked(route: Route, tool: ToolDef, call: _Call) -> dict[str, Any]:
     return fields
 
 
-def _failed(call: _Call, exc: ToolExecutionError) -> ToolResult:
+def _failed(route: Route, call: _Call, exc: ToolExecutionError) -> ToolResult:
     # A result may be kept for long, and frames would keep alive whatever the call was given.
     exc.__traceback__ = None
+    route.guard.scrub(exc)
     text = str(exc)
     return ToolResult(
         success=False,

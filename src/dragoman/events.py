@@ -33,6 +33,42 @@ class ToolsChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionsChanged:
+    """What a server offers is not what was pinned; it stays so until somebody approves it."""
+
+    server: str
+    tools: Sequence[str] = ()
+    """The tools in question, as the server calls them; prompts or instructions may have changed too."""
+    withheld: Sequence[str] = ()
+    """Those of them that are not offered, since the server's `trust` is `strict`."""
+    changes: Sequence[str] = ()
+    """Each difference in lines for a person, harmless and without secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceChanged:
+    """A resource that is subscribed to has changed, or may have while its server was away."""
+
+    server: str
+    uri: str
+    """That of the subscription, or of something below it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesChanged:
+    """A server says that it offers other resources than before."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptsChanged:
+    """A server says that it offers other prompts than before."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallStarted:
     """A call is about to be sent."""
 
@@ -71,4 +107,25 @@ class ConfigReloaded:
     """What is wrong in the files; servers of a broken one are kept."""
 
 
-Event: TypeAlias = StateChanged | ToolsChanged | CallStarted | CallFinished | ConfigReloaded
+OfferChanged: TypeAlias = ResourceChanged | ResourcesChanged | PromptsChanged
+"""Something beside the tools is not what it was."""
+Event: TypeAlias = (
+    StateChanged
+    | ToolsChanged
+    | DefinitionsChanged
+    | OfferChanged
+    | CallStarted
+    | CallFinished
+    | ConfigReloaded
+)
+
+
+def offer_changed(server: str, what: str) -> OfferChanged:
+    """Return what to tell of a change: of the `resources`, of the `prompts`, or of a resource by its URI."""
+    match what:
+        case "resources":
+            return ResourcesChanged(server=server)
+        case "prompts":
+            return PromptsChanged(server=server)
+        case uri:
+            return ResourceChanged(server=server, uri=uri)

@@ -8,8 +8,6 @@ was connected once: its status then says `tools=0`, since observing a server nev
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
@@ -17,41 +15,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dragoman import call
-from dragoman.cache import ManifestCache, Memory, default_folder
-from dragoman.config.expand import Surroundings, expand_transport
+from dragoman.crew import Crew
 from dragoman.errors import ConnectError, DragomanError, InvalidSpecError, UnknownServerError
-from dragoman.events import ConfigReloaded, StateChanged
+from dragoman.guard import Guard
 from dragoman.model import Handlers, ServerState, Settings
 from dragoman.observe.bus import EventBus
 from dragoman.offers import Offers
-from dragoman.reload import Watcher, apply, diff, hold
-from dragoman.server.roster import Roster, see_out
-from dragoman.server.supervisor import Supervisor
+from dragoman.reload import Watcher
+from dragoman.server.roster import see_out
 from dragoman.server.wire import calling
-from dragoman.toolbox import Toolbox
 from dragoman.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import TracebackType
 
     from dragoman.config.profiles import Profile
-    from dragoman.events import Event
-    from dragoman.model import (
-        HeaderProvider,
-        ProgressHandler,
-        ServerSpec,
-        ServerStatus,
-        ToolDef,
-        ToolResult,
-        Transport,
-    )
+    from dragoman.events import ConfigReloaded
+    from dragoman.model import HeaderProvider, ProgressHandler, ServerSpec, ServerStatus, ToolDef, ToolResult
     from dragoman.observe.bus import Subscription
-
-logger = logging.getLogger("dragoman")
-
-STARTING_AT_ONCE = 16
-"""How many servers are started side by side; a hanging one gives its place up soon."""
+    from dragoman.server.supervisor import Supervisor
+    from dragoman.spill import Spill
+    from dragoman.tools.budget import Budget
+    from dragoman.trust.pins import Change
+    from dragoman.trust.policy import Policy
 
 
 class McpManager(Offers):
@@ -67,6 +54,7 @@ class McpManager(Offers):
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> None:
         """Take the servers in, without starting any.
 
@@ -74,38 +62,57 @@ class McpManager(Offers):
             servers: Specs, or everything that a configuration says.
             registry: Where the tools go, beside built-in ones; a new one unless given.
             inputs: Answers to `${input:id}`, by id.
-            trust_project: Whether files that came with the project are trusted.
+            trust_project: Whether files that came with the project are trusted. If not, what `Settings` have
+                from such a file is not touched before somebody approves it; specs are the caller's own.
             cache: The folder where listings are kept from one run to the next, or whether they are kept.
             handlers: What the application answers when a server asks.
             header_provider: Given a server's name, returns more headers, or an awaitable of them, for each
                 HTTP request. For a call it is asked in the caller's context; for what belongs to no call
                 (handshakes, listings, probes) in an empty one.
+            policy: Which calls are allowed, asked about (`handlers.approval`) or denied, as a file has it;
+                the configuration's own rules can only be stricter.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
+            ConfigError: The policy cannot be read.
         """
         settings = servers if isinstance(servers, Settings) else Settings(servers=tuple(servers))
         self.registry = ToolRegistry() if registry is None else registry
-        self.settings = settings
         self.trust_project = trust_project
-        self._inputs = dict(inputs or {})
         if header_provider is not None:
             handlers = replace(handlers or Handlers(), headers=header_provider)
-        self._handlers = handlers
         self._bus = EventBus()
-        self._root = settings.root or str(Path.cwd())
-        folder = default_folder() if cache is True else cache or None
-        self._memory = folder and Memory(ManifestCache(folder), root=self._root, expand=self._expand)
-        self._toolbox = Toolbox(self.registry, self._memory, publish=self._bus.publish, remote=self._call)
-        self._roster = Roster(self._make, self._on_moved)
-        super().__init__(self._roster.current)
+        root = settings.root or str(Path.cwd())
+        self._guard = Guard(
+            settings,
+            root=root,
+            trust_project=trust_project or settings is not servers,
+            policy=policy,
+            approval=handlers.approval if handlers else None,
+            publish=self._bus.publish,
+        )
+        super().__init__(self._guard, self._bus.publish)
+        self._crew = Crew(
+            settings,
+            root=root,
+            registry=self.registry,
+            guard=self._guard,
+            publish=self._wishes.hear,
+            remote=self._call,
+            cache=cache,
+            inputs=inputs,
+            handlers=self._wishes.answering(handlers),
+            greet=self._wishes.greet,
+        )
+        self._roster = self._crew.roster
+        self._supervisors = self._roster.current
         self._route = call.Route(
             registry=self.registry,
             supervisors=self._supervisors,
             publish=self._bus.publish,
             is_heard=self._bus.is_heard,
+            guard=self._guard,
         )
-        self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._load: Callable[[], Settings] | None = None
         self._reloading = asyncio.Lock()
         self._watcher: Watcher | None = None
@@ -113,7 +120,7 @@ class McpManager(Offers):
         self._closed = False
         for spec in settings.servers:
             self._check_free(spec)
-            self._supervisors[spec.name] = self._make(spec)
+            self._supervisors[spec.name] = self._crew.make(spec)
 
     @classmethod
     def from_config(
@@ -128,6 +135,7 @@ class McpManager(Offers):
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> Self:
         """Make a manager of what the configuration files say; what is wrong in them is logged and skipped.
 
@@ -141,6 +149,7 @@ class McpManager(Offers):
             cache: Where listings are kept.
             handlers: What the application answers.
             header_provider: Gives headers.
+            policy: Which calls may be made.
         """
         from dragoman.config.discover import load
 
@@ -155,6 +164,7 @@ class McpManager(Offers):
             cache=cache,
             handlers=handlers,
             header_provider=header_provider,
+            policy=policy,
         )
         manager._load = read
         manager._watcher = Watcher(manager._candidates, manager._on_files_changed)
@@ -197,9 +207,13 @@ class McpManager(Offers):
             await self._roster.close()
         finally:
             for name in self._supervisors:
-                self._toolbox.empty(name)
+                self._crew.toolbox.empty(name)
             self._bus.close()
-            await see_out({*watching, *(self._memory.saving() if self._memory else ())})
+            try:
+                await see_out({*self._wishes.close(), *watching})
+                await self._crew.leave()
+            finally:
+                self._guard.end()
 
     async def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
         """Wait until servers are ready or have failed; tell whether all are ready.
@@ -213,7 +227,7 @@ class McpManager(Offers):
         """
         self._check_open()
         if names is None:
-            waited = [one for one in self._supervisors.values() if self._starts_itself(one.spec)]
+            waited = [one for one in self._supervisors.values() if self._crew.starts(one.spec)]
         else:
             waited = [self._supervisor(name) for name in names]
         try:
@@ -253,9 +267,27 @@ class McpManager(Offers):
         with calling(headers) if headers else nullcontext():
             return await call.run(self._route, name, arguments, timeout=timeout, on_progress=on_progress)
 
+    def caller(
+        self, *, mends: bool = False, budget: Budget | None = None, spill: Spill | None = None
+    ) -> call.Caller:
+        """Return what calls as `call` does, but by other rules: for an agent beside the program itself.
+
+        Args:
+            mends: Whether arguments that nearly fit are mended, where a server's spec does not say.
+            budget: How long the text of a result may be; unlimited unless given.
+            spill: Where results over the budget are kept, and pieces that are bytes.
+        """
+        route = replace(self._route, mends=mends, budget=budget, spill=spill)
+        return call.caller(route, self._check_open)
+
     def status(self) -> dict[str, ServerStatus]:
         """Return a reading of every server, by name; it starts nothing."""
         return {name: supervisor.status() for name, supervisor in self._supervisors.items()}
+
+    @property
+    def settings(self) -> Settings:
+        """Everything that the configuration says."""
+        return self._crew.settings
 
     @property
     def started(self) -> bool:
@@ -313,9 +345,10 @@ class McpManager(Offers):
         """
         self._check_open()
         self._check_free(spec)
-        supervisor = self._make(spec)
+        self._guard.vouch(spec)
+        supervisor = self._crew.make(spec)
         self._roster.seat(supervisor)
-        if self._starts_itself(spec):
+        if self._crew.starts(spec):
             supervisor.start()
             await supervisor.wait_settled()
 
@@ -328,8 +361,37 @@ class McpManager(Offers):
         self._check_open()
         supervisor = self._supervisor(name)
         del self._supervisors[name]
-        self._toolbox.empty(name)
+        self._crew.toolbox.empty(name)
+        self._guard.pinboard.forget(name)
         await supervisor.stop()
+
+    def changes(self, name: str) -> list[Change]:
+        """Return what a server offers otherwise than it was pinned; empty until it was looked at.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+        """
+        self._supervisor(name)
+        return self._guard.pinboard.changes(name)
+
+    async def approve(
+        self, name: str, *, tools: Iterable[str] | None = None, in_project: bool = False
+    ) -> None:
+        """Pin what a server offers now, so that it is offered and not flagged any more.
+
+        Args:
+            name: The server.
+            tools: Which of its tools, by the server's own names; everything unless given.
+            in_project: Whether the project's `dragoman.lock` is written too, even if there is none yet.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+            DragomanError: It has listed nothing yet, or a lock file cannot be written.
+        """
+        self._check_open()
+        supervisor = self._supervisor(name)
+        await self._guard.pinboard.approve(supervisor.spec, tools=tools, in_project=in_project)
+        await self._crew.revisit(supervisor)
 
     async def reload(self) -> ConfigReloaded:
         """Read the configuration again and apply the difference: unchanged servers are not touched.
@@ -346,20 +408,10 @@ class McpManager(Offers):
         async with self._reloading:
             found = await asyncio.to_thread(self._load)
             self._check_open()
-            old = replace(self.settings, servers=[one.spec for one in self._supervisors.values()])
-            self.settings = hold(old, found)
-            plan = diff(old, self.settings)
-            self._keep_watch()
-            failed = await apply(plan, self.settings, roster=self._roster, starts=self._starts_itself)
-            await self._roster.settle()
-        report = ConfigReloaded(
-            kept=(*plan.keep, *plan.adjust),
-            started=tuple(name for name in plan.start if name not in failed),
-            replaced=tuple(name for name in plan.replace if name not in failed),
-            stopped=plan.stop,
-            failed=failed,
-            problems=tuple(self.settings.problems),
-        )
+            try:
+                report = await self._crew.change(found)
+            finally:
+                self._keep_watch()
         self._bus.publish(report)
         return report
 
@@ -373,17 +425,14 @@ class McpManager(Offers):
             msg = "the manager is closed" if self._closed else "the manager is already started"
             raise DragomanError(msg, hint="make a new one")
         self._started = True
-        for supervisor in self._supervisors.values() if self.settings.enabled else ():
-            supervisor.tools = self._toolbox.fill(supervisor.spec, self.settings.naming)
-        for supervisor in self._supervisors.values():
-            if self._starts_itself(supervisor.spec):
-                supervisor.start()
+        self._guard.begin()
+        self._crew.begin()
         self._keep_watch()
 
     async def _require(self) -> None:
         """Wait for the servers that the program cannot do without; fail if one of them cannot be had."""
         for supervisor in list(self._supervisors.values()):
-            if not supervisor.spec.required or not self._starts_itself(supervisor.spec):
+            if not supervisor.spec.required or not self._crew.starts(supervisor.spec):
                 continue
             if await supervisor.wait_settled() is not ServerState.READY:
                 await self.shutdown()
@@ -391,9 +440,6 @@ class McpManager(Offers):
                 msg = f"server `{name}` is required, and it is not ready: {supervisor.error}"
                 hint = "mend it, or take `required` out of its entry"
                 raise ConnectError(msg, server=name, stage="start", hint=hint) from supervisor.error
-
-    def _starts_itself(self, spec: ServerSpec) -> bool:
-        return self.settings.enabled and spec.enabled and not spec.lazy
 
     def _check_open(self) -> None:
         if self._closed:
@@ -416,61 +462,6 @@ class McpManager(Offers):
         if spec.name in self._supervisors:
             msg = f"there are two servers named `{spec.name}`"
             raise InvalidSpecError(msg, source=spec.origin.source, line=spec.origin.line)
-
-    def _make(self, spec: ServerSpec) -> Supervisor:
-        def listed(_: ServerSpec, listing: Sequence[dict[str, Any]]) -> int:
-            return self._on_listed(supervisor, listing)
-
-        def publish(event: Event) -> None:
-            # Nobody hears of a server that is tried beside the one in use, nor of one that was replaced.
-            if self._supervisors.get(spec.name, supervisor) is supervisor:
-                self._bus.publish(event)
-
-        supervisor = Supervisor(
-            spec,
-            surroundings=self._surroundings(),
-            publish=publish,
-            listed=listed,
-            slots=self._slots,
-            health_check_interval=self.settings.health_check_interval,
-            handlers=self._handlers,
-        )
-        return supervisor
-
-    def _surroundings(self) -> Surroundings:
-        defaults = {item.id: item.default for item in self.settings.inputs if item.default is not None}
-        return Surroundings(
-            env=os.environ,
-            root=self._root,
-            home=str(Path.home()),
-            inputs=defaults | self._inputs,
-        )
-
-    def _on_listed(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> int:
-        spec = supervisor.spec
-        serves = self._supervisors.get(spec.name) is supervisor
-        ready = supervisor.state is ServerState.READY
-        return self._toolbox.listed(spec, listing, self.settings.naming, serves=serves, ready=ready)
-
-    def _on_moved(self, name: str, before: Supervisor | None) -> None:
-        """Offer the tools of whoever serves under a name now."""
-        supervisor = self._supervisors.get(name)
-        if supervisor is None:
-            self._toolbox.empty(name)
-            return
-        if before is not None and before.state is not supervisor.state:
-            change = StateChanged(server=name, before=before.state, after=supervisor.state, reason="replaced")
-            self._bus.publish(change)
-        if supervisor.state is ServerState.READY:
-            supervisor.offer()
-        elif self.settings.enabled:
-            spec, naming = supervisor.spec, self.settings.naming
-            supervisor.tools = self._toolbox.refill(spec, naming, starts=self._starts_itself(spec))
-        else:
-            self._toolbox.empty(name)
-
-    def _expand(self, spec: ServerSpec) -> Transport:
-        return expand_transport(spec, self._surroundings())
 
     def _keep_watch(self) -> None:
         """Watch the configuration's files if that is wanted, and only then."""

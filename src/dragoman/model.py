@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
 
 from dragoman.results import (
+    ApprovalHandler,
+    CallRequest,
     Handler,
     Handlers,
     HeaderProvider,
@@ -37,7 +39,9 @@ __all__ = [
     "CODE",
     "DEFAULT_CALL_TIMEOUT",
     "DEFAULT_CONNECT_TIMEOUT",
+    "ApprovalHandler",
     "Auth",
+    "CallRequest",
     "Handler",
     "Handlers",
     "HeaderProvider",
@@ -58,6 +62,7 @@ __all__ = [
     "Source",
     "SourceRef",
     "Sse",
+    "Statement",
     "Stdio",
     "Timeouts",
     "Tls",
@@ -266,6 +271,8 @@ class ServerSpec:
     """Whose framing is used below the SDK's session: ours, or the SDK's own transports."""
     max_message_bytes: int | None = None
     """The largest message that is taken from the server; 16 MiB unless given."""
+    limits: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How much of other things it may send or get, by the names of `trust.limits.Limits`."""
     protocol: Literal["auto", "legacy", "modern"] = "auto"
     """The protocol generation: `legacy` shakes hands by `initialize`, `modern` is 2026-07-28 on."""
     unset_variables: Literal["error", "keep", "empty"] = "error"
@@ -289,6 +296,7 @@ class ServerSpec:
             raise ValueError(msg)
         object.__setattr__(self, "timeouts", Timeouts(**self.timeouts))
         object.__setattr__(self, "attribution", dict(self.attribution))
+        object.__setattr__(self, "limits", dict(self.limits))
         if self.allowed_tools is not None:
             object.__setattr__(self, "allowed_tools", tuple(self.allowed_tools))
         fallback = (self.fallback,) if isinstance(self.fallback, str) else tuple(self.fallback)
@@ -343,6 +351,16 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What one file says about a matter in which several have a say: a policy, or limits."""
+
+    source: str
+    scope: Literal["session", "local", "project", "user", "system", "code"]
+    data: Any
+    """As it stands in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that the configuration says, merged."""
 
@@ -353,6 +371,12 @@ class Settings:
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
     inputs: Sequence[Input] = ()
+    policy: Sequence[Statement] = ()
+    """Which calls are allowed, asked about or denied, the strongest file first; `trust.policy` reads it."""
+    limits: Sequence[Statement] = ()
+    """How much servers may send or get, the strongest file first; `trust.limits` reads it."""
+    by_field: bool = False
+    """Whether a weaker file fills in what a stronger one leaves out of a server."""
     profile: str = "dragoman"
     root: str = ""
     """The project's directory, which relative paths and `${workspaceFolder}` refer to."""

@@ -1,7 +1,8 @@
 """What servers offer beside tools: resources, prompts, completion, instructions; of one server or of all.
 
 Listing asks every server that is connected, side by side; one that fails is logged and left out, as with
-tools. Reading goes to the server that is named, or to the one that lists the resource.
+tools. Reading goes to the server that is named, or to the one that lists the resource. Prompts and
+instructions that are not as they were pinned are withheld where the server's `trust` is `strict`.
 """
 
 from __future__ import annotations
@@ -10,20 +11,24 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from dragoman.errors import DragomanError, ServerError, UnknownServerError
+from dragoman.errors import CallDeniedError, DragomanError, ServerError, UnknownServerError
 from dragoman.model import Part, Prompt, Resource, ServerState
+from dragoman.pinboard import RULE
 from dragoman.tools.content import to_part
+from dragoman.trust.sanitize import for_model
+from dragoman.wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from dragoman.events import Event
+    from dragoman.guard import Guard
     from dragoman.server.connection import Connection
     from dragoman.server.session import Kind, Session
     from dragoman.server.supervisor import Supervisor
+    from dragoman.wishes import ChangeHandler, LogLevel
 
 logger = logging.getLogger("dragoman")
-
-MAX_PAGES = 500
 
 T = TypeVar("T")
 
@@ -31,8 +36,10 @@ T = TypeVar("T")
 class Offers:
     """The other offers of a set of servers."""
 
-    def __init__(self, supervisors: dict[str, Supervisor]) -> None:
-        self._supervisors = supervisors
+    def __init__(self, guard: Guard, publish: Callable[[Event], None]) -> None:
+        self._supervisors: dict[str, Supervisor] = {}
+        self._guard = guard
+        self._wishes = Wishes(self._ask, publish)
 
     async def resources(self, server: str | None = None) -> list[Resource]:
         """List resources, then templates, by server and address."""
@@ -62,7 +69,19 @@ class Offers:
     async def prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
     ) -> list[dict[str, Any]]:
-        """Get the messages of a prompt: role and content, as the server gives them."""
+        """Get the messages of a prompt: role and content, as the server gives them.
+
+        Raises:
+            CallDeniedError: It is not as it was pinned, and the server's `trust` is `strict`.
+            DragomanError: The server does not have it, or does not answer.
+        """
+        supervisor = self._supervisors.get(server)
+        if supervisor is not None and supervisor.spec.trust == "strict":
+            await self._listing(server, "prompts")
+            if self._guard.pinboard.withheld(supervisor.spec, [name], "prompt"):
+                msg = f"the prompt `{name}` was not asked for: it is not the one that was pinned"
+                hint = f"look at the change and run `dragoman trust approve {server}`"
+                raise CallDeniedError(msg, tool=name, server=server, rule=RULE, hint=hint)
         raw = await self._ask(server, lambda session: session.get_prompt(name, dict(arguments or {})), name)
         return [message for message in raw.get("messages") or () if isinstance(message, dict)]
 
@@ -70,10 +89,56 @@ class Offers:
         """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
         return await self._ask(server, lambda session: session.complete(ref, argument, value), argument)
 
+    async def subscribe(
+        self, uri: str, server: str | None = None, *, on_change: ChangeHandler | None = None
+    ) -> None:
+        """Be told of changes of a resource by `ResourceChanged` events, also after the server was away.
+
+        Args:
+            uri: The resource.
+            server: Whose it is; the one that lists it unless given.
+            on_change: Given each event, beside those who read the stream of events; may be async.
+
+        Raises:
+            DragomanError: No connected server lists it, or its server does not tell of changes.
+        """
+        if server is None:
+            server = await self._owner_of(uri)
+        await self._wishes.subscribe(uri, server, on_change)
+
+    async def unsubscribe(self, uri: str, server: str | None = None) -> None:
+        """Be told no more of a resource, by that server or by any."""
+        await self._wishes.unsubscribe(uri, server, self._connected())
+
+    async def set_log_level(self, level: LogLevel, server: str | None = None) -> None:
+        """Ask one server, or all, for log messages from a level on; they go to `Handlers.logging`.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+        """
+        await self._wishes.set_log_level(level, server, self._told(server))
+
+    async def set_roots(self, roots: Iterable[str], server: str | None = None) -> None:
+        """Let one server, or all, look at other directories than before, by their URIs.
+
+        A server that was connected when there were no roots at all gets them with its next connection.
+
+        Raises:
+            UnknownServerError: There is no server of that name.
+        """
+        await self._wishes.set_roots(roots, server, self._told(server))
+
     def instructions(self) -> dict[str, str]:
-        """Return what the connected servers say about their use, by server."""
-        said = {name: supervisor.instructions for name, supervisor in self._supervisors.items()}
-        return {name: text for name, text in said.items() if text}
+        """Return what the connected servers say about their use, by server, as a model may read it.
+
+        What nobody sees and what steers a terminal is left out, and a long text is cut.
+        """
+        said: dict[str, str] = {}
+        for name, supervisor in self._supervisors.items():
+            text = supervisor.instructions
+            if text and not self._guard.pinboard.hides_instructions(supervisor.spec):
+                said[name] = for_model(text, supervisor.limits.instructions_chars)
+        return said
 
     async def _owner_of(self, uri: str) -> str:
         listed = await self._listed("resources", None, _resource)
@@ -100,23 +165,31 @@ class Offers:
             elif isinstance(listing, BaseException):
                 raise listing
             else:
-                found += [one for entry in listing if (one := read(name, entry)) is not None]
+                offered = self._offered(name, kind, listing)
+                found += [one for entry in offered if (one := read(name, entry)) is not None]
         return found
+
+    def _offered(
+        self, server: str, kind: Kind, listing: Sequence[dict[str, Any]]
+    ) -> Sequence[dict[str, Any]]:
+        supervisor = self._supervisors.get(server)
+        if kind != "prompts" or supervisor is None:
+            return listing
+        names = [_text(entry, "name") for entry in listing]
+        withheld = self._guard.pinboard.withheld(supervisor.spec, names, "prompt")
+        return [entry for entry in listing if _text(entry, "name") not in withheld]
 
     async def _listing(self, server: str, kind: Kind) -> Sequence[dict[str, Any]]:
         async def every_page(session: Session) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            cursor: str | None = None
-            seen: set[str] = set()
-            for _ in range(MAX_PAGES):
-                page, cursor = await session.list_page(kind, cursor)
-                found += page
-                if cursor is None or cursor in seen:
-                    break
-                seen.add(cursor)
+            found, why = await session.list_all(kind, self._supervisors[server].limits)
+            if why:
+                logger.warning("%s: the listing of its %s was cut short: %s", server, kind, why)
             return found
 
-        return await self._ask(server, every_page, kind)
+        listing = await self._ask(server, every_page, kind)
+        if kind == "prompts" and (supervisor := self._supervisors.get(server)) is not None:
+            await self._guard.pinboard.vet_prompts(supervisor.spec, listing)
+        return listing
 
     async def _ask(self, server: str, job: Callable[[Session], Awaitable[T]], what: str) -> T:
         supervisor = self._supervisors.get(server)
@@ -133,6 +206,16 @@ class Offers:
         except TimeoutError as exc:
             msg = f"server `{server}` did not answer about `{what}` within {seconds:g} s"
             raise ServerError(msg, server=server) from exc
+        except DragomanError as exc:
+            self._guard.scrub(exc)
+            raise
+
+    def _told(self, server: str | None) -> list[str]:
+        """Return the connected servers among those that something is said to."""
+        if server is not None and server not in self._supervisors:
+            msg = f"there is no server `{server}`"
+            raise UnknownServerError(msg, server=server)
+        return [name for name in self._connected() if server in (None, name)]
 
     def _connected(self) -> list[str]:
         states = (ServerState.READY, ServerState.DEGRADED)

@@ -17,12 +17,14 @@ import threading
 import warnings
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from dragoman.events import Event
 
 T = TypeVar("T")
 
@@ -189,6 +191,69 @@ class _Job(Generic[T]):
             task.exception()  # Whoever was interrupted does not ask for it, and asyncio would complain.
         self.ended = True
         self._lock.release()
+
+
+class Background:
+    """What runs things: here before the start and after the end, on the background loop between."""
+
+    def __init__(self) -> None:
+        self.portal: Portal | None = None
+        self.closed = False
+
+    def run(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Run something that awaits."""
+        if self.closed:
+            raise closed()
+        if self.portal is None:
+            msg = "the manager is not started"
+            raise DragomanError(msg, hint="use `with`, or `McpManager.connect_all(…)`")
+        return self.portal.run(make)
+
+    def read(self, function: Callable[[], T]) -> T:
+        """Run something that does not await, where nothing else changes what it reads."""
+
+        async def apart() -> T:
+            return function()
+
+        if self.portal is None or not self.portal.is_open or self.portal.is_mine:
+            return function()
+        return self.portal.run(apart)
+
+
+class Pulled:
+    """Events from the moment it was made, to be read with `for`."""
+
+    def __init__(self, events: AsyncIterator[Event], thread: Background) -> None:
+        self._events = events
+        self._thread = thread
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        portal = self._thread.portal
+        try:
+            if portal is not None and portal.is_open:
+                return portal.run(self._events.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+        except DragomanError:
+            # Shut down meanwhile: what came before that is still to be had.
+            if portal is not None and portal.is_open:
+                raise
+        return self._rest()
+
+    def _rest(self) -> Event:
+        step = self._events.__anext__()
+        try:
+            # Nothing more can come, so this never waits: it has an event, or the end.
+            step.__await__().send(None)
+        except StopIteration as done:
+            event: Event = done.value
+            return event
+        except StopAsyncIteration:
+            pass
+        raise StopIteration
 
 
 def closed() -> DragomanError:

@@ -3,6 +3,7 @@
 The policy: a server is touched only if its entry means something else than before, not because it was moved
 or is spelled otherwise. What is read from a spec at each use (time limits, filters, names) changes without
 touching the server. A file that is broken now, and an entry that is invalid now, keep what they said before.
+What a project's file says otherwise than it was approved is not taken over, not even a rule.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dragoman.model import Stdio
 from dragoman.server.roster import overtaken
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
     from dragoman.errors import DragomanError
     from dragoman.model import ServerSpec, Settings
@@ -39,7 +40,7 @@ MAX_FOLDERS = 64
 _READ_AT_EACH_USE = frozenset(
     {"title", "description", "allowed_tools", "denied_tools", "naming", "fallback", "required", "replace"}
     | {"trust", "trust_annotations", "timeouts.call", "timeouts.connect"}
-    | {"parallel", "mend_arguments", "attribution"}
+    | {"parallel", "mend_arguments", "attribution", "limits"}
 )
 
 
@@ -71,6 +72,16 @@ def diff(old: Settings, new: Settings) -> Plan:
     )
 
 
+def unapproved(plan: Plan, refused: Collection[str]) -> Plan:
+    """Return a plan in which servers that nobody has approved as they are now do not go on by other rules.
+
+    They are to be replaced, which fails before anything is done with them, and those that run go on.
+    """
+    held = tuple(name for name in plan.adjust if name in refused)
+    adjust = tuple(name for name in plan.adjust if name not in refused)
+    return replace(plan, adjust=adjust, replace=(*plan.replace, *held))
+
+
 def hold(old: Settings, new: Settings) -> Settings:
     """Return the new settings with what still holds of the old ones.
 
@@ -98,6 +109,8 @@ def hold(old: Settings, new: Settings) -> Settings:
         health_check_interval=old.health_check_interval,
         naming=old.naming,
         inputs=old.inputs,
+        policy=old.policy,
+        limits=old.limits,
     )
 
 
@@ -117,7 +130,7 @@ async def apply(
         if name not in specs:
             roster.drop(roster.current[name])
     for name in plan.keep:
-        roster.current[name].spec = specs[name]
+        roster.current[name].adopt(specs[name])
     for name in plan.adjust:
         roster.adjust(specs[name])
     for name in specs.keys() - {*plan.keep, *plan.adjust, *plan.start, *plan.replace}:

@@ -59,24 +59,49 @@ ProgressHandler: TypeAlias = "Callable[[float, float | None, str | None], Any]"
 """Given progress, total and message as a server reports them; may be async."""
 Handler: TypeAlias = "Callable[[str, dict[str, Any]], Any]"
 """Given a server's name and its request; returns the answer, or an awaitable of it."""
+RootsProvider: TypeAlias = "Callable[[str], Sequence[str] | None]"
+"""Given a server's name; returns URIs, or nothing if the server is not to know that there are any."""
+ApprovalHandler: TypeAlias = "Callable[[CallRequest], bool | Awaitable[bool]]"
+"""Given a call that a policy wants confirmed; returns whether it may be made, or an awaitable of that."""
 HeaderProvider: TypeAlias = "Callable[[str], Mapping[str, str] | Awaitable[Mapping[str, str]]]"
 """Given a server's name; returns headers, or an awaitable of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallRequest:
+    """A call that somebody has to confirm before it is made."""
+
+    server: str
+    """Empty for a built-in tool."""
+    tool: str
+    """The exposed name."""
+    original_name: str
+    """What the server calls it, which is what rules are about."""
+    arguments: Mapping[str, Any] = field(repr=False)
+    """As they would be sent."""
+    rule: str = ""
+    """The rule that wants it confirmed; empty where the policy's default does."""
+    reason: str = ""
+    """What the rule says about itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """What the application answers when a server asks."""
+    """What the application answers when a server asks, or a policy."""
 
     sampling: Handler | None = None
     """Gets the parameters of `sampling/createMessage`; returns its result: role, content, model."""
     elicitation: Handler | None = None
     """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
-    roots: Sequence[str] | None = None
-    """The URIs of the directories that servers may look at."""
+    roots: Sequence[str] | RootsProvider | None = None
+    """The URIs of the directories that servers may look at, or what gives them."""
     logging: Handler | None = None
     """Gets each log message: level, logger, data."""
     headers: HeaderProvider | None = None
     """Gives more headers for each HTTP request."""
+    approval: ApprovalHandler | None = None
+    """Asks a person whether a call may be made; without it what would be asked is denied. No deadline runs
+    meanwhile, and a plain function is run in a thread."""
     login: Handler | None = None
     """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at."""
 

@@ -1,7 +1,7 @@
 """The tools of all servers: what each offered last time, what it offers now, and what changed between.
 
 Owns what a server has in the registry, and tells of every difference. A tool that did not change stays the
-same object in the same place. Never connects to anything.
+same object in the same place. What the pins hold back is not offered. Never connects to anything.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dragoman.cache import Memory
     from dragoman.events import Event
+    from dragoman.guard import Guard
     from dragoman.model import ServerSpec, ToolDef
     from dragoman.tools.registry import RemoteCall, ToolRegistry
 
@@ -32,6 +33,7 @@ class Toolbox:
         registry: ToolRegistry,
         memory: Memory | None,
         *,
+        guard: Guard,
         publish: Callable[[Event], None],
         remote: RemoteCall,
     ) -> None:
@@ -40,17 +42,20 @@ class Toolbox:
         Args:
             registry: Where the tools go.
             memory: What was offered last time, unless that is not kept.
+            guard: Says what is held back.
             publish: Told of every difference.
             remote: What runs the tools.
         """
         self._registry = registry
         self._memory = memory
+        self._guard = guard
         self._publish = publish
         self._remote = remote
 
-    def fill(self, spec: ServerSpec, naming: str) -> int:
+    def fill(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
         """Offer what a server offered last time, before anybody listens; return how many tools that is."""
-        return len(self._registry.register_all(self._recall(spec, naming) or [], remote=self._remote))
+        tools = self._recall(spec, naming, starts=starts) or []
+        return len(self._registry.register_all(tools, remote=self._remote))
 
     def listed(
         self, spec: ServerSpec, listing: Sequence[dict[str, Any]], naming: str, *, serves: bool, ready: bool
@@ -64,7 +69,8 @@ class Toolbox:
             serves: Whether it is the one that serves under its name; else nothing is offered.
             ready: Whether this is a listing of the server's, and worth keeping.
         """
-        tools, rejected = admit(listing, spec, template=spec.naming or naming)
+        limits = self._guard.limits_of(spec)
+        tools, rejected = admit(listing, spec, template=spec.naming or naming, limits=limits)
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
         if not serves:
@@ -74,7 +80,8 @@ class Toolbox:
             usable = [raw for raw in listing if str(raw.get("name")) not in useless]
             fill_in_schemas({"tools": usable})
             self._memory.keep(spec, usable)
-        return len(self._replace(spec.name, tools))
+        self._registry.limit_descriptions(spec.name, limits.description_chars)
+        return len(self._replace(spec.name, self._passed(spec, tools)))
 
     def refill(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
         """Offer what is known of a server that does not list anything now; return how many tools that is.
@@ -84,7 +91,7 @@ class Toolbox:
             naming: How tools are named where the spec does not say.
             starts: Whether it will list its tools soon; until then those of its name stay.
         """
-        tools = self._recall(spec, naming)
+        tools = self._recall(spec, naming, starts=starts)
         if tools is None and starts:
             known = [tool for tool in self._registry if (tool.source, tool.server) == ("mcp", spec.name)]
             allowed, denied = spec.allowed_tools, spec.denied_tools
@@ -93,13 +100,29 @@ class Toolbox:
 
     def empty(self, server: str) -> None:
         """Offer nothing of a server."""
+        self._guard.pinboard.keep_back(server, {})
         self._replace(server, [])
 
-    def _recall(self, spec: ServerSpec, naming: str) -> list[ToolDef] | None:
+    def _recall(self, spec: ServerSpec, naming: str, *, starts: bool) -> list[ToolDef] | None:
         if self._memory is None or not spec.enabled:
             return None
         entries = self._memory.recall(spec)
-        return None if entries is None else readmit(entries, spec, template=spec.naming or naming)
+        if entries is None:
+            return None
+        tools = readmit(entries, spec, template=spec.naming or naming)
+        if not starts:
+            # It may be long until it lists anything itself.
+            self._guard.pinboard.look_at_remembered(spec, entries)
+        return self._without(spec, tools, self._guard.pinboard.fits(spec, entries))
+
+    def _passed(self, spec: ServerSpec, tools: Sequence[ToolDef]) -> list[ToolDef]:
+        names = [tool.original_name for tool in tools]
+        return self._without(spec, tools, self._guard.pinboard.withheld(spec, names))
+
+    def _without(self, spec: ServerSpec, tools: Sequence[ToolDef], withheld: frozenset[str]) -> list[ToolDef]:
+        held = {tool.name: tool.original_name for tool in tools if tool.original_name in withheld}
+        self._guard.pinboard.keep_back(spec.name, held)
+        return [tool for tool in tools if tool.name not in held]
 
     def _replace(self, server: str, tools: Sequence[ToolDef]) -> list[ToolDef]:
         before = self._registry.unregister_server(server)

@@ -260,7 +260,7 @@ class Pins:
         key = self._key(spec)
         file = self._user(spec)
         mine = _pins(file.content(), key)
-        verdict = judge(now, (mine, _pins(self._of_project(), spec.name)), spec.trust)
+        verdict = self._judged(spec, now, mine)
         if mine is _NOTHING or (mine is None and verdict.changes):
             # A lock knows it otherwise: what nobody approved is not pinned on the way.
             return verdict
@@ -270,6 +270,15 @@ class Pins:
             except ConfigError as exc:
                 logger.warning("%s: its tools are not pinned: %s", spec.name, exc)
         return verdict
+
+    def look(self, spec: ServerSpec, now: ServerPins) -> Verdict:
+        """Compare as `check` does, and write nothing: for what is remembered, not said by a server now."""
+        if spec.trust == "off":
+            return judge(now, (), "off")
+        return self._judged(spec, now, _pins(self._user(spec).content(), self._key(spec)))
+
+    def _judged(self, spec: ServerSpec, now: ServerPins, mine: ServerPins | None) -> Verdict:
+        return judge(now, (mine, _pins(self._of_project(), spec.name)), spec.trust)
 
     def approve(
         self,

@@ -38,8 +38,8 @@ class Fault:
 
 UNREADABLE = [
     Fault(kind, ProtocolError, "the answer cannot be read")
-    for kind in """bad-utf8 nan infinity minus-infinity deep long-integer lone-surrogate control-character cut
-    id-last glued others-id-inside""".split()
+    for kind in """bad-utf8 nan infinity minus-infinity overflow deep long-integer lone-surrogate
+    control-character cut id-last glued others-id-inside""".split()
 ]
 MISSHAPEN = [
     Fault("null", ProtocolError, "null as its result"),

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from dragoman.config.expand import NONE, Surroundings, expand_transport, to_temp
 from dragoman.config.profiles import BUILT_IN, profile_named
 from dragoman.errors import MissingVariableError
 from dragoman.server.rpc import MAX_MESSAGE_BYTES
+from dragoman.trust.limits import Limits
+from dragoman.trust.policy import read_policy
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "configuration.md").read_text("utf-8")
@@ -50,6 +53,7 @@ SAMPLES: dict[str, object] = {
     "mend_arguments": True,
     "attribution": {"title": "/results/*/name"},
     "max_message_bytes": "64MiB",
+    "limits": {"tools": 5, "calls_per_second": 0.5},
     "reconnect": False,
     "replace": "stop-first",
     "fallback": ["other"],
@@ -64,7 +68,7 @@ SAMPLES: dict[str, object] = {
 CHECKED = {
     "configuration.md": {"python", "toml"},
     "states.md": {"mermaid"},
-    **{f"{page}.md": {"python"} for page in PAGES},
+    **{f"{page}.md": {"python"} for page in (*PAGES, "agent", "tools")},
 }
 """The kinds of blocks that are run, or held against the program, page by page."""
 CLAIM = re.compile(r'blocks\("(\w+)", \(ROOT / "docs/([\w/-]+\.md)"\)')
@@ -121,10 +125,24 @@ def test_the_python_block_runs_as_it_stands() -> None:
 
 
 def test_the_toml_block_is_understood() -> None:
-    (block,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    Path("dragoman.toml").write_text(f'[mcp.servers.law]\ncommand = "true"\n{block}', "utf-8")
+    attribution, policy = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    Path("dragoman.toml").write_text(f'[mcp.servers.law]\ncommand = "true"\n{attribution}\n{policy}', "utf-8")
     settings = load()
     assert (list(settings.problems), len(settings.servers[0].attribution)) == ([], 3)
+    (said,) = settings.policy
+    read = read_policy(said.data, scope=said.scope)
+    assert (read.default, len(read.rules), read.problems) == ("ask", 3, [])
+
+
+def test_the_documented_limits_are_all_there_with_their_defaults() -> None:
+    section = PAGE.partition("\n## Limits\n")[2].partition("\n## ")[0]
+    rows = [row.strip("|").split(" | ") for row in section.splitlines() if row.startswith("| `")]
+    documented = {
+        name: float(value)
+        for row in rows
+        for name, value in zip(code(row[0]), row[2].split(","), strict=True)
+    }
+    assert documented == asdict(Limits())
 
 
 def test_every_documented_key_has_a_sample_here() -> None:

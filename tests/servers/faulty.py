@@ -205,8 +205,9 @@ def fault(request_id: int, kind: str) -> None:
         # Answers that cannot be read
         case "bad-utf8":
             raw_text(request_id, b'"caf\xe9"')
-        case "nan" | "infinity" | "minus-infinity":
-            value = {"nan": b"NaN", "infinity": b"Infinity", "minus-infinity": b"-Infinity"}[kind]
+        case "nan" | "infinity" | "minus-infinity" | "overflow":
+            values = {"nan": b"NaN", "infinity": b"Infinity", "minus-infinity": b"-Infinity"}
+            value = values.get(kind, b"1e400")
             raw(request_id, b'{"content":[],"structuredContent":{"value":%s}}' % value)
         case "deep":
             raw(request_id, b'{"content":[],"structuredContent":%s1%s}' % (b'{"a":' * 5000, b"}" * 5000))

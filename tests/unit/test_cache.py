@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from dragoman import cache
-from dragoman.cache import ManifestCache, default_folder, fingerprint, secrets_of
+from dragoman.cache import ManifestCache, default_folder, fingerprint
 from dragoman.model import Http, ServerSpec, Sse, Stdio
+from dragoman.trust.redactor import Redactor
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 LISTING: list[dict[str, Any]] = [
@@ -168,23 +169,8 @@ def test_definition_that_shows_a_secret_is_left_out(manifests: ManifestCache) ->
         {"name": "a", "description": f"Uses {secret}.", "inputSchema": {}},
         {"name": "b", "inputSchema": {"properties": {"token": {"default": secret}}}},
     ]
-    manifests.write("key", [*leaky, *LISTING], secrets=[secret])
+    manifests.write("key", [*leaky, *LISTING], hides=Redactor([secret]).holds)
     assert [head["name"] for head, _ in manifests.read("key") or ()] == [raw["name"] for raw in LISTING]
-
-
-@pytest.mark.parametrize(
-    ("transport", "expected"),
-    [
-        (Stdio("x", env={"API_TOKEN": "tok-123", "MODE": "fast-mode"}), {"tok-123", "inherited"}),
-        (Stdio("x", ["--api-key=abcdef", "--dir=/tmp/abc"]), {"--api-key=abcdef", "abcdef", "inherited"}),
-        (Http("https://h/", headers={"Authorization": "Bearer abc.def"}), {"Bearer abc.def", "abc.def"}),
-        (Sse("https://u:hunter22@h/?api_key=qwerty&page=twelve"), {"hunter22", "qwerty"}),
-        (Stdio("x", env={"TOKEN": "on", "SECRET": None}), {"inherited"}),
-    ],
-)
-def test_what_a_server_is_given_in_secret_is_known(transport: Any, expected: set[str]) -> None:
-    env = {"MY_SECRET": "inherited", "HOME": "/home/somebody"}
-    assert secrets_of(transport, env) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli import output
+from dragoman.cli import known, output
+from dragoman.cli.exits import Exit
 from dragoman.cli.options import Options, common_options
 from dragoman.errors import ConfigError, MissingVariableError
 
 if TYPE_CHECKING:
     from dragoman.model import ServerSpec, Settings
-
-EXIT_PROBLEMS = 3
 
 
 @click.group()
@@ -36,7 +35,7 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     NAMES are the servers to show; all of them unless given.
     """
     settings = options.load()
-    wanted = [_server(settings, name) for name in names] or settings.servers
+    wanted = [known.named(settings, name) for name in names] or settings.servers
     if options.json:
         output.say_json(
             {
@@ -63,21 +62,6 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     if settings.problems:
         count = len(settings.problems)
         output.warn(f"{count} problem{'s' * (count > 1)}: `dragoman config check` shows them")
-
-
-def _server(settings: Settings, name: str) -> ServerSpec:
-    spec = settings.server(name)
-    if spec is None:
-        import difflib
-
-        from dragoman.errors import UnknownServerError
-
-        known = [known.name for known in settings.servers]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known) or 'none'}"
-        msg = f"no server is called `{name}`"
-        raise UnknownServerError(msg, server=name, suggestions=near, hint=hint)
-    return spec
 
 
 def _show_server(spec: ServerSpec) -> None:
@@ -144,7 +128,7 @@ def check(options: Options, strict: bool) -> None:
             f"{len(warnings)} warning{'s' * (len(warnings) != 1)}"
         )
     if settings.problems or (strict and warnings):
-        raise click.exceptions.Exit(EXIT_PROBLEMS)
+        raise click.exceptions.Exit(Exit.CONFIG)
 
 
 def _shortened(problem: object) -> str:

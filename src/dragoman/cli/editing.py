@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dragoman.cli import adding, output
+from dragoman.cli.known import unknown
 from dragoman.cli.options import Options, common_options
-from dragoman.errors import ConfigError, DragomanError, ServerError, UnknownServerError
+from dragoman.errors import ConfigError, DragomanError, ServerError
 from dragoman.model import Stdio
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def remove(options: Options, name: str) -> None:
     spec = settings.server(name)
     target = _target_of_spec(settings, spec) if spec else _broken_entry(settings, name)
     if target is None:
-        raise _unknown(settings, name)
+        raise unknown(settings, name)
     write.remove(target, name, spec.origin.pointer if spec else "")
     left = options.load().server(name)
     if options.json:
@@ -236,7 +237,7 @@ def _switch(options: Options, name: str, *, on: bool) -> None:
     settings = options.load()
     spec = settings.server(name)
     if spec is None:
-        raise _unknown(settings, name)
+        raise unknown(settings, name)
     target = _target_of_spec(settings, spec)
     elsewhere = [note.message for note in spec.notes if note.message.startswith("off: ")]
     if on and elsewhere:
@@ -296,13 +297,6 @@ def _broken_entry(settings: Settings, name: str) -> Target | None:
                     backup=source.dialect in HOSTS,
                 )
     return None
-
-
-def _unknown(settings: Settings, name: str) -> UnknownServerError:
-    known = [spec.name for spec in settings.servers]
-    near = adding.near(name, known)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known) or 'none'}"
-    return UnknownServerError(f"no server is called `{name}`", server=name, suggestions=near, hint=hint)
 
 
 def _same_file(one: str, other: Path) -> bool:

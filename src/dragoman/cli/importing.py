@@ -14,6 +14,7 @@ import click
 
 from dragoman.cli import adding, output
 from dragoman.cli.editing import target_of
+from dragoman.cli.exits import Exit
 from dragoman.cli.options import Options, common_options
 from dragoman.errors import ConfigError, InvalidSpecError, UnknownServerError
 from dragoman.model import Stdio
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from dragoman.config.export import Loss
     from dragoman.config.write import Target
     from dragoman.model import ServerSpec, Settings
-
-EXIT_PROBLEMS = 3
 
 
 @dataclass(slots=True)
@@ -86,7 +85,7 @@ def import_(
         write.put(target, wanted, replaces=replace)
     _show(options, hosts, target, written=writes)
     if any(host.settings.problems for host in hosts):
-        raise click.exceptions.Exit(EXIT_PROBLEMS)
+        raise click.exceptions.Exit(Exit.CONFIG)
 
 
 def _one(options: Options, source: str) -> _Host:

@@ -1,6 +1,6 @@
 """The program's entry: finds the command, imports only what it needs, turns errors into one line.
 
-Exit codes: 0 done, 1 the thing asked for failed, 2 wrong usage, 3 the configuration has problems.
+`exits.py` has the exit codes.
 """
 
 from __future__ import annotations
@@ -12,21 +12,33 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dragoman.cli.exits import Exit, code_of
 from dragoman.cli.options import Options, common_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_FAILED = 1
-EXIT_CONFIG = 3
-
-_COMMANDS = {
+COMMANDS = {
+    "status": ("dragoman.cli.status:status", "Show the servers, their states and what is wrong with them."),
+    "tools": ("dragoman.cli.tools:tools", "List tools as signatures, schemas, or for a model API."),
+    "call": ("dragoman.cli.calling:call", "Call a tool and print its result."),
+    "resources": ("dragoman.cli.offers:resources", "List the resources that servers have."),
+    "read": ("dragoman.cli.offers:read", "Read a resource."),
+    "prompts": ("dragoman.cli.offers:prompts", "List the prompts that servers have."),
+    "prompt": ("dragoman.cli.offers:prompt", "Fill in a prompt and print its messages."),
+    "logs": ("dragoman.cli.logs:logs", "Show what a server wrote to its standard error."),
+    "doctor": ("dragoman.cli.doctor:doctor", "Find out, stage by stage, why a server does not work."),
     "config": ("dragoman.cli.config:config", "Show, check and locate the configuration."),
     "import": ("dragoman.cli.importing:import_", "Take servers over from another host's files."),
     "add": ("dragoman.cli.editing:add", "Add a server, by command, URL or well-known name."),
     "remove": ("dragoman.cli.editing:remove", "Remove a server."),
     "enable": ("dragoman.cli.editing:enable", "Switch a server on."),
     "disable": ("dragoman.cli.editing:disable", "Switch a server off."),
+    "trust": ("dragoman.cli.trusting:trust", "Approve the servers of a project, or take that back."),
+    "login": ("dragoman.cli.logins:login", "Log in to a server."),
+    "logout": ("dragoman.cli.logins:logout", "Forget the login to a server."),
+    "completion": ("dragoman.cli.completing:completion", "Print what completes commands in your shell."),
+    "help": ("dragoman.cli.helping:help_", "Explain a command or a topic."),
     "demo": ("dragoman.cli.demo:demo", "Connect the bundled demo servers and show what they do."),
 }
 """Where each command lives, and its one line of help, so that listing them imports none."""
@@ -36,27 +48,27 @@ class _LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in _COMMANDS and not name.startswith("-"):
+        if name not in COMMANDS and not name.startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
             guess = f" Did you mean `{near[0]}`?" if near else " `dragoman --help` lists the commands."
             ctx.fail(f"There is no command `{name}`.{guess}")
         return super().resolve_command(ctx, args)
@@ -105,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         )
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
-        return 130
+        return Exit.INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -114,19 +126,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             raise
-        return _explain(error)
+        return _explain(error, as_json=options.json)
     return result if isinstance(result, int) else 0
 
 
-def _explain(error: Exception) -> int:
-    """Put an error into one line on standard error."""
-    from dragoman.cli.output import safe
-    from dragoman.errors import ConfigError, DragomanError
+def _explain(error: Exception, *, as_json: bool) -> int:
+    """Put an error into one line on standard error; programs get it as JSON too, in place of the result."""
+    from dragoman.cli.output import error_json, safe, say_json
+    from dragoman.errors import DragomanError
 
     expected = isinstance(error, DragomanError)
     text = str(error) if expected else f"{type(error).__name__}: {error} (--debug shows where)"
     click.secho(f"error: {safe(' '.join(text.split()))}", fg="red", err=True)
-    return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+    if as_json:
+        known = {"code": "unforeseen", "message": f"{type(error).__name__}: {error}", "hint": ""}
+        say_json({"error": error_json(error) if expected else known})
+    return code_of(error)
 
 
 def _close_quietly() -> int:
@@ -135,4 +150,4 @@ def _close_quietly() -> int:
 
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
-    return EXIT_FAILED
+    return Exit.FAILED

@@ -21,6 +21,8 @@ class Options:
     config: str | None = None
     json: bool = False
     debug: bool = False
+    timeout: float | None = None
+    """Seconds for everything that waits for a server; the servers' own limits unless given."""
 
     def load(self) -> Settings:
         """Read the configuration that these options point to; the command shows its problems itself."""
@@ -38,6 +40,27 @@ class Options:
         logger.disabled = True
         if context := click.get_current_context(silent=True):
             context.find_root().call_on_close(lambda: setattr(logger, "disabled", False))
+
+
+class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -- not generic in older releases
+    """Seconds, written as `30`, `30s`, `500ms` or `2m`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read a duration."""
+        from dragoman.config.durations import seconds
+
+        try:
+            return seconds(value, "s")
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--timeout`, which goes to the shared `Options`."""
+    text = "How long servers may take: 30, 30s, 2m; their own limits unless given."
+    return _bound(click.option("--timeout", type=Duration(), metavar="DURATION", help=text))(command)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> Any:

@@ -9,12 +9,15 @@ import json
 import os
 import re
 import shlex
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dragoman.model import Http, Sse, Stdio
 from dragoman.trust.redact import mask_args, mask_url, mask_values
+from dragoman.trust.sanitize import for_terminal
 
 if TYPE_CHECKING:
     from dragoman.errors import DragomanError
@@ -29,7 +32,51 @@ _QUOTE_FREE = re.compile(r"[\w@%+=:,./${}\-•*~]+")
 
 def safe(text: str) -> str:
     """Replace characters that could move the cursor, hide text or change its direction."""
-    return _CONTROL.sub("�", text)
+    return for_terminal(text)
+
+
+def one_line(text: str) -> str:
+    """Return a foreign text on one line: its first line that says anything, made harmless."""
+    return safe(next((" ".join(line.split()) for line in text.splitlines() if line.strip()), ""))
+
+
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text that takes no more columns than that; what is cut off shows as `…`."""
+    if width_of(text) <= width:
+        return text
+    if text.isascii():
+        return f"{text[: max(0, width - 1)]}…"
+    from rich.cells import set_cell_size
+
+    return f"{set_cell_size(text, max(0, width - 1)).rstrip()}…"
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Break a line at spaces so that no piece takes more columns; later pieces are indented."""
+    words = text.lstrip(" ").split(" ")
+    line = " " * (len(text) - len(text.lstrip(" "))) + words[0]
+    lines: list[str] = []
+    for word in words[1:]:
+        if width_of(f"{line} {word}") <= width:
+            line = f"{line} {word}"
+        else:
+            lines.append(line)
+            line = indent + word
+    return [*lines, line]
+
+
+def columns() -> int | None:
+    """Return how wide the terminal is, or nothing where lines may be as long as they are."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def say(text: str = "", **style: Any) -> None:
@@ -46,6 +93,12 @@ def say_json(value: object) -> None:
 def warn(text: str) -> None:
     """Print a line to standard error."""
     click.secho(safe(text), fg="yellow", err=True)
+
+
+def note(text: str) -> None:
+    """Print a remark to standard error that only people care about, where one may be reading."""
+    if sys.stderr.isatty():
+        click.secho(safe(text), dim=True, err=True)
 
 
 def shorten_path(path: str) -> str:
@@ -137,6 +190,13 @@ def origin_json(origin: Origin) -> dict[str, Any]:
         "dialect": origin.dialect,
         "scope": origin.scope,
     }
+
+
+def error_json(error: DragomanError) -> dict[str, Any]:
+    """Return an error for programs: its code never changes, its words may."""
+    shown: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
+    problems = list(getattr(error, "problems", ()))
+    return shown | ({"problems": problems} if problems else {})
 
 
 def problem_json(problem: DragomanError) -> dict[str, Any]:

@@ -6,14 +6,14 @@ A handler gets the manager and the words after the command, and gives back somet
 from __future__ import annotations
 
 import difflib
-import json
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
 
+from dragoman.cli import arguments
 from dragoman.cli.tables import reload_view, result_view, status_table, tools_table
 
 if TYPE_CHECKING:
@@ -127,62 +127,15 @@ def parse_arguments(tool: ToolDef, text: str) -> dict[str, Any]:
         UsageError: They are neither.
     """
     text = text.strip()
-    if text.startswith("{"):
-        try:
-            found: object = json.loads(text)
-        except ValueError as error:
-            msg = f"the arguments are not valid JSON: {error}"
-            raise UsageError(msg) from None
-        return cast("dict[str, Any]", found)
     try:
-        words = shlex.split(text)
+        if text.startswith("{"):
+            return arguments.parse_object(text)
+        return arguments.parse(shlex.split(text), tool.input_schema, name=tool.name)
+    except arguments.ArgumentError as error:
+        raise UsageError(str(error)) from None
     except ValueError as error:
         msg = f"the arguments cannot be split into words: {error}"
         raise UsageError(msg) from None
-    properties = cast("dict[str, Any]", tool.input_schema.get("properties") or {})
-    arguments: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            msg = f"`{word}` is no key=value; {tool.name} takes: {', '.join(properties) or 'nothing'}"
-            raise UsageError(msg)
-        arguments[key] = _typed(value, properties.get(key))
-    return arguments
-
-
-def _typed(value: str, schema: object) -> Any:
-    """Read a value as one of the types that the schema allows; a text stays a text."""
-    types = _types(schema)
-    if types == {"string"}:
-        return value
-    try:
-        read: object = json.loads(value)
-    except ValueError:
-        return value
-    return value if "string" in types and not types & _KINDS[type(read)] else read
-
-
-def _types(schema: object) -> set[str]:
-    if not isinstance(schema, dict):
-        return set()
-    fields = cast("dict[str, Any]", schema)
-    kind: object = fields.get("type") or []
-    found = {kind} if isinstance(kind, str) else {str(one) for one in cast("list[object]", kind)}
-    for choice in cast("list[object]", fields.get("anyOf") or fields.get("oneOf") or []):
-        found |= _types(choice)
-    return found
-
-
-_KINDS: dict[type, set[str]] = {
-    dict: {"object"},
-    list: {"array"},
-    str: set(),
-    bool: {"boolean"},
-    int: {"integer", "number"},
-    float: {"number"},
-    type(None): {"null"},
-}
-"""The JSON Schema types of what `json.loads` gives; a quoted text is taken with its quotes."""
 
 
 COMMANDS: dict[str, Command] = {
@@ -190,7 +143,7 @@ COMMANDS: dict[str, Command] = {
     for command in (
         Command("/mcp", "", "Show the servers and their states.", _status),
         Command("/mcp tools", "[server]", "List the tools, of one server or of all.", _tools),
-        Command("/mcp reload", "", "Read the configuration again and apply what changed.", _reload),
+        Command("/mcp reload", "", "Read the configuration again.", _reload),
         Command("/mcp restart", "server", "Restart a server.", _restart),
         Command("/call", "TOOL {json} | key=value …", "Call a tool.", _call),
         Command("/help", "", "Show this list.", _help),

@@ -28,7 +28,7 @@ _FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replace", "health_check_interval", "denied_tools"),
     *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "wire", "protocol"),
     *("unset_variables", "title", "description"),
-    *("max_message_bytes", "parallel", "mend_arguments", "attribution"),
+    *("max_message_bytes", "parallel", "mend_arguments", "attribution", "limits"),
 )
 _ABSENT = object()
 

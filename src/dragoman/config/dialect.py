@@ -110,6 +110,10 @@ class Patch:
     """Where given, only these may run."""
     without_servers: Sequence[str] = ()
     """These may not run."""
+    policy: Any = None
+    """Which calls are allowed, as it stands in the file."""
+    limits: Any = None
+    """How much servers may send or get, as it stands in the file."""
     problems: Sequence[tuple[Pointer, str]] = ()
 
 

@@ -21,6 +21,7 @@ from dragoman.config.reading import Reader, shown
 from dragoman.config.sizes import size_in_bytes
 from dragoman.errors import InvalidSpecError
 from dragoman.model import ATTRIBUTION_KEYS, Auth, Origin, ServerSpec, Timeouts
+from dragoman.trust.limits import read_limits
 
 if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect, Entry, Scope
@@ -47,6 +48,7 @@ class _Common(TypedDict, total=False):
     parallel: bool
     mend_arguments: bool
     attribution: dict[str, str]
+    limits: dict[str, float]
     max_message_bytes: int
     allowed_tools: list[str]
     denied_tools: list[str]
@@ -222,6 +224,7 @@ def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, re
     _put(found, "enabled", _enabled(fields, reader))
     _put(found, "auth", _auth(fields, extras, dialect, reader))
     _put(found, "attribution", _attribution(fields, reader))
+    _put(found, "limits", _limits(fields, reader))
     _put(found, "max_message_bytes", _size("max_message_bytes", fields, reader))
     _put(found, "max_concurrency", reader.count("max_concurrency", fields.get("max_concurrency")))
     if "health_check_interval" in fields:
@@ -269,6 +272,17 @@ def _attribution(fields: dict[str, Any], reader: Reader) -> dict[str, str] | Non
             else:
                 message = f"expected a JSON pointer such as /results/*/title, not {shown(pointer)}"
                 reader.problem("attribution", message, name)
+    return found or None
+
+
+def _limits(fields: dict[str, Any], reader: Reader) -> dict[str, float] | None:
+    """Read how much a server may send or get."""
+    found: dict[str, float] = {}
+    for name, value in reader.mapping("limits", fields.get("limits")).items():
+        if problems := read_limits({name: value})[1]:
+            reader.problem("limits", problems[0].partition("` ")[2], name)
+        else:
+            found[name] = value
     return found or None
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PLAIN_FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replace", "max_concurrency", "naming", "fallback"),
     *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
-    *("title", "description", "max_message_bytes", "parallel", "mend_arguments", "attribution"),
+    *("title", "description", "max_message_bytes", "parallel", "mend_arguments", "attribution", "limits"),
 )
 """Fields whose value is written as it is."""
 _DEFAULTS: dict[str, Any] = {

@@ -16,7 +16,7 @@ from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, Patch
 from dragoman.config.documents import dotted, printable
 from dragoman.config.entries import build
 from dragoman.errors import ConfigError, InvalidSpecError
-from dragoman.model import Note, Origin
+from dragoman.model import Note, Origin, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,6 +44,10 @@ class Merged:
     servers: Sequence[ServerSpec]
     problems: Sequence[ConfigError]
     patch: Patch
+    policy: Sequence[Statement] = ()
+    """What each file says about calls, the strongest first."""
+    limits: Sequence[Statement] = ()
+    """The same about limits."""
 
 
 def merge(layers: Sequence[Layer], combine: Literal["replace", "fields", "first"]) -> Merged:
@@ -54,7 +58,22 @@ def merge(layers: Sequence[Layer], combine: Literal["replace", "fields", "first"
     for layer in layers:
         problems.extend(_patch_problems(layer))
     patch = _merge_patches([layer.patch for layer in layers])
-    return Merged(servers=[_switched(spec, patch) for spec in servers], problems=problems, patch=patch)
+    return Merged(
+        servers=[_switched(spec, patch) for spec in servers],
+        problems=problems,
+        patch=patch,
+        policy=_statements(layers, "policy"),
+        limits=_statements(layers, "limits"),
+    )
+
+
+def _statements(layers: Sequence[Layer], matter: Literal["policy", "limits"]) -> list[Statement]:
+    said = ((layer, getattr(layer.patch, matter)) for layer in layers)
+    return [
+        Statement(source=layer.document.source, scope=layer.scope, data=data)
+        for layer, data in said
+        if data is not None
+    ]
 
 
 def _without_repeats(layer: Layer, problems: list[ConfigError]) -> list[Entry]:

@@ -19,22 +19,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError, DragomanError
+from dragoman.events import offer_changed
+from dragoman.model import Handlers
 from dragoman.server import sdk
 from dragoman.server.attempts import attempts_at, joined, trail_of
 from dragoman.server.deadlines import Deadline, deadline
 from dragoman.server.handlers import sdk_answers
+from dragoman.trust.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from dragoman.model import Handlers, ProgressHandler, ServerSpec, Transport
+    from dragoman.events import OfferChanged
+    from dragoman.model import ProgressHandler, ServerSpec, Transport
     from dragoman.server.http_client import HttpAuth
     from dragoman.tools.content import Answer
 
 logger = logging.getLogger("dragoman")
 
-MAX_PAGES = 500
-MAX_TOOLS = 10_000
 CLOSE_SECONDS = 10.0
 """More than our wires and the SDK's ever take to close: 2 s for the input, 2 s for TERM, then KILL."""
 CANCEL_SECONDS = 1.0
@@ -79,6 +81,7 @@ class Connection:
         health_check_interval: float = math.inf,
         handlers: Handlers | None = None,
         auth: HttpAuth | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.spec = spec
         self.trail = trail_of(transport)
@@ -90,19 +93,22 @@ class Connection:
         """Why there is no listing, if the server is connected without one."""
         self.calls = 0
         """How many requests are under way."""
+        self.vet: Callable[[list[dict[str, Any]], str], Awaitable[None]] | None = None
+        """Given every listing, and the instructions, before anybody else is told of it."""
         self.on_ready: Callable[[], None] = _nothing
         self.on_listing: Callable[[DragomanError | None], None] = _nothing
         """Told of every listing after the first, with the error if it failed."""
         self.on_lost: Callable[[DragomanError], None] = _nothing
         """Told when the connection ended without our doing."""
-        self.on_changed: Callable[[str], None] = _nothing
-        """Told of changes other than the tools': `resources`, `prompts`, or the URI of a resource."""
+        self.on_changed: Callable[[OfferChanged], None] = _nothing
+        """Told of changes other than the tools'."""
         self._transport = transport
         self._env = env
         self._slots = slots
-        self._answers = sdk_answers(handlers, spec.name) if handlers else None
+        self._answers = sdk_answers(handlers or Handlers(), spec.name)
         self._header_provider = handlers.headers if handlers else None
         self._auth = auth
+        self._limits = limits or Limits()
         self._health_check_interval = health_check_interval
         self._session: sdk.Session | None = None
         self._scope: anyio.CancelScope | None = None
@@ -239,6 +245,10 @@ class Connection:
         finally:
             # A cancelled call tells the server so, in its own time: nobody waits for that.
             task.cancel()
+        failed = task.done() and not task.cancelled() and sdk.is_end(task.exception())
+        if failed and (session := self._session) and not await session.probe(CANCEL_SECONDS):
+            # A writer of the SDK's may die alone, which nobody learns but who calls.
+            self._on_ended("nothing can be sent any more")
         if task.done() and not task.cancelled() and (task.exception() is None or not self._lost.done()):
             return task.result()
         if self._lost.done() or task.done():
@@ -342,6 +352,8 @@ class Connection:
         try:
             await asyncio.wait({self._leave, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Trouble below the SDK's transports ends the wait by a cancellation, before anybody else knows.
+            self._on_ended()
             self._session = None
             scope.deadline = anyio.current_time() + CLOSE_SECONDS
         if tasks := self._cancel_tasks():
@@ -350,7 +362,7 @@ class Connection:
 
     async def _first_listing(self, session: sdk.Session) -> None:
         try:
-            self.tools = await self._list(session)
+            self.tools = await self._vetted(session)
         except Exception as exc:
             # A server that was modern and shows no sign of it is asked for its era anew.
             if self._lost.done() or (self.era is not None and self.era.discover is not None):
@@ -374,7 +386,7 @@ class Connection:
             error: DragomanError | None = None
             try:
                 async with asyncio.timeout(self.spec.connect_timeout):
-                    self.tools = await self._list(session)
+                    self.tools = await self._vetted(session)
             except Exception as exc:  # noqa: BLE001 -- whatever it is, it becomes one of our errors
                 error = sdk.connect_error(exc, self.spec, self.trail)
             if self._session is None:
@@ -418,34 +430,27 @@ class Connection:
         if silence.calls >= PROBE_MISSES and seconds >= self._health_check_interval and self.calls == 1:
             self._on_ended(f"it said nothing for {seconds:.0f} s, in which {silence.calls} calls timed out")
 
+    async def _vetted(self, session: sdk.Session) -> list[dict[str, Any]]:
+        tools = await self._list(session)
+        if self.vet is not None:
+            await self.vet(tools, session.instructions or "")
+        return tools
+
     async def _list(self, session: sdk.Session) -> list[dict[str, Any]]:
+        tools, why = await session.list_all("tools", self._limits)
         found: dict[str, dict[str, Any]] = {}
-        cursor: str | None = None
-        seen: set[str] = set()
-        why = ""
-        for _ in range(MAX_PAGES):
-            tools, cursor = await session.list_page("tools", cursor)
-            for tool in tools:
-                if found.setdefault(str(tool.get("name")), tool) is not tool:
-                    logger.warning("%s: tool `%s` is listed twice", self.spec.name, tool.get("name"))
-            if cursor is None:
-                return list(found.values())
-            if cursor in seen:
-                why = "repeats itself"
-                break
-            if len(found) > MAX_TOOLS:
-                why = f"has more than {MAX_TOOLS} tools"
-                break
-            seen.add(cursor)
-        why = why or f"has more than {MAX_PAGES} pages"
-        logger.warning("%s: the listing %s and was cut short", self.spec.name, why)
+        for tool in tools:
+            if found.setdefault(str(tool.get("name")), tool) is not tool:
+                logger.warning("%s: tool `%s` is listed twice", self.spec.name, tool.get("name"))
+        if why:
+            logger.warning("%s: the listing was cut short: %s", self.spec.name, why)
         return list(found.values())
 
     def _on_changed(self, what: str) -> None:
         if what == "tools":
             self._relist_due.set()
         else:
-            self.on_changed(what)
+            self.on_changed(offer_changed(self.spec.name, what))
 
     def _on_ended(self, reason: str = "") -> None:
         if self._leave.done() or self._lost.done():

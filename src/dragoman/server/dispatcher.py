@@ -72,6 +72,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self.rpc = Rpc(self)
         self.wire: Wire | None = None
         """Set before the session enters `run`."""
+        self.cleans_listings = True
+        """Whether the session gets to see them."""
         self.listing: list[dict[str, Any]] = []
         """The raw entries of the latest page of `tools/list`."""
         self.ended: asyncio.Future[str] = self._loop.create_future()
@@ -130,7 +132,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         finally:
             self._deadlines.drop(future)
         if type(outcome) is dict:
-            if method == "tools/list":
+            if method == "tools/list" and self.cleans_listings:
                 self.listing, outcome = clean_listing(outcome)
             raw_result.set(outcome)
             return outcome

@@ -2,7 +2,7 @@
 
 A handler (`model.Handlers`) gets the server's name and the request as plain data, and returns plain data.
 What has no handler is not offered to servers at all, so none can wait for it. A handler that fails refuses
-the request; it never harms the connection.
+the request; it never harms the connection. What a server logs goes to its handler, and at DEBUG into our log.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import mcp_types as types
 from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import BaseModel
 
     from dragoman.model import Handler, Handlers
 
 logger = logging.getLogger("dragoman")
+
+LOGGED_CHARS = 2_000
+"""How much of a server's log message goes into ours."""
 
 _SAMPLED: TypeAdapter[Any] = TypeAdapter(types.CreateMessageResult | types.CreateMessageResultWithTools)
 
@@ -42,20 +45,30 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
             return await _answer(elicitation, server, params, types.ElicitResult.model_validate)
 
         answers["elicitation_callback"] = elicit
-    if (roots := handlers.roots) is not None:
+    if _roots_of(handlers, server) is not None:
 
         async def list_roots(_context: object) -> types.ListRootsResult:
+            roots = _roots_of(handlers, server) or ()
             listed = [{"uri": uri, "name": uri.rstrip("/").rpartition("/")[2]} for uri in roots]
             return types.ListRootsResult.model_validate({"roots": listed})
 
         answers["list_roots_callback"] = list_roots
-    if (log := handlers.logging) is not None:
+    log = handlers.logging
 
-        async def take_log(params: BaseModel) -> None:
+    async def take_log(params: types.LoggingMessageNotificationParams) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            data = f"{params.data!s:.{LOGGED_CHARS}}"
+            logger.debug("%s: it says (%s, %s): %s", server, params.level, params.logger or "-", data)
+        if log is not None:
             await _call(log, server, params)
 
-        answers["logging_callback"] = take_log
+    answers["logging_callback"] = take_log
     return answers
+
+
+def _roots_of(handlers: Handlers, server: str) -> Sequence[str] | None:
+    roots = handlers.roots
+    return roots(server) if callable(roots) else roots
 
 
 async def _answer(handler: Handler, server: str, params: BaseModel, read: Callable[[Any], Any]) -> Any:

@@ -20,9 +20,16 @@ from there a restart leads out.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from dragoman.errors import AuthRequiredError, ConfigError, ConnectError, ConnectionLostError
 from dragoman.model import ServerState
+
+if TYPE_CHECKING:
+    from dragoman.errors import DragomanError
+
+_HOPELESS_STAGES = frozenset({"approval", "variables", "spawn"})
+"""What fails there fails again until somebody has done something about it."""
 
 
 class Signal(StrEnum):
@@ -152,3 +159,16 @@ TABLE: dict[ServerState, dict[Signal, Step]] = {
 def step(state: ServerState, signal: Signal) -> Step:
     """Return where a signal leads; one that the state has no use for leads nowhere."""
     return TABLE[state].get(signal, Step(state))
+
+
+def verdict(error: DragomanError, *, reconnect: bool) -> Signal:
+    """Decide what a failure means: try again, wait for a person, or leave it."""
+    if isinstance(error, AuthRequiredError):
+        return Signal.AUTH_REQUIRED
+    if isinstance(error, ConnectionLostError):
+        return Signal.LOST if reconnect else Signal.HOPELESS
+    if isinstance(error, ConfigError) or not reconnect:
+        return Signal.HOPELESS
+    if isinstance(error, ConnectError) and error.stage in _HOPELESS_STAGES:
+        return Signal.HOPELESS
+    return Signal.UNREACHABLE

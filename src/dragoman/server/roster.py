@@ -82,7 +82,7 @@ class Roster:
     def adjust(self, spec: ServerSpec) -> None:
         """Let a server go on by other rules."""
         supervisor = self.current[spec.name]
-        supervisor.spec = spec
+        supervisor.adopt(spec)
         self._moved(spec.name, supervisor)
 
     async def start(self, spec: ServerSpec, *, starts: bool) -> DragomanError | None:
@@ -192,5 +192,5 @@ def _may_be_in_the_way(error: DragomanError, spec: ServerSpec) -> bool:
     if not isinstance(spec.transport, Stdio) or isinstance(error, AuthRequiredError):
         return False
     if isinstance(error, ConnectError):
-        return error.stage not in {"variables", "spawn"}
+        return error.stage not in {"approval", "variables", "spawn"}
     return isinstance(error, ConnectionLostError)

@@ -3,9 +3,9 @@
 It owns the ids, the calls that wait for an answer, progress, and the reading of whatever a peer may send.
 It never waits, never writes, and knows nothing of MCP. The policy for what comes in:
 
-- A message that does not parse (bad UTF-8, NaN, too deep, a number too long, a lone surrogate, too large)
-  is junk. If it is an answer and its id can still be read, that call fails at once. An id inside of a result,
-  or of a request of the peer's, is none of ours.
+- A message that does not parse (bad UTF-8, NaN, a number that is too long or too large for a float, too deep,
+  a lone surrogate, too large) is junk. If it is an answer and its id can still be read, that call fails at
+  once. An id inside of a result, or of a request of the peer's, is none of ours.
 - Where the caller asked for a lenient reading, an answer that does not parse is read once more, and loses
   only the entries of its lists that are at fault: one bad definition must not cost a whole listing.
 - A batch is taken apart; each message in it counts by itself.
@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from math import isinf
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
@@ -40,6 +41,8 @@ SALVAGE_BYTES = 4096
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
+
+OVERFLOW = "a number is too large"
 
 _BOM = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
@@ -181,6 +184,8 @@ class Rpc:
         self.received += 1
         try:
             message = from_json(data, allow_inf_nan=False)
+            if _overflows(message):
+                raise ValueError(OVERFLOW)
         except ValueError as error:
             if data.startswith(_BOM):
                 self.received -= 1
@@ -307,6 +312,24 @@ class Rpc:
 
     def _unusable(self, request_id: object, message: str) -> ProtocolError:
         return ProtocolError(message, rpc_code=PARSE_ERROR, data={"id": request_id})
+
+
+def _overflows(message: object) -> bool:
+    """Tell whether a number such as 1e400 is in there: the parser takes it for infinity.
+
+    Looking at the values costs less than looking through the text: most of that is in a few long strings.
+    """
+    values = [message]
+    for value in values:
+        if type(value) is str:
+            continue
+        if type(value) is dict:
+            values.extend(cast("dict[str, object]", value).values())
+        elif type(value) is list:
+            values.extend(cast("list[object]", value))
+        elif type(value) is float and isinf(value):
+            return True
+    return False
 
 
 def _readable_ids(head: bytes, tail: bytes) -> list[RequestId]:

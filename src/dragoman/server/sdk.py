@@ -136,6 +136,11 @@ def is_answer(exc: BaseException) -> bool:
     return isinstance(exc, ValidationError)
 
 
+def is_end(exc: BaseException | None) -> bool:
+    """Tell whether a failure may be the end of the connection; a server may use the same code."""
+    return isinstance(exc, MCPError) and exc.code == types.CONNECTION_CLOSED
+
+
 def _put_under(
     client: Client,
     dispatcher: WireDispatcher,

@@ -7,13 +7,14 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 import mcp_types as types
-from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from dragoman.errors import DragomanError
 from dragoman.server.dispatcher import known_outcome, raw_result
+from dragoman.server.listening import Listening
 from dragoman.tools.content import to_answer
 
 if TYPE_CHECKING:
@@ -24,11 +25,19 @@ if TYPE_CHECKING:
 
     from dragoman.server.dispatcher import WireDispatcher
     from dragoman.tools.content import Answer
+    from dragoman.trust.limits import Limits
 
 logger = logging.getLogger("dragoman")
 
 Kind: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompts"]
 """What a server can list, as the protocol spells it."""
+
+_LISTINGS: dict[Kind, str] = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
 
 
 class Era(NamedTuple):
@@ -85,6 +94,11 @@ class Session:
         modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.era = Era(client.protocol_version, client.session.discover_result) if modern else Era("legacy")
         self._finality: Any = _Finality(is_modern=modern)
+        self._listening = Listening(client, self.server_name or "") if modern else None
+        self._log_level: str | None = None
+        self._headers = {MCP_PROTOCOL_VERSION_HEADER: client.protocol_version}
+        if dispatcher is not None and not modern:
+            dispatcher.cleans_listings = False
 
     @property
     def received(self) -> int:
@@ -109,31 +123,65 @@ class Session:
         return True
 
     async def watch_changes(self, changed: Callable[[str], None]) -> None:
-        """Listen for changes of what is offered, where the server is modern and announces them."""
-        offers = self._client.server_capabilities
-        kinds = (("tools", offers.tools), ("resources", offers.resources), ("prompts", offers.prompts))
-        wanted = {name for name, offer in kinds if offer is not None and offer.list_changed}
-        if self.era.mode == "legacy" or not wanted:
+        """Listen for changes where the server is modern; an older one tells of them unasked.
+
+        Args:
+            changed: Given `tools`, `resources`, `prompts` or the URI of a resource, where something may have
+                changed that the server could not tell of.
+        """
+        if self._listening is not None:
+            await self._listening.run(changed)
+
+    async def subscribe(self, uri: str) -> None:
+        """Have the server tell of changes of a resource, until the session ends."""
+        if self._listening is not None:
+            await self._listening.subscribe(uri)
             return
-        pause = 1.0
-        while True:
-            try:
-                async with self._client.listen(
-                    tools_list_changed="tools" in wanted,
-                    resources_list_changed="resources" in wanted,
-                    prompts_list_changed="prompts" in wanted,
-                ) as events:
-                    pause = 1.0
-                    async for _ in events:
-                        changed("tools")
-                # Between two streams nothing is told, so whatever may have changed has.
-                changed("tools")
-            except (MCPError, SubscriptionLost, TimeoutError):
-                pause = min(60.0, pause * 2)
-            await asyncio.sleep(pause)
+        request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+        await self._session.send_request(request, types.EmptyResult)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Have the server tell no more of a resource."""
+        if self._listening is not None:
+            self._listening.unsubscribe(uri)
+            return
+        request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
+        await self._session.send_request(request, types.EmptyResult)
+
+    async def set_log_level(self, level: Any) -> None:
+        """Ask for log messages from a level on; a modern server is asked with every call anew."""
+        if self._listening is not None:
+            self._log_level = level
+        elif self._client.server_capabilities.logging is not None:
+            request = types.SetLevelRequest(params=types.SetLevelRequestParams(level=level))
+            await self._session.send_request(request, types.EmptyResult)
+
+    async def tell_roots_changed(self) -> None:
+        """Tell that the roots are others now; a modern server asks for them when it needs them."""
+        if self._listening is None:
+            await self._session.send_notification(types.RootsListChangedNotification())
+
+    async def list_all(self, kind: Kind, limits: Limits) -> tuple[list[dict[str, Any]], str]:
+        """Return the raw definitions of every page, and why that is not all of them, if it is not."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        seen: set[str] = set()
+        for _ in range(limits.pages):
+            page, cursor = await self.list_page(kind, cursor)
+            found += page
+            if len(found) > limits.tools:
+                return found[: limits.tools], limits.excess("tools", len(found), what="it")
+            if cursor is None:
+                return found, ""
+            if cursor in seen:
+                return found, "it repeats itself"
+            seen.add(cursor)
+        return found, f"it has more pages than the {limits.pages} that `limits.pages` allows"
 
     async def list_page(self, kind: Kind, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
         """Return one page of raw definitions, and where the next one starts; what is not offered is empty."""
+        if self._dispatcher is not None and self.era.mode == "legacy":
+            return await self._list_raw_page(self._dispatcher, kind, cursor)
         client = self._client
         verbs: dict[str, Callable[..., Awaitable[Any]]] = {
             "tools": client.list_tools,
@@ -152,6 +200,25 @@ class Session:
         raw = self._raw(page)
         return [entry for entry in raw.get(kind) or () if isinstance(entry, dict)], page.next_cursor
 
+    async def _list_raw_page(
+        self, dispatcher: WireDispatcher, kind: Kind, cursor: str | None
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return one page without the SDK's models: in this era its session learns nothing from a listing."""
+        params = None if cursor is None else {"cursor": cursor}
+        try:
+            page = await dispatcher.send_raw_request(_LISTINGS[kind], params, {"headers": self._headers})
+        except MCPError as exc:
+            if exc.code == types.METHOD_NOT_FOUND:
+                return [], None
+            raise
+        listed: object = page.get(kind)
+        entries = cast("list[object]", listed) if isinstance(listed, list) else []
+        following = page.get("nextCursor")
+        return (
+            [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)],
+            following if isinstance(following, str) else None,
+        )
+
     async def call_tool(
         self,
         name: str,
@@ -166,6 +233,7 @@ class Session:
         and is read as it came. Where it is not (input is wanted, headers were refused), the SDK's client
         takes over, beginning with the answer that is already here.
         """
+        meta = self._with_log_level(meta)
         if self._dispatcher is not None:
             request: Any = _ToolCall(name=name, arguments=arguments)
             if meta is not None:
@@ -190,11 +258,11 @@ class Session:
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Return the raw contents of a resource."""
-        return self._raw(await self._client.read_resource(uri))
+        return self._raw(await self._client.read_resource(uri, meta=self._with_log_level(None)))
 
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
         """Return the raw messages of a prompt."""
-        return self._raw(await self._client.get_prompt(name, arguments))
+        return self._raw(await self._client.get_prompt(name, arguments, meta=self._with_log_level(None)))
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str) -> list[str]:
         """Return proposals for an argument of a prompt, or of a resource template."""
@@ -205,6 +273,11 @@ class Session:
             reference = types.PromptReference(type="ref/prompt", name=ref["name"])
         result = await self._client.complete(reference, {"name": argument, "value": value})
         return list(result.completion.values)
+
+    def _with_log_level(self, meta: Mapping[str, Any] | None) -> Any:
+        if self._log_level is None:
+            return meta
+        return {types.LOG_LEVEL_META_KEY: self._log_level, **(meta or {})}
 
     def _admitted(self, tools: list[types.Tool]) -> list[dict[str, Any]]:
         """Return the raw entries of the latest page, without those that the session refuses to call."""

@@ -8,32 +8,25 @@ ends in bounded time, whoever is cancelled meanwhile.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import random
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dragoman.config.expand import expand_auth, expand_transport
-from dragoman.errors import (
-    AuthRequiredError,
-    ConfigError,
-    ConnectError,
-    ConnectionLostError,
-    DragomanError,
-    ServerNotReadyError,
-)
+from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
-from dragoman.model import ServerState, ServerStatus, Stdio
+from dragoman.guard import Guard
+from dragoman.model import ServerState, ServerStatus
 from dragoman.server.auth_gate import Gate
 from dragoman.server.backoff import Backoff
-from dragoman.server.lifecycle import Order, Signal, step
+from dragoman.server.lifecycle import Order, Signal, step, verdict
+from dragoman.server.reach import connection_module, reach
+from dragoman.trust.limits import TokenBucket
+from dragoman.trust.sanitize import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from types import ModuleType
 
     from dragoman.config.expand import Surroundings
     from dragoman.events import Event
@@ -66,6 +59,7 @@ class Supervisor:
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Keep `spec`, without starting it.
 
@@ -77,10 +71,12 @@ class Supervisor:
             slots: Bounds how many servers are starting at once.
             health_check_interval: Seconds of silence after which an idle connection is probed.
             handlers: What the application answers when the server asks.
+            guard: The rules that hold for all servers; it lets everything pass unless given.
         """
-        self.spec = spec
-        self.error: DragomanError | None = None
+        self._guard = guard = guard or Guard()
+        self.error: DragomanError | None = guard.refusal(spec) if spec.enabled else None
         """Why the server is not ready, or why it was not the last time."""
+        self.adopt(spec)
         self._surroundings = surroundings
         self._publish = publish
         self._listed = listed
@@ -88,6 +84,8 @@ class Supervisor:
         self._handlers = handlers
         self._health_check_interval = spec.health_check_interval or health_check_interval
         self._state = ServerState.IDLE if spec.enabled else ServerState.CLOSED
+        if self.error is not None:
+            self._state = ServerState.FAILED
         self._settled = asyncio.Event()
         self._settled.set()
         self._owner: asyncio.Task[None] | None = None
@@ -117,6 +115,20 @@ class Supervisor:
         return self._state
 
     @property
+    def is_refused(self) -> bool:
+        """Whether nobody has approved it: nothing of it is known, read or remembered."""
+        error = self.error
+        return isinstance(error, ConnectError) and error.stage == "approval"
+
+    def adopt(self, spec: ServerSpec) -> None:
+        """Go on by the rules of a spec that is reached in the same way."""
+        self.spec = spec
+        self.limits = limits = self._guard.limits_of(spec)
+        rate = limits.calls_per_second
+        self.bucket = TokenBucket(rate, limits.burst) if rate else None
+        """What calls have to take from before they are sent, where they are limited."""
+
+    @property
     def server_version(self) -> str:
         """What the connected server says of its version."""
         session = self._connection.session if self._connection else None
@@ -138,8 +150,8 @@ class Supervisor:
             state=self._state,
             transport=connection.trail.kind if connection else self.spec.kind,
             protocol_version=session.protocol_version if session else None,
-            server_name=session.server_name if session else None,
-            server_version=session.server_version if session else None,
+            server_name=self._guard.shown(session.server_name) if session else None,
+            server_version=self._guard.shown(session.server_version) if session else None,
             pid=connection.trail.pid if connection and session else None,
             tools=self.tools,
             last_error=str(self.error) if self.error else None,
@@ -266,13 +278,13 @@ class Supervisor:
             ConfigError: It is no server that one logs in to.
             AuthRequiredError: It was refused, or nobody logged in.
         """
-        await self._gate.login(*self._expanded(), open_url=open_url, paste=paste)
+        await self._gate.login(*await self._reached(), open_url=open_url, paste=paste)
         if self._state is not ServerState.READY:
             self._signal(Signal.RESTART)
 
     async def logout(self) -> bool:
         """Forget the login; returns whether there was one. A connection that stands is closed."""
-        found = await self._gate.logout(*self._expanded())
+        found = await self._gate.logout(*await self._reached())
         if found and self._connection is not None:
             self._signal(Signal.RESTART)
         return found
@@ -283,6 +295,7 @@ class Supervisor:
         before = self._state
         state, orders = step(before, signal)
         if error is not None:
+            self._guard.scrub(error)
             self.error = error
         if state is not before:
             self._state = state
@@ -293,7 +306,7 @@ class Supervisor:
                 self._settled.set()
             if state is ServerState.READY:
                 self._plan_watch()
-            reason = str(error) if error is not None else signal.value
+            reason = for_log(str(error)) if error is not None else signal.value
             self._publish(StateChanged(server=self.spec.name, before=before, after=state, reason=reason))
         for order in orders:
             self._carry_out(order)
@@ -374,13 +387,14 @@ class Supervisor:
             self._signal(verdict(error, reconnect=self.spec.reconnect), error)
 
     async def _connect(self) -> None:
-        transport, auth = self._expanded()
-        module = await _connection_module()
+        transport, auth = await self._reached()
+        module = await connection_module()
         authorizer = await self._gate.authorizer(transport, auth)
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
+        spec = replace(self.spec, max_message_bytes=self.limits.message_bytes)
         connection: Connection = module.Connection(
-            self.spec,
+            spec,
             transport,
             env=self._surroundings.env,
             era=self._era,
@@ -388,20 +402,24 @@ class Supervisor:
             health_check_interval=self._health_check_interval,
             handlers=self._handlers,
             auth=authorizer,
+            limits=self.limits,
         )
         self._connection = connection
+        connection.vet = self._vet
         connection.on_ready = lambda: self._on_ready(connection)
         connection.on_listing = lambda error: self._on_listing(connection, error)
         connection.on_lost = lambda error: self._on_lost(connection, error)
+        connection.on_changed = self._publish
         try:
             await connection.serve()
         finally:
             self._era = connection.era
 
-    def _expanded(self) -> tuple[Transport, Auth | None]:
-        """Return how the server is reached and logged in to, with every variable replaced."""
-        transport = _placed(expand_transport(self.spec, self._surroundings), self._surroundings.root)
-        return transport, expand_auth(self.spec, self._surroundings)
+    async def _reached(self) -> tuple[Transport, Auth | None]:
+        return await reach(self.spec, self._surroundings, self._guard)
+
+    async def _vet(self, listing: Sequence[dict[str, Any]], instructions: str) -> None:
+        await self._guard.pinboard.vet(self.spec, listing, instructions)
 
     def _on_ready(self, connection: Connection) -> None:
         if self._connection is not connection:
@@ -438,41 +456,6 @@ class Supervisor:
             self._plan_watch()
         else:
             self._signal(Signal.UNUSED)
-
-
-_modules: list[ModuleType] = []
-"""The module of connections, once it has been imported as a whole."""
-
-
-async def _connection_module() -> Any:
-    """Import what opens connections: the SDK takes a second of CPU, which in a thread delays nobody."""
-    if not _modules:
-        _modules.append(await asyncio.to_thread(importlib.import_module, "dragoman.server.connection"))
-    return _modules[0]
-
-
-def verdict(error: DragomanError, *, reconnect: bool) -> Signal:
-    """Decide what a failure means: try again, wait for a person, or leave it."""
-    if isinstance(error, AuthRequiredError):
-        return Signal.AUTH_REQUIRED
-    if isinstance(error, ConnectionLostError):
-        return Signal.LOST if reconnect else Signal.HOPELESS
-    if isinstance(error, ConfigError) or not reconnect:
-        return Signal.HOPELESS
-    if isinstance(error, ConnectError) and error.stage in {"variables", "spawn"}:
-        return Signal.HOPELESS
-    return Signal.UNREACHABLE
-
-
-def _placed(transport: Transport, root: str) -> Transport:
-    """Read a child's relative paths from the project's directory."""
-    if not isinstance(transport, Stdio) or not root:
-        return transport
-    return replace(
-        transport,
-        cwd=str(Path(root, transport.cwd or "")),
-        env_file=[str(Path(root, name)) for name in transport.env_file],
-    )
 
 
 async def _see_out(owner: asyncio.Task[None], name: str) -> None:

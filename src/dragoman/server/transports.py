@@ -37,7 +37,7 @@ EXIT_GRACE = 0.1
 
 @runtime_checkable
 class Opener(Protocol):
-    """A transport that opens its own wire, as that of a server inside of this process (`dragoman.testing`)."""
+    """A transport that opens its own wire, as that of a server inside this process (`dragoman.testing`)."""
 
     def open(
         self, *, name: str, trail: Trail, rpc: Rpc, on_end: Callable[[str], None]
@@ -72,7 +72,8 @@ def open_wire(
         on_end: Told once why the wire ended by itself.
         options: The limit of a message, and whom to ask for headers.
     """
-    if isinstance(transport, Opener):
+    # A protocol is looked at attribute by attribute, which costs more than opening a pipe.
+    if type(transport) not in (Stdio, Http, Sse) and isinstance(transport, Opener):
         return transport.open(name=name, trail=trail, rpc=rpc, on_end=on_end)
     match transport:
         case Stdio():

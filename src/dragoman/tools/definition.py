@@ -115,18 +115,17 @@ def schema_fault(schema: object) -> str:
 
 
 def _is_too_deep(schema: dict[str, Any]) -> bool:
-    level: list[object] = [schema]
+    level: list[Any] = [schema]
     for _ in range(MAX_DEPTH):
-        level = [child for node in level for child in _children(node)]
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
         if not level:
             return False
     return True
-
-
-def _children(node: object) -> list[object]:
-    if isinstance(node, dict):
-        return list(cast("dict[str, object]", node).values())
-    return cast("list[object]", node) if isinstance(node, list) else []
 
 
 def _text(value: object) -> str:

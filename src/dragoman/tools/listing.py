@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.events import ToolsChanged
 from dragoman.tools.definition import Rejected, define, recall
 from dragoman.tools.filters import is_exposed
+from dragoman.trust.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,18 +17,67 @@ if TYPE_CHECKING:
 
 
 def admit(
-    listing: Iterable[Mapping[str, Any]], spec: ServerSpec, *, template: str
+    listing: Iterable[Mapping[str, Any]], spec: ServerSpec, *, template: str, limits: Limits | None = None
 ) -> tuple[list[ToolDef], list[Rejected]]:
     """Return the tools that the spec exposes, and the definitions that cannot be used."""
     admitted: list[ToolDef] = []
     rejected: list[Rejected] = []
+    limits = limits or Limits()
     for raw in listing:
+        if reason := excess(raw, limits):
+            rejected.append(Rejected(tool=str(raw.get("name"))[: limits.name_chars], reason=reason))
+            continue
         tool = define(raw, server=spec.name, template=template)
         if isinstance(tool, Rejected):
             rejected.append(tool)
         elif is_exposed(tool.original_name, allowed=spec.allowed_tools, denied=spec.denied_tools):
             admitted.append(tool)
     return admitted, rejected
+
+
+def excess(raw: Mapping[str, Any], limits: Limits) -> str:
+    """Say which limit a definition is beyond, with the setting that raises it; nothing if within all."""
+    name = raw.get("name")
+    if isinstance(name, str) and (wrong := limits.excess("name_chars", len(name), what="its name")):
+        return wrong
+    for key, what in (("inputSchema", "its input schema"), ("outputSchema", "its output schema")):
+        if (schema := raw.get(key)) is None:
+            continue
+        try:
+            text = json.dumps(schema)
+        except RecursionError:
+            return limits.excess("schema_depth", _MOST_LEVELS, what=what)
+        except (TypeError, ValueError):
+            continue
+        opened = text.count("{") + text.count("[")
+        wrong = limits.excess("schema_bytes", len(text), what=what) or limits.excess(
+            "schema_nodes", text.count("{"), what=what
+        )
+        # A text with few brackets cannot be deep, so that most schemas are not walked through.
+        if not wrong and opened > limits.schema_depth:
+            wrong = limits.excess("schema_depth", _levels(schema, limits.schema_depth + 1), what=what)
+        if wrong:
+            return wrong
+    return ""
+
+
+_MOST_LEVELS = 1_000
+"""What a schema is taken to have that is too deep to be written out."""
+
+
+def _levels(schema: object, most: int) -> int:
+    level: list[object] = [schema]
+    count = 0
+    while level and count < most:
+        inner: list[object] = []
+        for node in level:
+            if isinstance(node, dict):
+                inner += cast("dict[str, object]", node).values()
+            elif isinstance(node, list):
+                inner += cast("list[object]", node)
+        level = [node for node in inner if isinstance(node, dict | list)]
+        count += 1
+    return count
 
 
 def readmit(

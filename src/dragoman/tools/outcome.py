@@ -8,6 +8,7 @@ to it. Time and the place for files are arguments.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -93,6 +94,13 @@ def is_large(answer: Answer, by: Settling) -> bool:
     """Tell whether settling an answer takes long enough to be done beside the event loop."""
     saved = by.keeper is not None and any(part.data for part in answer.parts)
     return saved or sum(len(part.text) for part in answer.parts) > LARGE_CHARS
+
+
+def size_of(answer: Answer) -> int:
+    """Return how much an answer holds, about: characters of texts, bytes of everything else."""
+    return sum(len(part.text) + len(part.data) for part in answer.parts) + (
+        0 if answer.structured is None else len(json.dumps(answer.structured, default=str))
+    )
 
 
 def settle(answer: Answer, by: Settling) -> ToolResult:

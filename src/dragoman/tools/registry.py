@@ -86,6 +86,7 @@ class ToolRegistry(_Exporting):
         self._sorted: list[ToolDef] | None = None
         self._exporters: dict[tuple[Api, bool], Exporter] = {}
         self._exports: dict[tuple[Api, bool], Export] = {}
+        self._longest: dict[str, int] = {}
         self._told: set[tuple[str, str, str]] = set()
 
     def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
@@ -191,7 +192,7 @@ class ToolRegistry(_Exporting):
         from dragoman.tools.formats.export import Exporter
 
         if key not in self._exporters:
-            self._exporters[key] = Exporter(api, strict=strict)
+            self._exporters[key] = Exporter(api, strict=strict, longest=self._longest)
         export = self._exports[key] = self._exporters[key].export(self)
         for name, reason in export.left_out.items():
             if (line := (api, name, reason)) not in self._told:
@@ -200,6 +201,13 @@ class ToolRegistry(_Exporting):
                     "%s is left out of the export for %s: %s", _called(self._tools[name]), api, reason
                 )
         return export
+
+    def limit_descriptions(self, server: str, chars: int) -> None:
+        """Give models no more than so many characters of a description from a server."""
+        if self._longest.get(server) != chars:
+            self._longest[server] = chars
+            self._exporters.clear()
+            self._change()
 
     def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> ToolView:
         """Return the tools that an agent may use: a live view, which changes with the registry.

@@ -36,7 +36,7 @@ class Limits:
     """One schema as JSON."""
     schema_depth: int = 100
     schema_nodes: int = 20_000
-    """Subschemas, each counted as often as it is referred to."""
+    """Objects in one schema; what references unfold to is bounded apart, see `tools.schema_cost`."""
     calls_per_second: float = 0.0
     """Calls that are sent to one server; 0: as many as come."""
     burst: int = 20

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 from dragoman.trust.differences import difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 TOOL_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 PROMPT_FIELDS = ("title", "description", "arguments")
@@ -90,6 +90,7 @@ def pins_of(
     prompts: Iterable[Mapping[str, Any]] | None = None,
     instructions: str | None = None,
     secrets: Iterable[str] = (),
+    hides: Callable[[str], bool] | None = None,
 ) -> ServerPins:
     """Return the pins of what a server offers.
 
@@ -98,33 +99,39 @@ def pins_of(
         prompts: The same of its prompts; `None` if they were not listed.
         instructions: What it says about itself; `None` if it was not asked.
         secrets: Texts that no definition on disk may hold.
+        hides: Tells whether a text shows a secret, as a `Redactor` can.
     """
-    hidden = [json.dumps(secret)[1:-1] for secret in secrets if secret]
+    words = [json.dumps(secret)[1:-1] for secret in secrets if secret]
+
+    def shows(text: str) -> bool:
+        found = any(word in text or word in json.dumps(text) for word in words)
+        return found or (hides is not None and hides(text))
+
     return ServerPins(
-        tools=_pinned(tools, TOOL_FIELDS, hidden),
-        prompts=None if prompts is None else _pinned(prompts, PROMPT_FIELDS, hidden),
-        instructions=None if instructions is None else _pin([{"text": instructions}], ("text",), hidden),
+        tools=_pinned(tools, TOOL_FIELDS, shows),
+        prompts=None if prompts is None else _pinned(prompts, PROMPT_FIELDS, shows),
+        instructions=None if instructions is None else _pin([{"text": instructions}], ("text",), shows),
     )
 
 
 def _pinned(
-    entries: Iterable[Mapping[str, Any]], fields: Sequence[str], hidden: Sequence[str]
+    entries: Iterable[Mapping[str, Any]], fields: Sequence[str], shows: Callable[[str], bool]
 ) -> dict[str, Pin]:
     named: dict[str, list[Mapping[str, Any]]] = {}
     for entry in entries:
         name = entry.get("name")
         if isinstance(name, str):
             named.setdefault(name, []).append(entry)
-    return {name: _pin(same, fields, hidden) for name, same in named.items()}
+    return {name: _pin(same, fields, shows) for name, same in named.items()}
 
 
-def _pin(entries: Sequence[Mapping[str, Any]], fields: Sequence[str], hidden: Sequence[str]) -> Pin:
+def _pin(entries: Sequence[Mapping[str, Any]], fields: Sequence[str], shows: Callable[[str], bool]) -> Pin:
     # Of two tools with one name only the first is used, so here the order counts.
     definitions = [_definition(entry, fields) for entry in entries]
     text = canonical(definitions[0] if len(definitions) == 1 else definitions)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    shown = len(text) <= MAX_DEFINITION_CHARS and len(definitions) == 1
-    if not shown or any(secret in text or secret in json.dumps(text) for secret in hidden):
+    is_kept = len(text) <= MAX_DEFINITION_CHARS and len(definitions) == 1
+    if not is_kept or shows(text):
         return Pin(digest)
     return Pin(digest, definitions[0])
 

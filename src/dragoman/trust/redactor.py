@@ -25,7 +25,7 @@ from dragoman.model import Stdio
 from dragoman.trust.redact import MASK, is_telling, mask_args, mask_text, mask_url, mask_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from dragoman.model import ServerSpec, Transport
 
@@ -38,6 +38,11 @@ MIN_LINE_CHARS = 16
 MAX_CHARS = 16_384
 MAX_ERRORS = 50
 """How many links of a chain of errors are followed."""
+MAX_MEMO = 128
+MEMO_CHARS = 2_000
+"""Texts up to this length are remembered with their masked form: when a server dies, thousands of calls fail
+with the same words."""
+MAX_NESTING = 20
 COMMON = frozenset(
     """true false none null yes off auto default enabled disabled always never info debug warn warning error
     critical notset trace verbose quiet silent test tests testing dev develop development prod production
@@ -155,11 +160,12 @@ class Redactor:
     none of them itself.
     """
 
-    __slots__ = ("_forms", "_values")
+    __slots__ = ("_forms", "_memo", "_values")
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: set[str] = set()
         self._forms: tuple[tuple[str, int], ...] = ()
+        self._memo: dict[str, str] = {}
         self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
@@ -171,10 +177,18 @@ class Redactor:
         forms = dict(self._forms)
         forms.update((form, _period(form)) for value in new for form in _forms(value))
         self._forms = tuple(forms.items())
+        # Another dictionary, so that a thread that is masking now cannot put an old form into the new one.
+        self._memo = {}
 
     def mask(self, text: str) -> str:
         """Mask the known values and everything that looks like a secret."""
-        return mask_text(self.mask_known(text))
+        memo = self._memo
+        if (known := memo.get(text)) is not None:
+            return known
+        masked = mask_text(self.mask_known(text))
+        if len(text) <= MEMO_CHARS and len(memo) < MAX_MEMO:
+            memo[text] = masked
+        return masked
 
     def mask_known(self, text: str) -> str:
         """Mask the known values only."""
@@ -264,12 +278,18 @@ def _period(text: str) -> int:
     return len(text) - borders[-1] if text else 1
 
 
-def scrub_error(error: BaseException, redactor: Redactor) -> None:
+def scrub_error(error: BaseException, redactor: Redactor, *, only_known: bool = False) -> None:
     """Mask the texts of an error, and of the errors that it came from, in place.
 
     For errors that leave the library: whoever prints the traceback prints no secret. The message of an
     exception group cannot be changed; those are opened where they arise and never leave.
+
+    Args:
+        error: The error.
+        redactor: What knows the secrets.
+        only_known: Whether what merely looks like a secret stays: a model needs a tool's own words.
     """
+    mask = redactor.mask_known if only_known else redactor.mask
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
     while waiting and len(seen) < MAX_ERRORS:
@@ -277,27 +297,32 @@ def scrub_error(error: BaseException, redactor: Redactor) -> None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        one.args = tuple(_scrubbed(arg, redactor) for arg in one.args)
+        one.args = tuple(_scrubbed(arg, mask) for arg in one.args)
         if isinstance(one, OSError):
             for name in ("strerror", "filename", "filename2"):
                 if (text := getattr(one, name)) is not None:
-                    setattr(one, name, _scrubbed(text, redactor))
+                    setattr(one, name, _scrubbed(text, mask))
         for name, value in vars(one).items():
-            if isinstance(value, str | tuple):
-                setattr(one, name, _scrubbed(cast("object", value), redactor))
+            if isinstance(value, str | tuple | list | dict):
+                # A person has to open this very address: what looks like a secret in it is none.
+                by = redactor.mask_known if name == "url" else mask
+                setattr(one, name, _scrubbed(cast("object", value), by))
         waiting += [one.__cause__, one.__context__]
         if isinstance(one, BaseExceptionGroup):
             waiting += cast("BaseExceptionGroup[BaseException]", one).exceptions
 
 
-def _scrubbed(value: object, redactor: Redactor) -> object:
+def _scrubbed(value: object, mask: Callable[[str], str], depth: int = MAX_NESTING) -> object:
     if isinstance(value, str):
-        return redactor.mask(value)
+        return mask(value)
     if isinstance(value, bytes):
         text = value.decode("utf-8", "surrogateescape")
-        masked = redactor.mask(text)
+        masked = mask(text)
         return value if masked == text else masked.encode("utf-8", "surrogateescape")
-    if type(value) in (tuple, list):
+    if depth and type(value) in (tuple, list):
         items = cast("tuple[object, ...]", value)
-        return type(items)(_scrubbed(item, redactor) for item in items)
+        return type(items)(_scrubbed(item, mask, depth - 1) for item in items)
+    if depth and isinstance(value, dict):
+        table = cast("dict[object, object]", value)
+        return {_scrubbed(key, mask, 0): _scrubbed(item, mask, depth - 1) for key, item in table.items()}
     return value

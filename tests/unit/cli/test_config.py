@@ -233,9 +233,9 @@ def test_show_points_to_check_when_there_are_problems(capsys: pytest.CaptureFixt
 
 def test_show_of_an_unknown_server_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:
     write("mcp.json", {"files": {"command": "x"}})
-    assert run(["config", "show", "file"]) == 1
+    assert run(["config", "show", "file"]) == 9
     assert capsys.readouterr().err == "error: no server is called `file` (did you mean files?)\n"
-    assert run(["config", "show", "zzz"]) == 1
+    assert run(["config", "show", "zzz"]) == 9
     assert "there are: files" in capsys.readouterr().err
 
 

@@ -65,7 +65,7 @@ def test_a_server_that_does_not_start_is_one_line_and_no_success(monkeypatch: py
     with open("uvicorn.py", "w", encoding="utf-8") as file:  # noqa: PTH123 -- the shortest way to a module
         file.write(broken)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert done.stderr.startswith("error: the demo's HTTP server did not start")
     assert "damaged" in done.stderr
     assert done.stderr.count("\n") == 1

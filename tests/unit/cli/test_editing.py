@@ -283,7 +283,7 @@ def test_an_entry_that_cannot_be_used_can_be_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["remove", "enable", "disable"])
 def test_an_unknown_name_brings_suggestions(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(["add", "files", "--", "a"])
-    assert run([command, "fles"]) == 1
+    assert run([command, "fles"]) == 9
     assert "no server is called `fles` (did you mean files?)" in capsys.readouterr().err
 
 
@@ -343,7 +343,7 @@ def test_another_hosts_file_is_changed_only_when_that_host_is_named_and_kept_as_
     file.parent.mkdir()
     text = '{"mcpServers": {"x": {"command": "a"}}}'
     file.write_text(text)
-    assert run(["remove", "x"]) == 1
+    assert run(["remove", "x"]) == 9
     assert file.read_text() == text
     assert run(["--profile", "cursor", "remove", "x"]) == 0
     assert written(file) == {}

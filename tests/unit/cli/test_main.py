@@ -16,7 +16,11 @@ from dragoman.cli import main as program
 from dragoman.version import VERSION
 
 HEAVY = {"mcp", "mcp_types", "pydantic", "rich", "aiohttp", "prompt_toolkit", "yaml", "tomlkit"}
-COMMANDS = ["config", "import", "add", "remove", "enable", "disable", "demo"]
+COMMANDS = [
+    *("status", "tools", "call", "resources", "read", "prompts", "prompt", "logs", "doctor"),
+    *("config", "import", "add", "remove", "enable", "disable"),
+    *("trust", "login", "logout", "completion", "help", "demo"),
+]
 
 
 def dragoman(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -116,7 +120,7 @@ def test_global_options_count_before_and_after_the_subcommand(
     ("arguments", "code"),
     [
         (["config", "show"], 0),
-        (["config", "show", "nobody"], 1),
+        (["config", "show", "nobody"], 9),
         (["config", "show", "--nonsense"], 2),
         (["config", "nonsense"], 2),
         (["config", "show", "--profile", "nonsense"], 3),
@@ -135,7 +139,7 @@ def test_the_exit_code_says_what_went_wrong(
 def test_an_error_is_one_line_that_says_what_to_do() -> None:
     write_server()
     done = dragoman("config", "show", "fils\n\x1b[31m")
-    assert done.returncode == 1
+    assert done.returncode == 9
     assert done.stderr.startswith("error: no server is called `fils")
     assert "did you mean files?" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -76,7 +76,10 @@ async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:
 
     assert await complaint(mcp, "/hlp") == "there is no command /hlp: did you mean /help?"
     assert await complaint(mcp, "/zzzzzz now") == "there is no command /zzzzzz: /help lists the commands"
-    assert await complaint(mcp, "/mcp tols") == "/mcp does not know `tols`: /mcp, /mcp tools, /mcp restart"
+    assert (
+        await complaint(mcp, "/mcp tols")
+        == "/mcp does not know `tols`: /mcp, /mcp tools, /mcp reload, /mcp restart"
+    )
     assert (
         await complaint(mcp, "/mcp tools nobody") == "no server is called `nobody`; there are: studio, legal"
     )

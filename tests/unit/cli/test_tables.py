@@ -89,8 +89,8 @@ def test_a_signature_has_required_arguments_first_then_defaults() -> None:
         )
     ).plain
     assert shown == (
-        "mcp_files_read(path: str, deep: list, anything: any, odd: any, head: int = null, "
-        'mode: str | null = "' + "律" * 19 + ")"
+        "mcp_files_read(path: str, deep: list, anything: any, odd: str, head: int = null, "
+        'mode: str | null = "' + "律" * 18 + "…)"
     )
 
 

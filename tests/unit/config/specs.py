@@ -104,6 +104,7 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
         attribution=st.dictionaries(
             st.sampled_from(ATTRIBUTION_KEYS), st.sampled_from(["", "/*", "/results/*/a~1b"]), max_size=2
         ),
+        limits=st.dictionaries(st.sampled_from(["tools", "pages", "burst"]), st.integers(1, 99), max_size=2),
         naming=st.sampled_from([None, "{server}__{tool}"]),
         fallback=st.lists(st.sampled_from(["b", "c"]), max_size=2),
         auth=st.one_of(

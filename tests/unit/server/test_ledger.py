@@ -31,10 +31,18 @@ def page(folder: Path, owner: Identity | None, *children: Identity | None, mark:
     """Write a ledger as somebody else would have."""
     assert owner is not None
     folder.mkdir(exist_ok=True)
-    file = folder / f"{owner.pid}.json"
+    file = folder / f"{owner.pid}.jsonl"
     entries = [{"pid": one.pid, "began": one.began, "name": "s", "mark": mark} for one in children if one]
-    file.write_text(json.dumps({"owner": {"pid": owner.pid, "began": owner.began}, "children": entries}))
+    write(file, {"pid": owner.pid, "began": owner.began}, *entries)
     return file
+
+
+def write(file: Path, *lines: dict[str, Any]) -> None:
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def dead() -> Identity:
@@ -67,14 +75,53 @@ def test_ledger_holds_the_living_and_goes_with_the_last_of_them(
 ) -> None:
     ledger = Ledger(tmp_path / "children")
     ledger.add(sleeper.pid, "files", "m1")
-    file = tmp_path / "children" / f"{os.getpid()}.json"
-    (child,) = json.loads(file.read_text())["children"]
+    file = tmp_path / "children" / f"{os.getpid()}.jsonl"
+    (_, child) = read(file)
     assert (child["pid"], child["name"], child["mark"]) == (sleeper.pid, "files", "m1")
     assert file.parent.stat().st_mode & 0o777 == 0o700
     ledger.remove(sleeper.pid + 1)
     assert file.exists()
     ledger.remove(sleeper.pid)
     assert not file.exists()
+
+
+def test_starts_and_ends_are_added_to_the_page_until_it_has_too_many_lines(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.server.ledger.MAX_LINES", 3)
+    ledger, file = Ledger(tmp_path), tmp_path / f"{os.getpid()}.jsonl"
+    ledger.add(os.getpid(), "self", "m0")
+    ledger.add(sleeper.pid, "files", "m1")
+    ledger.remove(sleeper.pid)
+    assert [line.get("name") for line in read(file)[1:]] == ["self", "files", None]
+    assert read(file)[3] == {"gone": sleeper.pid}
+    ledger.add(sleeper.pid, "files", "m1")
+    ledger.remove(sleeper.pid)
+    ledger.remove(os.getpid())
+    assert not file.exists()
+    for _ in range(5):
+        ledger.add(os.getpid(), "self", "m0")
+        ledger.add(sleeper.pid, "files", "m1")
+        ledger.remove(sleeper.pid)
+    assert len(read(file)) <= 8
+
+
+def test_page_that_somebody_removed_is_written_anew(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    ledger, file = Ledger(tmp_path), tmp_path / f"{os.getpid()}.jsonl"
+    ledger.add(os.getpid(), "self", "m0")
+    file.unlink()
+    ledger.add(sleeper.pid, "files", "m1")
+    assert [line.get("name") for line in read(file)] == [None, "self", "files"]
+
+
+def test_child_that_is_crossed_out_and_a_line_that_was_cut_count_for_nothing(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    file = page(tmp_path, dead(), identify(sleeper.pid))
+    with file.open("a") as more:
+        more.write(json.dumps({"gone": sleeper.pid}) + '\n{"pid": 1, "beg')
+    assert sweep(tmp_path) == 0
+    assert sleeper.poll() is None
 
 
 def test_child_that_is_gone_already_is_not_entered(tmp_path: Path) -> None:
@@ -132,16 +179,16 @@ def test_somebody_else_with_a_childs_number_is_never_touched(
         "[]",
         "null",
         "{}",
-        '{"owner":5,"children":[]}',
-        '{"owner":{"pid":"x","began":"y"},"children":[]}',
-        '{"owner":{"pid":1,"began":"y"},"children":[5]}',
-        '{"owner":{"pid":1,"began":"y"},"children":[{"pid":1,"began":"x","name":"s"}]}',
+        "5\n",
+        '{"pid":"x","began":"y"}\n',
+        '{"pid":1,"began":"y"}\n5\n',
+        '{"pid":1,"began":"y"}\n{"pid":1,"began":"x","name":"s"}\n',
     ],
 )
 def test_ledger_that_cannot_be_read_is_removed_and_nobody_killed(
     tmp_path: Path, text: str, caplog: Any
 ) -> None:
-    (tmp_path / "1.json").write_text(text)
+    (tmp_path / "1.jsonl").write_text(text)
     assert sweep(tmp_path) == 0
     assert list(tmp_path.iterdir()) == []
     assert "cannot be read" in caplog.text

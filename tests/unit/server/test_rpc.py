@@ -234,6 +234,9 @@ BROKEN = {
     "NaN": b'{"jsonrpc":"2.0","id":1,"result":{"t":NaN}}',
     "Infinity": b'{"jsonrpc":"2.0","id":1,"result":{"t":Infinity}}',
     "-Infinity": b'{"jsonrpc":"2.0","id":1,"result":{"t":-Infinity}}',
+    "an exponent too large": b'{"jsonrpc":"2.0","id":1,"result":{"t":[{"u":1e400}]}}',
+    "a negative one": b'{"jsonrpc":"2.0","id":1,"result":{"t":-1E+0999}}',
+    "a fraction with too many digits": b'{"jsonrpc":"2.0","id":1,"result":{"t":' + b"9" * 400 + b".0}}",
     "too deep": b'{"jsonrpc":"2.0","id":1,"result":' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
     "a long number": b'{"jsonrpc":"2.0","id":1,"result":{"t":' + b"9" * 5000 + b"}}",
     "a lone surrogate": b'{"jsonrpc":"2.0","id":1,"result":{"t":"\\ud800"}}',
@@ -317,6 +320,7 @@ GOOD = b'{"name":"good"}'
     [
         b'{"name":"deep","x":' + b'{"a":' * 400 + b"1" + b"}" * 401,
         b'{"name":"nan","x":NaN}',
+        b'{"name":"huge","x":{"maximum":1e400}}',
         b'{"name":"lone \\ud800"}',
         b'{"name":"long","x":' + b"9" * 4299 + b'e1,"y":Infinity}',
         b"NaN",

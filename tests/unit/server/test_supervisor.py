@@ -23,8 +23,9 @@ from dragoman.errors import (
 from dragoman.model import Http, ServerSpec, ServerState, Stdio
 from dragoman.server import connection as connections
 from dragoman.server import supervisor as supervising
-from dragoman.server.lifecycle import Signal
-from dragoman.server.supervisor import Supervisor, verdict
+from dragoman.server.lifecycle import Signal, verdict
+from dragoman.server.reach import placed
+from dragoman.server.supervisor import Supervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -307,12 +308,12 @@ asyncio.run(main())
     ],
 )
 def test_relative_folder_is_read_from_the_project(transport: Stdio, root: str, cwd: str | None) -> None:
-    placed = supervising._placed(transport, root)
-    assert isinstance(placed, Stdio)
-    assert placed.cwd == cwd
+    found = placed(transport, root)
+    assert isinstance(found, Stdio)
+    assert found.cwd == cwd
 
 
 def test_other_transports_have_no_folder() -> None:
     http = Http("http://x")
-    assert supervising._placed(http, "/project") is http
+    assert placed(http, "/project") is http
     assert time.monotonic() > 0

@@ -6,10 +6,13 @@ numbers are seconds. The usual spellings that hosts have for a key are understoo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Entry, Key, Patch, entries_at, key_table
-from dragoman.config.dialects.sections import bare_map, settings_patch
+from dragoman.config.dialects.sections import bare_map, settings_patch, table_at
+from dragoman.trust.limits import read_limits
+from dragoman.trust.policy import read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +47,7 @@ KEYS = key_table(
     "parallel",
     "mend_arguments",
     "attribution",
+    "limits",
     "naming",
     "fallback",
     "auth",
@@ -96,8 +100,16 @@ def find(document: Document, _root: str) -> Iterable[Entry]:
 
 
 def patch(document: Document, _root: str) -> Patch:
-    """Read the `mcp` table's own keys."""
-    return settings_patch(document, ("mcp",))
+    """Read the `mcp` table's own keys, the rules for calls and the limits among them."""
+    found = settings_patch(document, ("mcp",))
+    table = table_at(document, ("mcp",))
+    policy, limits = table.get("policy"), table.get("limits")
+    problems = [*found.problems]
+    if policy is not None:
+        problems += [(("mcp", "policy"), text) for text in read_policy(policy, scope="user").problems]
+    if limits is not None:
+        problems += [(("mcp", "limits"), text) for text in read_limits(limits)[1]]
+    return replace(found, policy=policy, limits=limits, problems=problems)
 
 
 DIALECT = Dialect(
@@ -117,7 +129,7 @@ DIALECT = Dialect(
             "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools "
             "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
             "title description command args env env_file inherit_env cwd log_file url headers alternate tls "
-            "transport max_message_bytes parallel mend_arguments attribution"
+            "transport max_message_bytes parallel mend_arguments attribution limits"
         ).split()
     },
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 from dragoman.tools.formats.fitting import check
 from dragoman.tools.formats.root import as_object, fit_type
 from dragoman.tools.formats.schema import DRAFT_7, Fitted, fault, survey
+from dragoman.trust.sanitize import for_model
 
 if TYPE_CHECKING:
     from dragoman.model import JsonObject, ToolDef
+
+MAX_TITLE = 500
 
 
 def fit_dynamic(tool: ToolDef) -> Fitted:
@@ -31,7 +34,7 @@ def shape_dynamic(alias: str, fitted: Fitted, tool: ToolDef) -> JsonObject:
     """Return a tool as `dynamicTool` takes it, once its schemas are wrapped in `jsonSchema`."""
     shape: JsonObject = {"name": alias, "description": fitted.description, "inputSchema": fitted.schema}
     if tool.title:
-        shape["title"] = tool.title
+        shape["title"] = for_model(tool.title, MAX_TITLE)
     if tool.output_schema is not None:
         shape["outputSchema"] = tool.output_schema
     return shape

@@ -2,7 +2,7 @@
 
 The policy: a tool that an API cannot express is left out of that API's export and named with its reason; the
 others are untouched by it. Tools are in the order of their exposed names, so that prompt caches hold. A tool
-that did not change is not fitted again when others come and go.
+that did not change is not fitted again when others come and go. What a model reads is neutralised on the way.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.tools.aliases import ANTHROPIC, GEMINI, OPENAI, Rule, assign
 from dragoman.tools.formats import ai_sdk, anthropic, gemini, openai
+from dragoman.tools.formats.neutral import LONGEST, neutral_tool, neutralise
 from dragoman.tools.formats.schema import Change, Fitted, UnfitError
 
 if TYPE_CHECKING:
@@ -89,7 +90,17 @@ class Export:
 class Exporter:
     """Makes exports for one API, and remembers each tool's part until that tool changes."""
 
-    def __init__(self, api: Api, *, strict: bool = False) -> None:
+    def __init__(self, api: Api, *, strict: bool = False, longest: Mapping[str, int] | None = None) -> None:
+        """Export for an API.
+
+        Args:
+            api: Which one.
+            strict: Whether the API is to hold the model to the schemas.
+            longest: By server, how many characters of a description a model is given.
+
+        Raises:
+            ValueError: There is no such API, or it has no strict mode.
+        """
         if api not in _RULES:
             msg = f"there is no API `{api}`: use one of {', '.join(APIS)}"
             raise ValueError(msg)
@@ -98,6 +109,7 @@ class Exporter:
             raise ValueError(msg)
         self._api: Api = api
         self._strict = strict
+        self._longest: Mapping[str, int] = {} if longest is None else longest
         self._kept: dict[str, tuple[ToolDef, Fitted | str]] = {}
 
     def export(self, tools: Iterable[ToolDef]) -> Export:
@@ -124,24 +136,31 @@ class Exporter:
 
     def _fitted(self, tool: ToolDef) -> Fitted | str:
         try:
-            match self._api:
-                case "openai":
-                    return openai.fit_chat(tool, strict=self._strict)
-                case "responses":
-                    return openai.fit_responses(tool, strict=self._strict)
-                case "anthropic":
-                    return anthropic.fit_messages(tool)
-                case "gemini":
-                    return gemini.fit_json_schema(tool)
-                case "gemini-openapi":
-                    return gemini.fit_openapi(tool)
-                case "ai-sdk":
-                    return ai_sdk.fit_dynamic(tool)
+            shown, changes = neutral_tool(tool, self._longest.get(tool.server, LONGEST))
+            fitted = self._fit(shown)
+            neutralise(fitted)
+            fitted.changes[:0] = changes
         except UnfitError as exc:
             return str(exc)
         except RecursionError:
             # A default or an example may be deeper than any schema.
             return "a value in its input schema is nested too deep"
+        return fitted
+
+    def _fit(self, tool: ToolDef) -> Fitted:
+        match self._api:
+            case "openai":
+                return openai.fit_chat(tool, strict=self._strict)
+            case "responses":
+                return openai.fit_responses(tool, strict=self._strict)
+            case "anthropic":
+                return anthropic.fit_messages(tool)
+            case "gemini":
+                return gemini.fit_json_schema(tool)
+            case "gemini-openapi":
+                return gemini.fit_openapi(tool)
+            case "ai-sdk":
+                return ai_sdk.fit_dynamic(tool)
 
     def _shape(self, alias: str, tool: ToolDef, fitted: Fitted) -> JsonObject:
         match self._api:

@@ -99,4 +99,4 @@ def test_no_character_of_a_description_without_sentences_is_lost(text: str) -> N
 def test_description_of_the_limit_is_left_alone() -> None:
     text = "x" * MAX_DESCRIPTION
     assert export("openai", parameter(STRING), description=text).tools[0]["function"]["description"] == text
-    assert export("responses", parameter(STRING), description=text * 9).tools[0]["description"] == text * 9
+    assert export("responses", parameter(STRING), description=text * 7).tools[0]["description"] == text * 7

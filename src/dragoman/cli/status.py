@@ -1,0 +1,184 @@
+"""`dragoman status`: every server at one moment; they are connected for it unless that is not wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from dragoman.cli import output
+from dragoman.cli.completing import SERVERS
+from dragoman.cli.exits import Exit, code_of_status, together
+from dragoman.cli.known import known_tools, named
+from dragoman.cli.options import Options, common_options, timeout_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dragoman.cli.shapes import StatusReport, StatusShape
+    from dragoman.model import ServerSpec, ServerStatus, Settings
+
+_MODERN = "2026-07-28"
+_COLOURS = {
+    "ready": "green",
+    "degraded": "yellow",
+    "connecting": "yellow",
+    "backoff": "yellow",
+    "needs_auth": "magenta",
+    "failed": "red",
+}
+
+
+@click.command()
+@common_options
+@timeout_option
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
+@click.option("--no-connect", is_flag=True, help="Start nothing: show what is configured and cached.")
+@click.pass_obj
+def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
+    """Show the servers: state, transport, protocol, tools, latency, last error, next try.
+
+    Servers are connected for this, and stopped again; NAME limits it to some. Exits with 0 if every server
+    that is on is ready.
+    """
+    settings = options.load()
+    specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
+    if no_connect:
+        known = known_tools(settings, specs)
+        rows = [_unconnected(spec, len(known[spec.name]) if spec.name in known else None) for spec in specs]
+        code = Exit.DONE
+    else:
+        rows, code = asyncio.run(_connect(options, settings, specs))
+    report: StatusReport = {
+        "connected": not no_connect,
+        "servers": rows,
+        "problems": len(settings.problems),
+    }
+    if options.json:
+        output.say_json(report)
+    else:
+        _show(rows)
+    if settings.problems and not options.json:
+        count = len(settings.problems)
+        output.warn(f"{count} problem{'s' * (count > 1)} in files: `dragoman config check` shows them")
+    raise click.exceptions.Exit(code)
+
+
+async def _connect(
+    options: Options, settings: Settings, specs: Sequence[ServerSpec]
+) -> tuple[list[StatusShape], Exit]:
+    from dragoman.cli.connecting import connected
+
+    on = [spec for spec in specs if spec.enabled and settings.enabled]
+    found: dict[str, ServerStatus] = {}
+    latencies: dict[str, float | None] = {}
+    if on:
+        async with connected(options, settings, on) as servers:
+            ready = [one.name for one in servers.status() if one.state == "ready"]
+            latencies = dict(zip(ready, await asyncio.gather(*map(servers.latency, ready)), strict=True))
+            found = {one.name: one for one in servers.status()}
+    rows = [
+        _row(spec, found[spec.name], latencies.get(spec.name))
+        if spec.name in found
+        else _unconnected(spec, None)
+        for spec in specs
+    ]
+    return rows, together(code_of_status(one) for one in found.values())
+
+
+def _row(spec: ServerSpec, status: ServerStatus, latency: float | None) -> StatusShape:
+    version = status.protocol_version
+    return {
+        "name": spec.name,
+        "state": status.state.value,
+        "enabled": True,
+        "transport": status.transport,
+        "protocol_version": version,
+        "era": None if version is None else "modern" if version >= _MODERN else "legacy",
+        "server_name": status.server_name,
+        "server_version": status.server_version,
+        "pid": status.pid,
+        "tools": status.tools,
+        "latency": None if latency is None else round(latency, 3),
+        "last_error": status.last_error,
+        "error_code": status.error_code,
+        "login_url": status.login_url,
+        "retry_in": None if status.retry_in is None else round(status.retry_in, 1),
+        "crash_loop": status.crash_loop,
+        "origin": output.origin_json(spec.origin),
+    }
+
+
+def _unconnected(spec: ServerSpec, tools: int | None) -> StatusShape:
+    return {
+        "name": spec.name,
+        "state": "idle" if spec.enabled else "closed",
+        "enabled": spec.enabled,
+        "transport": spec.kind,
+        "protocol_version": None,
+        "era": None,
+        "server_name": None,
+        "server_version": None,
+        "pid": None,
+        "tools": tools,
+        "latency": None,
+        "last_error": None,
+        "error_code": None,
+        "login_url": "",
+        "retry_in": None,
+        "crash_loop": False,
+        "origin": output.origin_json(spec.origin),
+    }
+
+
+def _show(rows: Sequence[StatusShape]) -> None:
+    """Print a table, with what went wrong under its row, so that no column is squeezed."""
+    if not rows:
+        output.say("No servers are configured: `dragoman add NAME` sets one up.")
+        return
+    heads = ["server", "state", "transport", "protocol", "tools", "latency"]
+    lines = [[output.one_line(row["name"]), _state(row), *_facts(row)] for row in rows]
+    widths = [max(output.width_of(line[at]) for line in [heads, *lines]) for at in range(len(heads))]
+    click.secho(_joined(heads, widths), dim=True)
+    width = output.columns()
+    for row, line in zip(rows, lines, strict=True):
+        text = _joined(line, widths)
+        text = text if width is None else output.cut(text, width)
+        state = line[1]
+        coloured = click.style(state, fg=_COLOURS.get(row["state"]))
+        click.echo(text.replace(f"  {state}", f"  {coloured}", 1))
+        for remark in _remarks(row):
+            for piece in [remark] if width is None else output.wrapped(remark, width - 2):
+                click.secho(f"  {piece}", fg="red" if row["last_error"] else None)
+
+
+def _state(row: StatusShape) -> str:
+    return "off" if not row["enabled"] else row["state"].replace("_", " ")
+
+
+def _facts(row: StatusShape) -> list[str]:
+    tools, latency = row["tools"], row["latency"]
+    return [
+        row["transport"],
+        output.one_line(row["protocol_version"] or ""),
+        "" if tools is None else str(tools),
+        "" if latency is None else f"{latency * 1000:.0f} ms" if latency >= 0.001 else "<1 ms",
+    ]
+
+
+def _remarks(row: StatusShape) -> list[str]:
+    said: list[str] = []
+    if row["last_error"]:
+        said.append(output.safe(" ".join(row["last_error"].split())))
+    if row["login_url"]:
+        said.append(f"log in: `dragoman login {output.one_line(row['name'])}`")
+    if row["retry_in"] is not None:
+        often = ", it keeps failing" if row["crash_loop"] else ""
+        said.append(f"next try in {row['retry_in']:.1f} s{often}")
+    return said
+
+
+def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [cell + " " * (width - output.width_of(cell)) for cell, width in zip(cells, widths, strict=True)]
+    return "  ".join(padded).rstrip()

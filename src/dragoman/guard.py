@@ -1,0 +1,251 @@
+"""What holds for all servers and calls of one manager: who may start, what may be called, what may be seen.
+
+One guard belongs to one manager. It decides with the rules of `trust/` and remembers with `trust_store`; it
+starts nothing and calls nothing. What it is asked on the way of every call is one attribute: `watches_calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragoman.config.files import read_env_file
+from dragoman.errors import ConfigError, ToolFailedError
+from dragoman.model import CallRequest, Settings, Stdio
+from dragoman.pinboard import Pinboard
+from dragoman.trust.approval import comes_from_project, fingerprint
+from dragoman.trust.limits import Limits, read_limits
+from dragoman.trust.log_filter import protect
+from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, denial, read_policy
+from dragoman.trust.redactor import Redactor, scrub_error, secret_values, spec_values
+from dragoman.trust.sanitize import for_log
+from dragoman.trust_store import Approvals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from dragoman.errors import ConnectError
+    from dragoman.events import Event
+    from dragoman.model import ApprovalHandler, Auth, ServerSpec, ToolDef, Transport
+    from dragoman.trust.policy import Decision, Scope
+
+logger = logging.getLogger("dragoman")
+
+SHOWN_CHARS = 300
+"""Of what a server says of itself, in a status."""
+LOGGERS = ("dragoman", "mcp.client.streamable_http", "mcp.client.sse", "mcp.client.stdio", "httpx2")
+"""Who writes about our connections; the SDK's own transports log addresses and messages."""
+
+
+class Guard:
+    """The rules of one manager, and the secrets that nobody may see."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        root: str = "",
+        trust_project: bool = True,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        approval: ApprovalHandler | None = None,
+        publish: Callable[[Event], None] = lambda _: None,
+    ) -> None:
+        """Take the rules in.
+
+        Args:
+            settings: What the configuration says.
+            root: The project's directory.
+            trust_project: Whether files that came with the project need no approval.
+            policy: The application's own rules, as a file has them.
+            approval: Asks a person.
+            publish: Told what is not as it was pinned.
+
+        Raises:
+            ConfigError: The application's own rules cannot be read.
+        """
+        self.redactor = Redactor()
+        self.pinboard = Pinboard(root, redactor=self.redactor, publish=publish)
+        self.watches_calls = False
+        """Whether any call is anything but allowed."""
+        self._root = root
+        self._trusts_project = trust_project
+        self._own = None if policy is None else _own_policy(policy)
+        self._approval = approval
+        self._vouched: dict[str, str] = {}
+        self._policy = Policy()
+        self._limits = Limits()
+        self._by_field = False
+        self._unprotect: list[Callable[[], None]] = []
+        self.adopt(settings or Settings())
+
+    def adopt(self, settings: Settings) -> None:
+        """Go on by what the configuration says now."""
+        parts: list[tuple[Scope, ReadPolicy]] = [] if self._own is None else [("code", self._own)]
+        parts += [
+            (one.scope, read_policy(one.data, scope=one.scope, source=one.source)) for one in settings.policy
+        ]
+        self._policy = combine(parts)
+        self.watches_calls = bool(self._policy.rules) or self._policy.default != "allow"
+        limits = Limits()
+        # The weakest first; what a project says comes last, since it can only narrow what the others allow.
+        weakest_first = settings.limits[::-1]
+        for one in sorted(weakest_first, key=lambda one: one.scope == "project"):
+            narrows = one.scope == "project" and not self._trusts_project
+            limits, problems = read_limits(one.data, limits, only_narrow=narrows)
+            for problem in problems if narrows else ():
+                logger.warning("%s: %s", one.source, problem)
+        self._limits = limits
+        self._by_field = settings.by_field
+        for spec in settings.servers:
+            self.redactor.add(spec_values(spec))
+
+    # Servers
+
+    def binds(self, spec: ServerSpec) -> bool:
+        """Tell whether a server needs to be approved before anything is done with it."""
+        if self._trusts_project or not comes_from_project(spec, by_field=self._by_field):
+            return False
+        return self._vouched.get(spec.name) != fingerprint(spec)
+
+    def vouch(self, spec: ServerSpec) -> None:
+        """Take a server for the application's own, wherever its spec comes from."""
+        if comes_from_project(spec, by_field=True):
+            self._vouched[spec.name] = fingerprint(spec)
+
+    def refusal(self, spec: ServerSpec) -> ConnectError | None:
+        """Return why a server must not be touched, or nothing; reads the approvals anew."""
+        if not self.binds(spec):
+            return None
+        return Approvals().refused([spec], self._root).get(spec.name)
+
+    def refused(self, specs: Iterable[ServerSpec]) -> dict[str, ConnectError]:
+        """Return the same for several servers, by name; those that may be touched are not there."""
+        return Approvals().refused([spec for spec in specs if self.binds(spec)], self._root)
+
+    def limits_of(self, spec: ServerSpec) -> Limits:
+        """Return the limits that hold for a server."""
+        narrows = not self._trusts_project and comes_from_project(spec, by_field=self._by_field)
+        limits = self._limits
+        if spec.max_message_bytes is not None:
+            size = spec.max_message_bytes
+            size = min(size, limits.message_bytes) if narrows else size
+            # Who lets larger messages in wants what is in them.
+            limits = replace(limits, message_bytes=size, result_bytes=max(size, limits.result_bytes))
+        if spec.limits:
+            limits, problems = read_limits(dict(spec.limits), limits, only_narrow=narrows)
+            for problem in problems:
+                logger.warning("%s: %s", spec.name, problem)
+        return limits
+
+    def learn(self, transport: Transport, env: Mapping[str, str], auth: Auth | None = None) -> None:
+        """Hide from now on what a server is given; reads its env files.
+
+        Args:
+            transport: With its variables replaced.
+            env: What a child may inherit.
+            auth: How it is logged in to, with its variables replaced.
+        """
+        found = secret_values(transport, env)
+        if isinstance(transport, Stdio):
+            for name in transport.env_file:
+                try:
+                    given = read_env_file(Path(name))
+                except (ConfigError, OSError):
+                    continue  # Whoever starts the child says so.
+                found |= secret_values(replace(transport, args=(), env=given))
+        if auth is not None:
+            found |= {text for text in (auth.client_secret, auth.private_key) if text}
+        self.redactor.add(found)
+
+    # What is seen
+
+    def begin(self) -> None:
+        """Let nothing out into logs unmasked, until `end`."""
+        self._unprotect += [protect(self.redactor, name) for name in LOGGERS]
+
+    def end(self) -> None:
+        """Leave the logs alone; twice does no harm."""
+        while self._unprotect:
+            self._unprotect.pop()()
+
+    def shown(self, text: str | None) -> str | None:
+        """Return what a server says of itself, short, harmless and without secrets."""
+        return None if text is None else for_log(self.redactor.mask(text), SHOWN_CHARS)
+
+    def scrub(self, error: BaseException) -> None:
+        """Take the secrets out of an error that leaves the library."""
+        # A tool's own words are for the model: a link in them has to stay usable.
+        scrub_error(error, self.redactor, only_known=isinstance(error, ToolFailedError))
+
+    # Calls
+
+    async def permit(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> bool:
+        """Let a call pass, or not; returns whether a person was asked, which takes its time.
+
+        Args:
+            tool: The tool.
+            arguments: As they would be sent.
+            trusts_hints: Whether its server's annotations are trusted.
+
+        Raises:
+            CallDeniedError: It is not to be made; it names the rule.
+        """
+        name = tool.original_name or tool.name
+        decision = self._policy.decide(
+            Request(
+                server=tool.server,
+                tool=name,
+                arguments=arguments,
+                annotations=tool.annotations,
+                trust_annotations=trusts_hints or tool.source == "builtin",
+            )
+        )
+        if decision.action == "allow":
+            return False
+        asked = decision.action == "ask" and self._approval is not None
+        if not asked or not await self._confirmed(tool, name, arguments, decision):
+            raise denial(decision, tool=tool.name, server=tool.server, asked=asked)
+        return True
+
+    async def _confirmed(
+        self, tool: ToolDef, name: str, arguments: Mapping[str, Any], decision: Decision
+    ) -> bool:
+        handler = self._approval
+        if handler is None:
+            return False
+        request = CallRequest(
+            server=tool.server,
+            tool=tool.name,
+            original_name=name,
+            arguments=arguments,
+            rule=decision.rule,
+            reason=decision.reason,
+        )
+        try:
+            if inspect.iscoroutinefunction(handler):
+                answer = await handler(request)
+            else:
+                answer = await asyncio.to_thread(handler, request)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception:
+            logger.exception("%s: the `approval` handler failed, and so the call is denied", tool.server)
+            return False
+        # Anything but a plain yes is a no.
+        return answer is True
+
+
+def _own_policy(policy: Policy | Mapping[str, Any] | list[Any]) -> ReadPolicy:
+    if isinstance(policy, Policy):
+        rules = [replace(rule, scope="code") for rule in policy.rules]
+        # Whoever does not say anything has the default's `allow`, which is no opinion.
+        return ReadPolicy(rules=rules, default=None if policy.default == "allow" else policy.default)
+    read = read_policy(policy, scope="code", source="code")
+    if read.problems:
+        msg = f"the policy cannot be used: {'; '.join(read.problems)}"
+        raise ConfigError(msg, source="code")
+    return read

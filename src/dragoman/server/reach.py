@@ -1,0 +1,62 @@
+"""How a server is reached right now: admitted, its variables replaced, its paths placed, its secrets known.
+
+Nothing of a spec is expanded before the guard lets it pass, and what is expanded is known as a secret before
+anybody else gets it. What opens connections is imported here too, late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragoman.config.expand import expand_auth, expand_transport
+from dragoman.model import Stdio
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from dragoman.config.expand import Surroundings
+    from dragoman.guard import Guard
+    from dragoman.model import Auth, ServerSpec, Transport
+
+_modules: list[ModuleType] = []
+"""The module of connections, once it has been imported as a whole."""
+
+
+async def reach(spec: ServerSpec, surroundings: Surroundings, guard: Guard) -> tuple[Transport, Auth | None]:
+    """Return how a server is reached and logged in to, with every variable replaced.
+
+    Raises:
+        ConnectError: It comes from a project's file, and nobody has approved it.
+        MissingVariableError: A variable has no value.
+    """
+    if guard.binds(spec) and (refusal := await asyncio.to_thread(guard.refusal, spec)) is not None:
+        raise refusal
+    transport = placed(expand_transport(spec, surroundings), surroundings.root)
+    auth = expand_auth(spec, surroundings)
+    if isinstance(transport, Stdio) and transport.env_file:
+        await asyncio.to_thread(guard.learn, transport, surroundings.env, auth)
+    else:
+        guard.learn(transport, surroundings.env, auth)
+    return transport, auth
+
+
+async def connection_module() -> Any:
+    """Import what opens connections: the SDK takes a second of CPU, which in a thread delays nobody."""
+    if not _modules:
+        _modules.append(await asyncio.to_thread(importlib.import_module, "dragoman.server.connection"))
+    return _modules[0]
+
+
+def placed(transport: Transport, root: str) -> Transport:
+    """Read a child's relative paths from the project's directory."""
+    if not isinstance(transport, Stdio) or not root:
+        return transport
+    return replace(
+        transport,
+        cwd=str(Path(root, transport.cwd or "")),
+        env_file=[str(Path(root, name)) for name in transport.env_file],
+    )

@@ -1,0 +1,146 @@
+"""`status`, `tools`, `resources`, `read`, `prompts`, `prompt`, `logs` in real runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.cli.program import configure, dragoman, entry, misfits
+
+from dragoman.cli import shapes
+
+LEGAL = {"command": sys.executable, "args": ["-m", "dragoman.demo.legal"]}
+
+
+def report(shape: Any, *arguments: str, code: int = 0) -> Any:
+    """Run a command with `--json`; check its exit code and its shape."""
+    done = dragoman(*arguments, "--json")
+    assert done.returncode == code, done.stderr
+    found = json.loads(done.stdout)
+    assert misfits(found, shape) == []
+    return found
+
+
+def started(name: str) -> bool:
+    return Path(f"{name}.log").exists()
+
+
+@pytest.mark.requirement("otter-later.visual")
+def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
+    configure(
+        good=entry("plain.py"),
+        modern=entry("official.py", "stdio"),
+        dying=entry("dying.py"),
+        off=entry("plain.py", enabled=False),
+    )
+    found = report(shapes.StatusReport, "status", code=4)
+    rows = {row["name"]: row for row in found["servers"]}
+    assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 14)
+    assert (rows["modern"]["state"], rows["modern"]["era"]) == ("ready", "modern")
+    assert rows["good"]["latency"] is not None
+    assert "license file missing" in rows["dying"]["last_error"]
+    assert rows["dying"]["state"] in ("backoff", "connecting")
+    assert (rows["off"]["state"], rows["off"]["enabled"]) == ("closed", False)
+    shown = dragoman("status", "good")
+    assert shown.returncode == 0
+    assert shown.stdout.splitlines()[1].split()[:5] == ["good", "ready", "stdio", "2025-11-25", "14"]
+    assert "\x1b" not in shown.stdout
+
+
+def test_status_waits_no_longer_than_it_was_told() -> None:
+    configure(mute=entry("mute.py"))
+    found = report(shapes.StatusReport, "status", "--timeout", "2", code=6)
+    assert found["servers"][0]["state"] == "connecting"
+
+
+def test_status_without_connecting_starts_nothing() -> None:
+    configure(sound=entry("faulty.py", "sound"))
+    found = report(shapes.StatusReport, "status", "--no-connect")
+    assert [(row["state"], row["tools"]) for row in found["servers"]] == [("idle", None)]
+    assert not started("sound")
+
+
+def test_known_tools_are_listed_without_starting_a_server() -> None:
+    configure(sound=entry("faulty.py", "sound"))
+    first = report(shapes.ToolsReport, "tools")["servers"][0]
+    assert (first["source"], started("sound")) == ("server", True)
+    Path("sound.log").unlink()
+    again = report(shapes.ToolsReport, "tools", "--schema", "--tokens")["servers"][0]
+    assert (again["source"], started("sound")) == ("cache", False)
+    assert [tool["tool"] for tool in again["tools"]] == [tool["tool"] for tool in first["tools"]]
+    assert again["tokens"] == sum(tool["tokens"] for tool in again["tools"]) > 0
+    assert again["tools"][0]["input_schema"]["type"] == "object"
+    assert report(shapes.StatusReport, "status", "--no-connect")["servers"][0]["tools"] == 2
+    report(shapes.ToolsReport, "tools", "--refresh")
+    assert started("sound")
+
+
+def test_a_tool_is_a_signature_with_one_line_of_description() -> None:
+    configure(official=entry("official.py", "stdio"))
+    lines = dragoman("tools", "official").stdout.splitlines()
+    assert lines[0].startswith("official  5 tools")
+    assert lines[lines.index("  add(a: int, b: int)") + 1] == "      Add two numbers."
+
+
+def test_every_model_api_gets_its_own_form_from_the_cache() -> None:
+    configure(plain=entry("plain.py"))
+    assert dragoman("tools").returncode == 0
+    forms = {
+        api: json.loads(dragoman("tools", "--format", api).stdout)
+        for api in ("openai", "anthropic", "gemini")
+    }
+    assert forms["openai"][0]["function"]["name"] == forms["anthropic"][0]["name"] == "mcp_plain_add"
+    assert "input_schema" in forms["anthropic"][0]
+    assert forms["gemini"][0]["name"] == "mcp_plain_add"
+    whole = report(shapes.ExportReport, "tools", "--format", "responses")
+    assert whole["names"]["mcp_plain_echo"] == "mcp_plain_echo"
+    sdk = json.loads(dragoman("tools", "--format", "ai-sdk").stdout)
+    assert len(sdk) == 14
+
+
+def test_a_server_that_cannot_list_is_named_and_the_others_are_listed() -> None:
+    configure(good=entry("plain.py"), locked=entry("unlisted.py", "refuse"), dying=entry("dying.py"))
+    done = dragoman("tools", "--json")
+    assert done.returncode == 4
+    found = {one["server"]: one for one in json.loads(done.stdout)["servers"]}
+    assert (found["good"]["source"], found["good"]["error"]) == ("server", None)
+    assert "the index is locked" in found["locked"]["error"]["message"]
+    assert "dying: " in done.stderr
+
+
+def test_resources_and_prompts_are_listed_read_and_filled_in() -> None:
+    configure(legal=LEGAL, plain=entry("plain.py"))
+    listed = report(shapes.ResourcesReport, "resources")["resources"]
+    uri = next(one["uri"] for one in listed if not one["template"])
+    assert any(one["template"] for one in listed)
+    parts = report(shapes.ReadReport, "read", uri)["parts"]
+    assert parts[0]["text"]
+    assert dragoman("read", uri, "--server", "legal").stdout.strip()
+    prompts = report(shapes.PromptsReport, "prompts", "legal")["prompts"]
+    name, fields = prompts[0]["name"], prompts[0]["arguments"]
+    words = [f"{field['name']}=deposit" for field in fields]
+    filled = report(shapes.PromptReport, "prompt", name, *words)
+    assert filled["server"] == "legal"
+    assert "deposit" in dragoman("prompt", name, *words, "--server", "legal").stdout
+    assert dragoman("read", "nothing://here").returncode == 9
+    assert dragoman("prompt", "no-such-prompt", "--server", "legal").returncode == 7
+
+
+def test_a_log_is_read_from_its_file_or_from_a_start_just_now() -> None:
+    log = Path(os.environ["HOME"], "server.log")
+    configure(
+        dying=entry("dying.py"),
+        kept=entry("plain.py", log_file=str(log)),
+        far={"type": "http", "url": "http://127.0.0.1:9/mcp"},
+    )
+    fresh = report(shapes.LogsReport, "logs", "dying")
+    assert (fresh["file"], fresh["lines"]) == (None, ["license file missing"])
+    log.write_text("".join(f"line {number}\n" for number in range(9)), "utf-8")
+    log.with_name("server.log.1").write_text("older\n", "utf-8")
+    assert dragoman("logs", "kept", "-n", "2").stdout == "line 7\nline 8\n"
+    assert report(shapes.LogsReport, "logs", "kept", "--lines", "99")["lines"][0] == "older"
+    assert dragoman("logs", "far").returncode == 1

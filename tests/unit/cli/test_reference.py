@@ -1,0 +1,43 @@
+"""docs/cli.md says what the program says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from dragoman.cli import shapes
+from dragoman.cli.exits import Exit
+from dragoman.cli.main import COMMANDS, cli
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
+
+
+def test_the_page_is_what_the_program_says() -> None:
+    script = ROOT / "scripts" / "draw_cli.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_page_has_every_command_every_code_and_every_shape() -> None:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        assert f"## `dragoman {name}`" in PAGE
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.help
+    for code in Exit:
+        assert f"\n| {code.value} | " in PAGE
+    for name, shape in vars(shapes).items():
+        if isinstance(shape, type) and name.endswith(("Shape", "Report")):
+            assert f"### {name}\n" in PAGE
+
+
+def test_the_first_line_of_a_command_is_what_the_list_says_or_more() -> None:
+    """Each command has its own words; the list's are shorter, and none is empty."""
+    for _, text in COMMANDS.values():
+        assert text.endswith(".")
+        assert len(text) <= 64
