@@ -40,6 +40,7 @@ from dragoman.trust.redact import mask_arguments
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from dragoman.errors import DragomanError
     from dragoman.events import Event
     from dragoman.model import ProgressHandler, ServerSpec, ToolDef
     from dragoman.server.connection import Connection
@@ -169,6 +170,8 @@ async def run(
         result = await _answered_instead(route, tool, call, exc) or _failed(route, call, exc)
     except ToolExecutionError as exc:
         result = _failed(route, call, exc)
+    if result.exception is not None and result.provenance is not None:
+        result = _without_secrets(route, result, result.exception)
     if call.mended:
         result = replace(result, meta={**result.meta, MENDED: [change.as_dict() for change in call.mended]})
     _report(route, server, call, result)
@@ -361,6 +364,13 @@ def _failed(route: Route, call: _Call, exc: ToolExecutionError) -> ToolResult:
         call_id=call.id,
         duration=time.monotonic() - call.began,
     )
+
+
+def _without_secrets(route: Route, result: ToolResult, exc: DragomanError) -> ToolResult:
+    """Take known secrets out of what a tool says about its failure; its pieces stay as they are."""
+    told = result.text == result.error
+    route.guard.scrub(exc)
+    return replace(result, error=str(exc), text=str(exc) if told else result.text)
 
 
 def _report(route: Route, server: str, call: _Call, result: ToolResult) -> None:

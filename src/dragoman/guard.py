@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragoman.config.files import read_env_file
-from dragoman.errors import ConfigError, ToolFailedError
+from dragoman.errors import ConfigError, InvalidResultError, ToolFailedError
 from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.pinboard import Pinboard
 from dragoman.trust.approval import comes_from_project, fingerprint
@@ -150,7 +149,9 @@ class Guard:
             auth: How it is logged in to, with its variables replaced.
         """
         found = secret_values(transport, env)
-        if isinstance(transport, Stdio):
+        if isinstance(transport, Stdio) and transport.env_file:
+            from dragoman.config.files import read_env_file  # it brings the readers of every kind of file
+
             for name in transport.env_file:
                 try:
                     given = read_env_file(Path(name))
@@ -179,7 +180,8 @@ class Guard:
     def scrub(self, error: BaseException) -> None:
         """Take the secrets out of an error that leaves the library."""
         # A tool's own words are for the model: a link in them has to stay usable.
-        scrub_error(error, self.redactor, only_known=isinstance(error, ToolFailedError))
+        said = isinstance(error, ToolFailedError | InvalidResultError)
+        scrub_error(error, self.redactor, only_known=said)
 
     # Calls
 

@@ -11,10 +11,10 @@ import asyncio
 from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dragoman import call
 from dragoman.crew import Crew
 from dragoman.errors import ConnectError, DragomanError, InvalidSpecError, UnknownServerError
 from dragoman.guard import Guard
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import TracebackType
 
+    from dragoman.call import Caller, Route
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded
     from dragoman.model import HeaderProvider, ProgressHandler, ServerSpec, ServerStatus, ToolDef, ToolResult
@@ -106,13 +107,6 @@ class McpManager(Offers):
         )
         self._roster = self._crew.roster
         self._supervisors = self._roster.current
-        self._route = call.Route(
-            registry=self.registry,
-            supervisors=self._supervisors,
-            publish=self._bus.publish,
-            is_heard=self._bus.is_heard,
-            guard=self._guard,
-        )
         self._load: Callable[[], Settings] | None = None
         self._reloading = asyncio.Lock()
         self._watcher: Watcher | None = None
@@ -265,11 +259,11 @@ class McpManager(Offers):
         """
         self._check_open()
         with calling(headers) if headers else nullcontext():
-            return await call.run(self._route, name, arguments, timeout=timeout, on_progress=on_progress)
+            return await self._run(self._route, name, arguments, timeout=timeout, on_progress=on_progress)
 
     def caller(
         self, *, mends: bool = False, budget: Budget | None = None, spill: Spill | None = None
-    ) -> call.Caller:
+    ) -> Caller:
         """Return what calls as `call` does, but by other rules: for an agent beside the program itself.
 
         Args:
@@ -277,8 +271,10 @@ class McpManager(Offers):
             budget: How long the text of a result may be; unlimited unless given.
             spill: Where results over the budget are kept, and pieces that are bytes.
         """
+        from dragoman.call import caller
+
         route = replace(self._route, mends=mends, budget=budget, spill=spill)
-        return call.caller(route, self._check_open)
+        return caller(route, self._check_open)
 
     def status(self) -> dict[str, ServerStatus]:
         """Return a reading of every server, by name; it starts nothing."""
@@ -418,7 +414,26 @@ class McpManager(Offers):
     async def _call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> ToolResult:
-        return await call.run(self._route, name, arguments, timeout=timeout)
+        return await self._run(self._route, name, arguments, timeout=timeout)
+
+    @cached_property
+    def _run(self) -> Callable[..., Awaitable[ToolResult]]:
+        # What a call needs is imported by the first one: tools are known and shown long before.
+        from dragoman.call import run
+
+        return run
+
+    @cached_property
+    def _route(self) -> Route:
+        from dragoman.call import Route
+
+        return Route(
+            registry=self.registry,
+            supervisors=self._supervisors,
+            publish=self._bus.publish,
+            is_heard=self._bus.is_heard,
+            guard=self._guard,
+        )
 
     def _start(self) -> None:
         if self._closed or self._started:

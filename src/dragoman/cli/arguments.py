@@ -5,19 +5,24 @@
 - `@path` is the content of a file and `@-` standard input, `@@text` a text that begins with `@`.
 
 A value that the schema cannot take stays a text: whoever checks the arguments says what is wrong with it.
-Nothing is read from files or standard input but through the function that is given for it.
+Nothing is read from files or standard input but through the function that is given for it, as `load_file`.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.cli.signatures import properties_of, required_of, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+STDIN = "-"
+MAX_BYTES = 64 * 2**20
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -188,3 +193,24 @@ def missing(arguments: dict[str, Any], schema: object) -> dict[str, Any]:
         for name in required_of(schema)
         if name not in arguments
     }
+
+
+def load_file(path: str) -> bytes:
+    """Return the content of a file, or of standard input for `-`.
+
+    Raises:
+        ArgumentError: It cannot be read, or is too large for an argument.
+    """
+    try:
+        if path == STDIN:
+            content = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(path).expanduser().open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        msg = f"`{path}` cannot be read: {error.strerror}"
+        raise ArgumentError(msg) from None
+    if len(content) > MAX_BYTES:
+        msg = f"`{path}` has more than {MAX_BYTES // 2**20} MiB, which is too much for an argument"
+        raise ArgumentError(msg)
+    return content

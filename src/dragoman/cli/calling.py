@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from dragoman.cli import arguments, output
+from dragoman.cli.arguments import STDIN
 from dragoman.cli.completing import CALL_WORDS
 from dragoman.cli.contents import part_json, save
 from dragoman.cli.exits import code_of
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from dragoman.cli.connecting import Connected
     from dragoman.cli.shapes import CallReport
     from dragoman.model import ServerSpec, Settings, ToolDef, ToolResult
-
-STDIN = "-"
 
 
 @click.command(epilog="`dragoman help arguments` has the whole of KEY=VALUE.")
@@ -94,11 +93,9 @@ class _Given:
         """Return the content of a file or of standard input."""
         if path not in self._files:
             try:
-                content = sys.stdin.buffer.read() if path == STDIN else Path(path).expanduser().read_bytes()
-            except OSError as error:
-                msg = f"`{path}` cannot be read: {error.strerror}"
-                raise click.UsageError(msg) from None
-            self._files[path] = content
+                self._files[path] = arguments.load_file(path)
+            except arguments.ArgumentError as error:
+                raise click.UsageError(str(error)) from None
         return self._files[path]
 
     def fit(self, tool: ToolDef) -> dict[str, Any]:

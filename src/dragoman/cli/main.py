@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
+    "chat": ("dragoman.cli.chat:chat", "Talk to a model that can use the servers' tools."),
     "status": ("dragoman.cli.status:status", "Show the servers, their states and what is wrong with them."),
     "tools": ("dragoman.cli.tools:tools", "List tools as signatures, schemas, or for a model API."),
     "call": ("dragoman.cli.calling:call", "Call a tool and print its result."),

@@ -146,7 +146,7 @@ def prompt(options: Options, name: str, *, words: tuple[str, ...], server: str |
     asked whether it has the prompt.
     """
     try:
-        given = arguments.parse(words, {"additionalProperties": {"type": "string"}}, load=_load)
+        given = arguments.parse(words, {"additionalProperties": {"type": "string"}}, load=arguments.load_file)
     except arguments.ArgumentError as error:
         raise click.UsageError(str(error)) from None
     fields = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
@@ -245,14 +245,6 @@ async def _owner(
     guess = f"did you mean {' or '.join(near)}?" if near else "--server NAME asks one that does not list it"
     msg = f"no server lists `{wanted_name}`"
     raise NothingNamedError(msg, server="", suggestions=near, hint=guess)
-
-
-def _load(path: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
-    except OSError as error:
-        msg = f"`{path}` cannot be read: {error.strerror}"
-        raise click.UsageError(msg) from None
 
 
 def _print_bytes(part: Part) -> None:

@@ -1,4 +1,4 @@
-"""The interactive session: a line is read, a slash command is carried out, its outcome is printed."""
+"""The interactive session: slash commands are carried out, other lines go to the model, if there is one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from dragoman.cli import slash
 from dragoman.cli.output import safe
+from dragoman.cli.talking import talk
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
@@ -23,14 +24,16 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from rich.console import Console
 
+    from dragoman.agent.engine import AgentEngine
     from dragoman.manager import McpManager
 
 
 class Session:
     """Reads and answers lines until the person leaves; Ctrl-C ends the running command only."""
 
-    def __init__(self, mcp: McpManager, console: Console) -> None:
+    def __init__(self, mcp: McpManager, console: Console, agent: AgentEngine | None = None) -> None:
         self._mcp = mcp
+        self._agent = agent
         self._console = console
         self._prompt: PromptSession[str] = PromptSession(
             completer=_Completer(mcp), complete_while_typing=False
@@ -62,10 +65,14 @@ class Session:
                 return
 
     async def _answer(self, line: str) -> None:
-        if not line.lstrip().startswith("/"):
-            self._complain("commands begin with a slash: /help lists them")
+        if line.lstrip().startswith("/"):
+            job = slash.run(self._mcp, line)
+        elif self._agent is not None:
+            job = talk(self._agent, line, self._console)
+        else:
+            self._complain("there is no model to talk to; commands begin with a slash: /help lists them")
             return
-        self._running = task = asyncio.ensure_future(slash.run(self._mcp, line))
+        self._running = task = asyncio.ensure_future(job)
         if self._interrupted:
             task.cancel()
         try:

@@ -83,6 +83,8 @@ class Authorizer:
         """Told that the server is of no use until a person has logged in."""
         self.on_granted: Callable[[], None] = _nothing
         """Told that a person has logged in."""
+        self.on_secrets: Callable[[set[str]], None] = _nothing
+        """Told what nobody may see, before it is used."""
         self._url = url
         self._auth = auth
         self._handler = handler
@@ -284,6 +286,8 @@ class Authorizer:
 
     def _adopt(self, login: Login | None, *, by_person: bool = False) -> None:
         self._login = login
+        if login is not None:
+            self.on_secrets(login.secrets())
         self._uses = 0
         self._by_person = by_person
         self._key = None

@@ -29,6 +29,7 @@ class Gate:
         *,
         on_needed: Callable[[AuthRequiredError], None],
         on_granted: Callable[[], None],
+        on_secrets: Callable[[set[str]], None],
     ) -> None:
         """Keep the gate of a server.
 
@@ -37,11 +38,13 @@ class Gate:
             handler: The application's, told of the address that a person has to open.
             on_needed: Told that the server is of no use until a person has logged in.
             on_granted: Told that a person has logged in.
+            on_secrets: Told what nobody may see.
         """
         self._server = server
         self._handler = handler
         self._on_needed = on_needed
         self._on_granted = on_granted
+        self._on_secrets = on_secrets
         self._authorizer: Authorizer | None = None
         self._made_of: tuple[Transport, Auth | None] | None = None
 
@@ -57,6 +60,7 @@ class Gate:
         if authorizer is not None:
             authorizer.on_needed = self._on_needed
             authorizer.on_granted = self._on_granted
+            authorizer.on_secrets = self._on_secrets
         self._authorizer, self._made_of = authorizer, made_of
         return authorizer
 

@@ -62,6 +62,12 @@ class Login:
     reaches: tuple[str, ...] = ()
     """Classes of addresses that may be reached for it besides public ones."""
 
+    def secrets(self) -> set[str]:
+        """Return what nobody may see of it."""
+        secret = (self.client or {}).get("client_secret")
+        found = {self.access_token, self.refresh_token, self.key, secret if isinstance(secret, str) else ""}
+        return found - {""}
+
     def is_expired(self, now: float) -> bool:
         """Tell whether the token is of no use any more."""
         return self.expires_at is not None and self.expires_at <= now

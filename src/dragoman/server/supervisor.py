@@ -95,6 +95,8 @@ class Supervisor:
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
         self._era: Era | None = None
+        self.server_version = ""
+        """What the server said of its version when it was last connected, harmless and without secrets."""
         self.tools = 0
         """How many tools of it are exposed; known ones count before it is connected."""
         self._users = 0
@@ -107,6 +109,7 @@ class Supervisor:
             handlers.login if handlers else None,
             on_needed=lambda error: self._signal(Signal.AUTH_REQUIRED, error),
             on_granted=lambda: self._signal(Signal.LOGGED_IN),
+            on_secrets=guard.redactor.add,
         )
 
     @property
@@ -129,12 +132,6 @@ class Supervisor:
         """What calls have to take from before they are sent, where they are limited."""
 
     @property
-    def server_version(self) -> str:
-        """What the connected server says of its version."""
-        session = self._connection.session if self._connection else None
-        return (session.server_version if session else None) or ""
-
-    @property
     def instructions(self) -> str:
         """What the connected server says about its use."""
         session = self._connection.session if self._connection else None
@@ -151,7 +148,7 @@ class Supervisor:
             transport=connection.trail.kind if connection else self.spec.kind,
             protocol_version=session.protocol_version if session else None,
             server_name=self._guard.shown(session.server_name) if session else None,
-            server_version=self._guard.shown(session.server_version) if session else None,
+            server_version=(self.server_version or None) if session else None,
             pid=connection.trail.pid if connection and session else None,
             tools=self.tools,
             last_error=str(self.error) if self.error else None,
@@ -425,6 +422,8 @@ class Supervisor:
         if self._connection is not connection:
             return
         self.error = None
+        session = connection.session
+        self.server_version = self._guard.shown(session.server_version if session else None) or ""
         self._backoff.ready(time.monotonic())
         self._last_used = time.monotonic()
         if connection.listing_error is not None:

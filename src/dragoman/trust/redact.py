@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ _URL = re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>]+", re.IGNORECASE)
 _USER = re.compile(r"[^/?#:@]*:(?!\d+(?:[/?#]|\Z)).*@|[^/?#]*@", re.DOTALL)
 
 
+@lru_cache(maxsize=4096)
 def is_telling(name: str) -> bool:
     """Tell whether a name announces a secret: `api_key`, `X-Auth-Token`, `clientSecret`."""
     return bool(_TELLING.search(_CAMEL.sub("-", name)))

@@ -4,7 +4,9 @@
 given, collected by `secret_values` once its variables are replaced. It masks them as they are and in the
 dress in which they travel: JSON and Python escapes, HTML, percent-encoding, hexadecimal, and base64 at any
 offset (`Basic` logins hold `user:password`). Every value is sought once over the text and overlapping finds
-are masked as one, so the work is linear in the text and no half of a secret stays.
+are masked as one, so the work is linear in the text and no half of a secret stays. What somebody cut, such as
+the last lines of a log, may begin or end within a secret: its beginning and its end are masked too, from half
+of it or `LONGEST_FRAGMENT` characters on.
 
 Not masked is what would make texts unreadable and hides nothing: values shorter than 6 characters (4 where
 their name announces a secret), words of `COMMON`, numbers below 8 digits, and, under names that announce
@@ -25,7 +27,7 @@ from dragoman.model import Stdio
 from dragoman.trust.redact import MASK, is_telling, mask_args, mask_text, mask_url, mask_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from dragoman.model import ServerSpec, Transport
 
@@ -33,6 +35,8 @@ MIN_CHARS = 6
 MIN_TOLD_CHARS = 4
 """For values whose name announces a secret."""
 MIN_BASE64_BYTES = 9
+MIN_FRAGMENT = 6
+LONGEST_FRAGMENT = 12
 MIN_LINE_CHARS = 16
 """The lines of a private key turn up one by one."""
 MAX_CHARS = 16_384
@@ -215,6 +219,7 @@ class Redactor:
                 spans.append((at, at + len(form)))
                 # A value overlaps itself by whole periods only.
                 at = text.find(form, at + period)
+            spans += _fragments(text, form)
         return spans
 
     def __len__(self) -> int:
@@ -226,6 +231,33 @@ class Redactor:
     def __reduce__(self) -> NoReturn:
         msg = "a Redactor holds secrets and is not to be stored"
         raise TypeError(msg)
+
+
+def _fragments(text: str, form: str) -> Iterator[tuple[int, int]]:
+    """Find where a text has the beginning or the end of a form, long enough to matter."""
+    least = min(LONGEST_FRAGMENT, max(MIN_FRAGMENT, len(form) // 2))
+    if len(form) <= least:
+        return
+    head, tail = form[:least], form[-least:]
+    at = -1 if _is_word(head) else text.find(head)
+    while at >= 0:
+        stop = at + least
+        while stop - at < len(form) and text[stop : stop + 1] == form[stop - at]:
+            stop += 1
+        yield at, stop
+        at = text.find(head, stop)
+    at = -1 if _is_word(tail) else text.rfind(tail)
+    while at >= 0:
+        start, stop = at, at + least
+        while stop - start < len(form) and start and text[start - 1] == form[start - 1 - stop]:
+            start -= 1
+        yield start, stop
+        at = text.rfind(tail, 0, start)
+
+
+def _is_word(fragment: str) -> bool:
+    """Tell whether a fragment may be an ordinary word: `production-7` must not hide `production`."""
+    return fragment.isalpha() and (fragment.islower() or fragment.isupper() or fragment.istitle())
 
 
 def _forms(value: str) -> set[str]:

@@ -168,3 +168,29 @@ def test_a_problem_as_json_has_its_place_or_empty_fields() -> None:
         "hint": "",
         "problems": [],
     }
+
+
+@given(st.text(st.characters(blacklist_categories=["Cs", "Cc", "Cf", "Mn", "Me"])), st.integers(2, 40))
+def test_a_cut_text_is_never_wider_than_it_may_be(text: str, width: int) -> None:
+    shown = output.cut(text, width)
+    assert output.width_of(shown) <= width
+    assert shown == text or shown.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", [""]),
+        ("short", ["short"]),
+        ("one two three", ["one two", "  three"]),
+        ("  a bb ccc", ["  a bb", "  ccc"]),
+        ("averylongword and", ["averylongword", "  and"]),
+    ],
+)
+def test_a_line_is_broken_between_words(text: str, lines: list[str]) -> None:
+    assert output.wrapped(text, 8, "  ") == lines
+
+
+def test_one_line_is_the_first_that_says_anything() -> None:
+    assert output.one_line("\n \n  two   words\nmore\x1b") == "two words"
+    assert output.one_line("") == ""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.errors import ConnectError
+from dragoman.errors import AuthRequiredError, ConnectError, ProtocolError
 from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
 from dragoman.trust.redact import MASK, mask_text
 from dragoman.trust.redactor import Redactor, hidden_parts, is_secret, scrub_error, secret_values, spec_values
@@ -241,3 +241,39 @@ def test_more_shapes_of_tokens_are_known(token: str) -> None:
 def test_hostile_text_is_masked_in_time(text: str) -> None:
     # Each of these once took minutes or would with a careless pattern; the suite's time limit is the judge.
     assert len(mask_text(text)) <= len(text) + 1000
+
+
+def test_what_was_cut_within_a_value_is_masked_too() -> None:
+    redactor = Redactor(["qX7pL0vR2mKd9ZtB4wNc", "h7nter-2x9"])
+    assert redactor.mask("…vR2mKd9ZtB4wNc and on") == f"…{MASK} and on"
+    assert redactor.mask("it said qX7pL0vR2mKd9Zt") == f"it said {MASK}"
+    assert redactor.mask("it said qX7pL0vR2mKd9Zt… and h7nter-") == f"it said {MASK}… and {MASK}"
+    # What is left of a value is short then.
+    assert redactor.mask("it said qX7pL0v") == "it said qX7pL0v"
+
+
+def test_a_word_at_the_beginning_of_a_value_is_no_secret() -> None:
+    redactor = Redactor(["production-7x", "Warehouse-North-1"])
+    assert redactor.mask("the production of Warehouse goods") == "the production of Warehouse goods"
+    assert redactor.mask("in production-7x") == f"in {MASK}"
+
+
+def test_a_masked_text_is_remembered_until_a_value_comes() -> None:
+    redactor = Redactor()
+    assert redactor.mask("say qX7pL0vR2m") == redactor.mask("say qX7pL0vR2m") == "say qX7pL0vR2m"
+    redactor.add(["qX7pL0vR2m"])
+    assert redactor.mask("say qX7pL0vR2m") == f"say {MASK}"
+
+
+def test_data_of_an_error_and_the_words_of_a_tool() -> None:
+    redactor = Redactor(["qX7pL0vR2m"])
+    link = "https://example.com/?page=2"
+    error = ProtocolError(f"{link} qX7pL0vR2m", data={"qX7pL0vR2m": [{"why": "qX7pL0vR2m"}]})
+    scrub_error(error, redactor, only_known=True)
+    assert str(error) == f"{link} {MASK}"
+    assert error.data == {MASK: [{"why": MASK}]}
+    scrub_error(error, redactor)
+    assert str(error) == f"https://example.com/?page={MASK} {MASK}"
+    login = AuthRequiredError("log in", server="s", url="https://id.example/?state=abc&x=qX7pL0vR2m")
+    scrub_error(login, redactor)
+    assert login.url == f"https://id.example/?state=abc&x={MASK}"

@@ -1,0 +1,77 @@
+"""Progress on standard error: one line on a terminal, few elsewhere, and nothing for what is quick."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+from dragoman.cli import progress
+from dragoman.cli.progress import Progress
+
+pytestmark = pytest.mark.anyio
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = asyncio.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.written.set()
+        return super().write(text)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "TICK", 0.001)
+    monkeypatch.setattr(progress, "SOON", 0.0)
+    monkeypatch.setattr(progress, "PAUSE", 0.0)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_terminal_gets_one_line_that_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "20")
+    async with Progress() as show:
+        show.report(1, 4, "律师律师律师律师律师\nnext\x1b[2J")
+        await terminal.written.wait()
+    written = terminal.getvalue()
+    assert written.endswith("\r\x1b[K")
+    assert "\n" not in written
+    assert "1/4 律师" in written
+    assert "[2J" not in written.replace("\x1b[K", "")
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_is_no_terminal_gets_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Progress("connecting") as show:
+        seen = ""
+        while "connecting" not in seen:
+            await asyncio.sleep(0.001)
+            seen += capsys.readouterr().err
+        show.text = "calling"
+        while "calling" not in seen:
+            await asyncio.sleep(0.001)
+            seen += capsys.readouterr().err
+    assert seen == "connecting\ncalling\n"
+
+
+async def test_quick_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Progress("connecting"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+async def test_progress_without_a_total_is_a_number() -> None:
+    show = Progress()
+    show.report(3, None, None)
+    assert show.text == "3"
