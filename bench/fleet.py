@@ -1,11 +1,11 @@
 """How long twenty servers take: from the start to all their tools, and with what is known from the last time.
 
 The first rows are against `asyncio.gather` over the SDK's clients, both with `mcp` imported already, whose
-cost stands beside. So does the CPU that the servers themselves use, which is the same for every client: shared
-out among the cores it is nearly all of the time, and a busy machine moves the ratio more than either client
-does, so that one run proves little. The rows below those are of this process's own CPU. The last ones are CPU
-in a new process until `manager.tools()` has all tools of an earlier run: counted once `McpManager` is
-imported, and from `import dragoman` on.
+cost stands beside. So does the CPU that the servers themselves use, whoever starts them: shared out among the
+cores it is most of the time, and a busy machine moves the ratio by a fifth, so that one run proves little.
+The rows below those are of this process's own CPU. The last ones are CPU in a new process until
+`manager.tools()` has all tools of an earlier run: counted once `McpManager` is imported, and from
+`import dragoman` on.
 """
 
 from __future__ import annotations

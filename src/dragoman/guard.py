@@ -36,8 +36,16 @@ logger = logging.getLogger("dragoman")
 
 SHOWN_CHARS = 300
 """Of what a server says of itself, in a status."""
-LOGGERS = ("dragoman", "mcp.client.streamable_http", "mcp.client.sse", "mcp.client.stdio", "httpx2")
-"""Who writes about our connections; the SDK's own transports log addresses and messages."""
+LOGGERS = (
+    "dragoman",
+    "client",  # what the SDK calls the logger of some of its modules
+    *(f"mcp.client.{name}" for name in ("client", "session", "stdio", "streamable_http", "sse", "caching")),
+    "mcp.client.auth.oauth2",
+    *(f"mcp.shared.{name}" for name in ("dispatcher", "direct_dispatcher", "jsonrpc_dispatcher")),
+    "httpx2",
+    *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")),
+)
+"""Who writes about our connections; the SDK's own transports log addresses, headers and messages."""
 
 
 class Guard:
@@ -148,16 +156,7 @@ class Guard:
             env: What a child may inherit.
             auth: How it is logged in to, with its variables replaced.
         """
-        found = secret_values(transport, env)
-        if isinstance(transport, Stdio) and transport.env_file:
-            from dragoman.config.files import read_env_file  # it brings the readers of every kind of file
-
-            for name in transport.env_file:
-                try:
-                    given = read_env_file(Path(name))
-                except (ConfigError, OSError):
-                    continue  # Whoever starts the child says so.
-                found |= secret_values(replace(transport, args=(), env=given))
+        found = secrets_of(transport, env)
         if auth is not None:
             found |= {text for text in (auth.client_secret, auth.private_key) if text}
         self.redactor.add(found)
@@ -239,6 +238,22 @@ class Guard:
             return False
         # Anything but a plain yes is a no.
         return answer is True
+
+
+def secrets_of(transport: Transport, env: Mapping[str, str]) -> set[str]:
+    """Return what a server is given that nobody else may see, that in its env files included."""
+    found = secret_values(transport, env)
+    if not isinstance(transport, Stdio) or not transport.env_file:
+        return found
+    from dragoman.config.files import read_env_file  # it brings the readers of every kind of file
+
+    for name in transport.env_file:
+        try:
+            given = read_env_file(Path(name))
+        except (ConfigError, OSError):
+            continue  # Whoever starts the child says so.
+        found |= secret_values(Stdio("", env=given))
+    return found
 
 
 def _own_policy(policy: Policy | Mapping[str, Any] | list[Any]) -> ReadPolicy:

@@ -19,6 +19,7 @@ from dragoman.cli.known import known_tools, may_own, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.cli.signatures import type_name
 from dragoman.errors import InvalidArgumentsError, UnknownToolError
+from dragoman.model import Handlers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dragoman.cli.connecting import Connected
     from dragoman.cli.shapes import CallReport
     from dragoman.model import ServerSpec, Settings, ToolDef, ToolResult
+    from dragoman.results import CallRequest
 
 
 @click.command(epilog="`dragoman help arguments` has the whole of KEY=VALUE.")
@@ -34,10 +36,11 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="SERVER TOOL [KEY=VALUE | -]...", shell_complete=CALL_WORDS)
 @click.option("--args", "whole", metavar="JSON", help="All arguments as a JSON object, or @FILE.")
 @click.option("--save", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Save images there.")
+@click.option("--yes", "-y", is_flag=True, help="Agree where a rule of yours asks before a call.")
 @click.option("--raw", is_flag=True, help="Print the text as it came, with whatever steers a terminal.")
 @click.pass_obj
 def call(
-    options: Options, *, words: tuple[str, ...], whole: str | None, folder: Path | None, raw: bool
+    options: Options, *, words: tuple[str, ...], whole: str | None, folder: Path | None, yes: bool, raw: bool
 ) -> None:
     """Call a tool and print its text; SERVER TOOL may also be the exposed name alone.
 
@@ -55,7 +58,7 @@ def call(
     settings = options.load()
     specs, name, rest = _split(settings, words)
     given = _Given(rest, whole)
-    result, tool = asyncio.run(_call(options, settings, specs, name, given))
+    result, tool = asyncio.run(_call(options, settings, specs, name, given, yes=yes))
     saved = save(result.parts, folder, tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
@@ -151,18 +154,40 @@ def _split(settings: Settings, words: Sequence[str]) -> tuple[list[ServerSpec], 
 
 
 async def _call(
-    options: Options, settings: Settings, specs: Sequence[ServerSpec], name: str, given: _Given
+    options: Options,
+    settings: Settings,
+    specs: Sequence[ServerSpec],
+    name: str,
+    given: _Given,
+    *,
+    yes: bool,
 ) -> tuple[ToolResult, ToolDef]:
     from dragoman.cli.connecting import connected
 
     names = [other for spec in specs for other in spec.fallback]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
-    async with connected(options, settings, specs, beside=fallback) as live:
+
+    def agree(request: CallRequest) -> bool:
+        if yes or not sys.stdin.isatty():
+            return yes
+        live.show.text = ""
+        live.show.clear()
+        why = output.one_line(request.reason) or "a rule asks first"
+        click.echo(f"{why}: {_shown(request)}", err=True)
+        return click.confirm("Call it?", default=False, err=True)
+
+    asking = Handlers(approval=agree)
+    async with connected(options, settings, specs, beside=fallback, handlers=asking) as live:
         tool = _find(live, name)
         fields = given.fit(tool)
         live.show.text = f"calling {tool.original_name}"
         result = await live.mcp.call(tool.name, fields, timeout=live.left, on_progress=live.show.report)
         return result, tool
+
+
+def _shown(request: CallRequest) -> str:
+    fields = json.dumps(dict(request.arguments), ensure_ascii=False, default=str)
+    return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
 
 
 def _find(live: Connected, name: str) -> ToolDef:

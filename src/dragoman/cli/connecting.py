@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dragoman.cli.exits import Exit, code_of_status
+from dragoman.cli.known import refused
 from dragoman.cli.output import warn
 from dragoman.cli.progress import Progress
 from dragoman.errors import (
@@ -20,11 +21,11 @@ from dragoman.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from dragoman.cli.options import Options
     from dragoman.manager import McpManager
-    from dragoman.model import ServerSpec, ServerStatus, Settings
+    from dragoman.model import Handlers, ServerSpec, ServerStatus, Settings
 
 
 LATENCY_SECONDS = 2.0
@@ -35,8 +36,17 @@ USABLE = frozenset({"ready", "degraded"})
 class Connected:
     """A manager whose servers are ready or have failed, and the time that is left."""
 
-    def __init__(self, mcp: McpManager, names: Sequence[str], *, until: float | None, show: Progress) -> None:
+    def __init__(
+        self,
+        mcp: McpManager,
+        names: Sequence[str],
+        *,
+        until: float | None,
+        show: Progress,
+        refused: Mapping[str, ConnectError],
+    ) -> None:
         self.mcp = mcp
+        self._refused = refused
         self.names = names
         self.show = show
         self._until = until
@@ -50,6 +60,10 @@ class Connected:
         """Return a reading of each server."""
         found = self.mcp.status()
         return [found[name] for name in self.names]
+
+    def code(self, status: ServerStatus) -> Exit:
+        """Return what a server's state means for the exit code."""
+        return Exit.DENIED if status.name in self._refused else code_of_status(status)
 
     async def latency(self, name: str) -> float | None:
         """Return how many seconds a small request to a ready server takes; nothing if it is not answered."""
@@ -75,6 +89,8 @@ class Connected:
         status = self.mcp.status()[name]
         if status.state == "ready" or (status.state in USABLE and not needs_listing):
             return
+        if name in self._refused:
+            raise self._refused[name]
         code = code_of_status(status)
         text = trouble(status)
         if code is Exit.LOGIN:
@@ -82,8 +98,6 @@ class Connected:
             raise AuthRequiredError(text, server=name, url=status.login_url, hint=hint)
         if code is Exit.CONFIG:
             raise ConfigError(text)
-        if code is Exit.DENIED:
-            raise ConnectError(text, server=name, stage="approval")
         late = TimeoutError() if code is Exit.TIMEOUT else None
         raise ServerNotReadyError(text, server=name, state=status.state, retry_in=status.retry_in) from late
 
@@ -91,7 +105,7 @@ class Connected:
         """Say on standard error which servers are not ready; return what that means for the exit code."""
         codes: list[Exit] = []
         for status in self.status():
-            if (code := code_of_status(status)) is not Exit.DONE:
+            if (code := self.code(status)) is not Exit.DONE:
                 codes.append(code)
                 self.show.clear()
                 warn(f"{status.name}: {' '.join(trouble(status).split())}")
@@ -105,7 +119,12 @@ def trouble(status: ServerStatus) -> str:
 
 @asynccontextmanager
 async def connected(
-    options: Options, settings: Settings, specs: Sequence[ServerSpec], *, beside: Iterable[ServerSpec] = ()
+    options: Options,
+    settings: Settings,
+    specs: Sequence[ServerSpec],
+    *,
+    beside: Iterable[ServerSpec] = (),
+    handlers: Handlers | None = None,
 ) -> AsyncGenerator[Connected]:
     """Connect servers and wait until each is ready or has failed; leaving stops them.
 
@@ -114,6 +133,7 @@ async def connected(
         settings: What the configuration says.
         specs: The servers, which are started also if they are lazy.
         beside: Servers that may be started when they are needed: fallbacks.
+        handlers: What the command answers when a server, or a rule about calls, asks.
     """
     from dragoman.manager import McpManager
 
@@ -124,7 +144,7 @@ async def connected(
     later = [replace(spec, lazy=True, required=False) for spec in beside]
     names = [spec.name for spec in now]
     chosen = replace(settings, servers=[*now, *later], auto_reload=False)
-    async with Progress(_waiting(names)) as show, McpManager(chosen) as mcp:
+    async with Progress(_waiting(names)) as show, McpManager(chosen, handlers=handlers) as mcp:
         waiting = asyncio.ensure_future(mcp.wait_ready(names, timeout=options.timeout))
         try:
             while not waiting.done():
@@ -135,7 +155,7 @@ async def connected(
         finally:
             waiting.cancel()
         show.text = ""
-        yield Connected(mcp, names, until=until, show=show)
+        yield Connected(mcp, names, until=until, show=show, refused=refused(settings, now))
         show.text = "closing"
 
 

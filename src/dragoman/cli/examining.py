@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dragoman.cli.exits import Exit, code_of
 from dragoman.cli.hints import Facts, hints
+from dragoman.cli.known import of_project, refused
 from dragoman.cli.reaching import Reached, kind_of_page, reach
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError
 from dragoman.model import Stdio
@@ -161,15 +162,11 @@ class Examiner:
         notes = [f"{note.key}: {note.message}" if note.key else note.message for note in spec.notes]
         doubtful = any(note.code in _DOUBTFUL for note in spec.notes)
         self._add("config", "warning" if doubtful else "ok", began, "; ".join([where, *notes]))
-        if spec.origin.scope != "project":
+        if not of_project(self._settings, [spec]):
             return
-        from dragoman.trust_store import Approvals
-
         began = time.monotonic()
-        root = self._settings.root or str(Path.cwd())
-        refused = Approvals().refused([spec], root)
-        if spec.name in refused:
-            self._fail("approval", refused[spec.name], began)
+        if (error := refused(self._settings, [spec]).get(spec.name)) is not None:
+            self._fail("approval", error, began)
         self._add("approval", "ok", began, "approved for this project")
 
     def _expand(self) -> Transport:

@@ -84,8 +84,6 @@ def code_of_status(status: ServerStatus) -> Exit:
             return Exit.TIMEOUT
         case _ if code.startswith("config"):
             return Exit.CONFIG
-        case _ if "approv" in code:
-            return Exit.DENIED
         case _:
             return Exit.UNREACHABLE
 

@@ -9,6 +9,7 @@ from dragoman.errors import ConfigError, UnknownServerError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dragoman.errors import ConnectError
     from dragoman.model import ServerSpec, Settings, ToolDef
 
 
@@ -52,8 +53,29 @@ def wanted(settings: Settings, names: Sequence[str]) -> list[ServerSpec]:
     return specs or [spec for spec in settings.servers if spec.enabled]
 
 
-def known_tools(settings: Settings, specs: Iterable[ServerSpec]) -> dict[str, list[ToolDef]]:
-    """Return the tools of servers as they were listed last, by server, where that is known."""
+def refused(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, ConnectError]:
+    """Return the errors of the project's servers that nobody has approved, by name."""
+    if not any(spec.origin.scope == "project" or spec.shadowed for spec in specs):
+        return {}
+    from pathlib import Path
+
+    from dragoman.trust_store import Approvals
+
+    return Approvals().refused(of_project(settings, specs), settings.root or Path.cwd())
+
+
+def of_project(settings: Settings, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
+    """Return the servers in which a file of the project has a say."""
+    from dragoman.trust.approval import comes_from_project
+
+    return [spec for spec in specs if comes_from_project(spec, by_field=settings.by_field)]
+
+
+def known_tools(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, list[ToolDef]]:
+    """Return the tools of servers as they were listed last, by server, where that is known.
+
+    Of a project's server that is not approved nothing is known.
+    """
     from pathlib import Path
 
     from dragoman.cache import ManifestCache, default_folder, fingerprint
@@ -62,7 +84,10 @@ def known_tools(settings: Settings, specs: Iterable[ServerSpec]) -> dict[str, li
     cache = ManifestCache(default_folder())
     root = settings.root or str(Path.cwd())
     found: dict[str, list[ToolDef]] = {}
+    unapproved = refused(settings, specs)
     for spec in specs:
+        if spec.name in unapproved:
+            continue
         entries = cache.read(fingerprint(spec, root))
         if entries is not None:
             found[spec.name] = readmit(entries, spec, template=spec.naming or settings.naming)

@@ -14,7 +14,7 @@ from dragoman.cli import arguments, output
 from dragoman.cli.calling import print_text
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.contents import part_json, save
-from dragoman.cli.exits import Exit, code_of, code_of_status, together
+from dragoman.cli.exits import Exit, code_of, together
 from dragoman.cli.known import wanted
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.errors import DragomanError, UnknownServerError
@@ -183,7 +183,7 @@ async def _everywhere(
         for status in live.status():
             if status.name not in ready:
                 errors[status.name] = trouble(status)
-                codes.append(code_of_status(status))
+                codes.append(live.code(status))
         for name, answer in zip(ready, answers, strict=True):
             if isinstance(answer, BaseException):
                 if not isinstance(answer, DragomanError | TimeoutError):

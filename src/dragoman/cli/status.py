@@ -9,7 +9,7 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.completing import SERVERS
-from dragoman.cli.exits import Exit, code_of_status, together
+from dragoman.cli.exits import Exit, together
 from dragoman.cli.known import known_tools, named
 from dragoman.cli.options import Options, common_options, timeout_option
 
@@ -72,19 +72,21 @@ async def _connect(
 
     on = [spec for spec in specs if spec.enabled and settings.enabled]
     found: dict[str, ServerStatus] = {}
+    codes: list[Exit] = []
     latencies: dict[str, float | None] = {}
     if on:
         async with connected(options, settings, on) as servers:
             ready = [one.name for one in servers.status() if one.state == "ready"]
             latencies = dict(zip(ready, await asyncio.gather(*map(servers.latency, ready)), strict=True))
             found = {one.name: one for one in servers.status()}
+            codes = [servers.code(one) for one in found.values()]
     rows = [
         _row(spec, found[spec.name], latencies.get(spec.name))
         if spec.name in found
         else _unconnected(spec, None)
         for spec in specs
     ]
-    return rows, together(code_of_status(one) for one in found.values())
+    return rows, together(codes)
 
 
 def _row(spec: ServerSpec, status: ServerStatus, latency: float | None) -> StatusShape:

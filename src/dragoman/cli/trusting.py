@@ -14,7 +14,7 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.completing import SERVERS
-from dragoman.cli.known import named
+from dragoman.cli.known import named, of_project
 from dragoman.cli.options import Options, common_options
 from dragoman.errors import CallDeniedError, DragomanError
 
@@ -76,7 +76,7 @@ def approve(options: Options, names: tuple[str, ...], *, everything: bool, yes: 
     store = _approvals()
     root = _root(settings)
     if everything:
-        specs = [spec for spec in _of_project(settings) if not store.is_approved(spec, root)]
+        specs = [spec for spec in of_project(settings, settings.servers) if not store.is_approved(spec, root)]
     else:
         specs = [_project_server(settings, name) for name in dict.fromkeys(names)]
     done = [spec for spec in specs if _agreed(options, spec, root, store, yes=yes)]
@@ -123,15 +123,9 @@ def _root(settings: Settings) -> str:
     return settings.root or str(Path.cwd())
 
 
-def _of_project(settings: Settings) -> list[ServerSpec]:
-    from dragoman.trust.approval import comes_from_project
-
-    return [spec for spec in settings.servers if comes_from_project(spec)]
-
-
 def _project_server(settings: Settings, name: str) -> ServerSpec:
     spec = named(settings, name)
-    if spec not in _of_project(settings):
+    if spec not in of_project(settings, settings.servers):
         msg = f"server `{name}` comes from {output.place(spec.origin)}, which is yours: it needs no approval"
         raise DragomanError(msg)
     return spec
@@ -162,7 +156,7 @@ def _rows(settings: Settings, store: Approvals) -> list[ApprovalShape]:
     root = project_root(_root(settings))
     known = {one.server: one for one in store.all() if one.root == root}
     rows: list[ApprovalShape] = []
-    for spec in _of_project(settings):
+    for spec in of_project(settings, settings.servers):
         found = known.pop(spec.name, None)
         rows.append(
             {

@@ -99,7 +99,7 @@ class Listening:
         opened: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
         stream = asyncio.create_task(self._listen(frozenset(kinds), uris, opened))
         self._streams.add(stream)
-        stream.add_done_callback(self._streams.discard)
+        stream.add_done_callback(self._forget)
         await asyncio.wait({stream, opened}, return_when=asyncio.FIRST_COMPLETED)
         if opened.done():
             self._pause = FIRST_PAUSE
@@ -124,6 +124,11 @@ class Listening:
             opened.set_result(frozenset(events.honored.resource_subscriptions or ()))
             async for _ in events:
                 pass
+
+    def _forget(self, stream: asyncio.Task[None]) -> None:
+        self._streams.discard(stream)
+        # It may end while nobody waits for it any more.
+        _error_of(stream)
 
     def _settle(self, uris: tuple[str, ...], honored: frozenset[str]) -> None:
         for uri in uris:
@@ -159,7 +164,6 @@ class Listening:
                 await asyncio.wait({stream, altered}, return_when=asyncio.FIRST_COMPLETED)
                 if not stream.done():
                     return False
-                _error_of(stream)
             if is_wanted:
                 pause, self._pause = self._pause, min(LONGEST_PAUSE, self._pause * 2)
                 await asyncio.wait({altered}, timeout=pause)
@@ -182,8 +186,6 @@ async def _end(*streams: asyncio.Task[None] | None) -> None:
         stream.cancel()
     if ending:
         await asyncio.wait(ending)
-    for stream in ending:
-        _error_of(stream)
 
 
 def _error_of(stream: asyncio.Task[None]) -> BaseException | None:

@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Self
 
 from dragoman.config.files import read_env_file
 from dragoman.errors import ConfigError
+from dragoman.guard import secrets_of
 from dragoman.server.rotating import RotatingLog
-from dragoman.trust.redactor import secret_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ def stderr_log(stdio: Stdio, name: str, given: Mapping[str, str]) -> RotatingLog
     """
     if stdio.log_file is None:
         return None
-    return RotatingLog(stdio.log_file, server=name, secrets=secret_values(stdio, given))
+    return RotatingLog(stdio.log_file, server=name, secrets=secrets_of(stdio, given))
 
 
 def kill_group(pid: int) -> None:

@@ -14,7 +14,7 @@ from dragoman.model import ToolDef
 from dragoman.tools.naming import Pair, expose
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from dragoman.model import JsonObject
 
@@ -117,15 +117,19 @@ def schema_fault(schema: object) -> str:
 def _is_too_deep(schema: dict[str, Any]) -> bool:
     level: list[Any] = [schema]
     for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
-        ]
+        inner: list[Any] = []
+        for node in level:
+            inner.extend(_children(node))
+        level = cast("list[Any]", [child for child in inner if isinstance(child, dict | list)])
         if not level:
             return False
     return True
+
+
+def _children(node: object) -> Iterable[object]:
+    if isinstance(node, dict):
+        return cast("dict[str, object]", node).values()
+    return cast("list[object]", node)
 
 
 def _text(value: object) -> str:

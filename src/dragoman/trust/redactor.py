@@ -313,8 +313,9 @@ def _period(text: str) -> int:
 def scrub_error(error: BaseException, redactor: Redactor, *, only_known: bool = False) -> None:
     """Mask the texts of an error, and of the errors that it came from, in place.
 
-    For errors that leave the library: whoever prints the traceback prints no secret. The message of an
-    exception group cannot be changed; those are opened where they arise and never leave.
+    For errors that leave the library: whoever prints the traceback prints no secret. What an error of another
+    library keeps to itself cannot be masked; if it shows a secret, the link to it is cut. The message of an
+    exception group cannot be changed either; those are opened where they arise and never leave.
 
     Args:
         error: The error.
@@ -322,26 +323,39 @@ def scrub_error(error: BaseException, redactor: Redactor, *, only_known: bool = 
         only_known: Whether what merely looks like a secret stays: a model needs a tool's own words.
     """
     mask = redactor.mask_known if only_known else redactor.mask
-    waiting: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while waiting and len(seen) < MAX_ERRORS:
+    waiting: list[BaseException] = [error]
+    seen: set[int] = {id(error)}
+    while waiting:
         one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.args = tuple(_scrubbed(arg, mask) for arg in one.args)
-        if isinstance(one, OSError):
-            for name in ("strerror", "filename", "filename2"):
-                if (text := getattr(one, name)) is not None:
-                    setattr(one, name, _scrubbed(text, mask))
-        for name, value in vars(one).items():
-            if isinstance(value, str | tuple | list | dict):
-                # A person has to open this very address: what looks like a secret in it is none.
-                by = redactor.mask_known if name == "url" else mask
-                setattr(one, name, _scrubbed(cast("object", value), by))
-        waiting += [one.__cause__, one.__context__]
+        _scrub_texts(one, mask, redactor)
+        inner: list[BaseException] = []
+        for link in ("__cause__", "__context__"):
+            earlier: BaseException | None = getattr(one, link)
+            if earlier is None:
+                continue
+            _scrub_texts(earlier, mask, redactor)
+            inner.append(earlier)
+            if len(seen) >= MAX_ERRORS or mask(str(earlier)) != str(earlier):
+                setattr(one, link, None)
         if isinstance(one, BaseExceptionGroup):
-            waiting += cast("BaseExceptionGroup[BaseException]", one).exceptions
+            inner += cast("BaseExceptionGroup[BaseException]", one).exceptions
+        for earlier in inner:
+            if id(earlier) not in seen and len(seen) < MAX_ERRORS:
+                seen.add(id(earlier))
+                waiting.append(earlier)
+
+
+def _scrub_texts(error: BaseException, mask: Callable[[str], str], redactor: Redactor) -> None:
+    error.args = tuple(_scrubbed(arg, mask) for arg in error.args)
+    if isinstance(error, OSError):
+        for name in ("strerror", "filename", "filename2"):
+            if (text := getattr(error, name)) is not None:
+                setattr(error, name, _scrubbed(text, mask))
+    for name, value in vars(error).items():
+        if isinstance(value, str | tuple | list | dict):
+            # A person has to open this very address: what looks like a secret in it is none.
+            by = redactor.mask_known if name == "url" else mask
+            setattr(error, name, _scrubbed(cast("object", value), by))
 
 
 def _scrubbed(value: object, mask: Callable[[str], str], depth: int = MAX_NESTING) -> object:

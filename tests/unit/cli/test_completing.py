@@ -98,3 +98,14 @@ def test_bash_takes_the_script() -> None:
         ["bash", "-c", f"{script}\ncomplete -p dragoman"], capture_output=True, text=True, check=False
     )
     assert "_dragoman_completion" in done.stdout, done.stderr
+
+
+@pytest.mark.usefixtures("known")
+def test_known_tools_are_listed_without_importing_anything_heavy() -> None:
+    script = "import sys\nfrom dragoman.cli.main import run\ncode = run(['tools', 'studio'])\nprint(*sys.modules, code)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    *modules, code = done.stdout.splitlines()[-1].split()
+    assert code == "0"
+    loaded = {name.partition(".")[0] for name in modules}
+    assert loaded & {"mcp", "mcp_types", "pydantic", "rich", "aiohttp", "prompt_toolkit"} == set()
+    assert "  paint(" in done.stdout
