@@ -91,7 +91,9 @@ class Guard:
 
     def adopt(self, settings: Settings) -> None:
         """Go on by what the configuration says now."""
-        parts: list[tuple[Scope, ReadPolicy]] = [] if self._own is None else [("code", self._own)]
+        parts: list[tuple[Scope, ReadPolicy]] = []
+        if self._own is not None:
+            parts.append(("code", self._own))
         parts += [
             (one.scope, read_policy(one.data, scope=one.scope, source=one.source)) for one in settings.policy
         ]

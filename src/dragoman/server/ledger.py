@@ -33,6 +33,7 @@ _SUFFIX = ".jsonl"
 _PROC = Path("/proc")
 _GROUP_FIELD = 2
 _START_FIELD = 19
+_STAT_CHARS = 4_096
 """The start time, counted from the field after the command's name in `/proc/PID/stat`."""
 
 
@@ -48,7 +49,7 @@ def identify(pid: int) -> Identity | None:
     """Return who has a process number now; `None` if nobody has, or if this system does not tell."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 -- in the way of every start
-            stat = file.read()
+            stat = file.read(_STAT_CHARS)
         boot = _boot()
     except OSError:
         return None

@@ -98,9 +98,11 @@ def is_large(answer: Answer, by: Settling) -> bool:
 
 def size_of(answer: Answer) -> int:
     """Return how much an answer holds, about: characters of texts, bytes of everything else."""
-    return sum(len(part.text) + len(part.data) for part in answer.parts) + (
-        0 if answer.structured is None else len(json.dumps(answer.structured, default=str))
-    )
+    size = sum(len(part.text) + len(part.data) for part in answer.parts)
+    if size or answer.structured is None:
+        # A text beside structured content says the same, and writing that out takes long.
+        return size
+    return len(json.dumps(answer.structured, default=str))
 
 
 def settle(answer: Answer, by: Settling) -> ToolResult:
