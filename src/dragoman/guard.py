@@ -94,9 +94,8 @@ class Guard:
         parts: list[tuple[Scope, ReadPolicy]] = []
         if self._own is not None:
             parts.append(("code", self._own))
-        parts += [
-            (one.scope, read_policy(one.data, scope=one.scope, source=one.source)) for one in settings.policy
-        ]
+        for one in settings.policy:
+            parts.append((one.scope, read_policy(one.data, scope=one.scope, source=one.source)))  # noqa: PERF401 -- a list of pairs is typed by its declaration alone
         self._policy = combine(parts)
         self.watches_calls = bool(self._policy.rules) or self._policy.default != "allow"
         limits = Limits()

@@ -10,7 +10,7 @@ import pytest
 from dragoman import reload
 from dragoman.errors import ConfigError, ConfigSyntaxError, DragomanError, InvalidSpecError
 from dragoman.model import Http, Input, Note, Origin, ServerSpec, Settings, Source, Stdio, Tls
-from dragoman.reload import Plan, Watcher, diff, hold
+from dragoman.reload import Plan, Watcher, diff, hold, unapproved
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,12 @@ B = ServerSpec("b", Http("https://b.example/mcp"), origin=replace(FILE, pointer=
 
 def settings(*servers: ServerSpec, **more: Any) -> Settings:
     return Settings(servers=servers, **more)
+
+
+def test_rules_that_nobody_approved_are_not_taken_over() -> None:
+    plan = Plan(keep=("k",), adjust=("a", "b"), replace=("r",))
+    assert unapproved(plan, {"b", "k", "r"}) == Plan(keep=("k",), adjust=("a",), replace=("r", "b"))
+    assert unapproved(plan, {}) == plan
 
 
 def test_same_settings_keep_everything() -> None:

@@ -77,6 +77,7 @@ LOST = ConnectionLostError("x", server="s", may_have_run=True)
         (ConfigError("x"), True, Signal.HOPELESS),
         (ConnectError("x", server="s", stage="variables"), True, Signal.HOPELESS),
         (ConnectError("x", server="s", stage="spawn"), True, Signal.HOPELESS),
+        (ConnectError("x", server="s", stage="approval"), True, Signal.HOPELESS),
         (ConnectError("x", server="s", stage="handshake"), True, Signal.UNREACHABLE),
         (ConnectError("x", server="s", stage="handshake"), False, Signal.HOPELESS),
         (DragomanError("x"), True, Signal.UNREACHABLE),

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dragoman.errors import CallDeniedError, ConfigError, ProtocolError, ToolFailedError
+from dragoman.guard import LOGGERS, Guard, secrets_of
+from dragoman.model import Auth, CallRequest, Http, Origin, ServerSpec, Settings, Statement, Stdio, ToolDef
+from dragoman.trust.policy import Policy, Rule
+from dragoman.trust.redact import MASK
+from dragoman.trust_store import Approvals
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+PROJECT = Origin(source="/p/mcp.json", scope="project")
+SPEC = ServerSpec("fs", Stdio("npx", ["-y", "fs"]), origin=PROJECT)
+READ = ToolDef(name="mcp_fs_read", description="", input_schema={}, server="fs", original_name="read")
+
+
+def said(data: Any, scope: Any = "user") -> Statement:
+    return Statement(source=f"{scope}.toml", scope=scope, data=data)
+
+
+def test_only_what_a_project_has_a_say_in_is_bound(tmp_path: Path) -> None:
+    guard = Guard(root=str(tmp_path), trust_project=False)
+    refusal = guard.refusal(SPEC)
+    assert refusal is not None
+    assert (refusal.stage, refusal.server) == ("approval", "fs")
+    assert guard.refusal(ServerSpec("fs", SPEC.transport)) is None
+    assert set(guard.refused([SPEC, ServerSpec("own", SPEC.transport)])) == {"fs"}
+    assert Guard(root=str(tmp_path)).refusal(SPEC) is None
+    hidden = ServerSpec("fs", SPEC.transport, origin=Origin(source="u", scope="user"), shadowed=[PROJECT])
+    assert guard.refusal(hidden) is None
+    guard.adopt(Settings(by_field=True))
+    assert guard.refusal(hidden) is not None
+    Approvals().approve(SPEC, tmp_path)
+    assert guard.refusal(SPEC) is None
+
+
+def test_what_an_application_vouches_for_is_its_own_as_it_is(tmp_path: Path) -> None:
+    guard = Guard(root=str(tmp_path), trust_project=False)
+    guard.vouch(SPEC)
+    assert guard.refusal(SPEC) is None
+    assert guard.refusal(ServerSpec("fs", Stdio("evil"), origin=PROJECT)) is not None
+
+
+def test_limits_come_from_the_strongest_file_and_a_project_only_narrows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = Settings(
+        limits=[
+            said({"tools": 50, "pages": 9}, "project"),
+            said({"tools": 20, "burst": 7}, "local"),
+            said({"tools": 30, "burst": 3, "name_chars": 99}),
+        ]
+    )
+    limits = Guard(settings, trust_project=False).limits_of(ServerSpec("s", Stdio("x")))
+    assert (limits.tools, limits.pages, limits.burst, limits.name_chars) == (20, 9, 7, 99)
+    assert "a project can only narrow" in caplog.text
+    assert Guard(settings).limits_of(ServerSpec("s", Stdio("x"))).tools == 50
+
+
+def test_limits_of_a_server_come_after_those_of_all() -> None:
+    guard = Guard(Settings(limits=[said({"tools": 20})]), trust_project=False)
+    assert guard.limits_of(ServerSpec("s", Stdio("x"), limits={"tools": 99})).tools == 99
+    assert guard.limits_of(ServerSpec("s", Stdio("x"), limits={"tools": 99}, origin=PROJECT)).tools == 20
+    large = guard.limits_of(ServerSpec("s", Stdio("x"), max_message_bytes=2**26))
+    assert (large.message_bytes, large.result_bytes) == (2**26, 2**26)
+    bound = guard.limits_of(ServerSpec("s", Stdio("x"), max_message_bytes=2**26, origin=PROJECT))
+    assert bound.message_bytes == 2**24
+    small = guard.limits_of(ServerSpec("s", Stdio("x"), max_message_bytes=5))
+    assert (small.message_bytes, small.result_bytes) == (5, 2**24)
+
+
+def test_secrets_of_env_files_and_logins_are_learnt(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("MODE=qX7pL0vR2m\n")
+    guard = Guard()
+    files = [str(file), str(tmp_path / "none")]
+    guard.learn(Stdio("x", env_file=files), {}, Auth(client_secret="cS9-kd82mm", private_key=""))
+    assert guard.shown("qX7pL0vR2m cS9-kd82mm \x1b[0m") == f"{MASK} {MASK} \\x1b[0m"
+    assert guard.shown(None) is None
+    assert secrets_of(Http("http://u:qX7pL0vR2m@h/"), {}) == {"qX7pL0vR2m"}
+
+
+def test_the_words_of_a_tool_keep_their_links() -> None:
+    guard = Guard()
+    guard.redactor.add(["qX7pL0vR2m"])
+    text = "see https://example.com/?page=2 qX7pL0vR2m"
+    failed, refused = ToolFailedError(text), ProtocolError(text)
+    guard.scrub(failed)
+    guard.scrub(refused)
+    assert str(failed) == f"see https://example.com/?page=2 {MASK}"
+    assert str(refused) == f"see https://example.com/?page={MASK} {MASK}"
+
+
+def test_logs_are_guarded_from_begin_to_end(caplog: pytest.LogCaptureFixture) -> None:
+    guard = Guard()
+    guard.redactor.add(["qX7pL0vR2m"])
+    guard.begin()
+    for name in LOGGERS:
+        logging.getLogger(name).error("say %s", "qX7pL0vR2m\n")
+    guard.end()
+    guard.end()
+    assert {record.getMessage() for record in caplog.records} == {f"say {MASK}\\n"}
+    logging.getLogger("dragoman").error("free")
+    assert not logging.getLogger("dragoman").filters
+
+
+def test_a_guard_without_rules_watches_no_call() -> None:
+    assert not Guard().watches_calls
+    assert not Guard(policy=Policy()).watches_calls
+    assert not Guard(Settings(policy=[said([])])).watches_calls
+    assert Guard(policy={"default": "ask"}).watches_calls
+    assert Guard(Settings(policy=[said("nonsense")])).watches_calls
+    with pytest.raises(ConfigError, match="the policy cannot be used"):
+        Guard(policy=[{"action": "allow", "tol": "x"}])
+
+
+async def test_the_applications_policy_and_that_of_files_both_hold() -> None:
+    files = Settings(policy=[said({"default": "deny", "rules": [{"action": "allow", "tool": "read"}]})])
+    guard = Guard(files, policy=Policy(rules=[Rule(action="ask", tools=["read"])]))
+    with pytest.raises(CallDeniedError, match="nobody can be asked") as caught:
+        await guard.permit(READ, {}, trusts_hints=False)
+    assert caught.value.rule == "code: ask tool=read"
+    builtin = ToolDef(name="here", description="", input_schema={}, source="builtin")
+    with pytest.raises(CallDeniedError, match="the default of the policy denies it"):
+        await guard.permit(builtin, {}, trusts_hints=False)
+    guard.adopt(Settings())
+    assert not await guard.permit(builtin, {}, trusts_hints=False)
+
+
+async def test_a_person_gets_the_call_as_it_would_be_sent() -> None:
+    asked: list[CallRequest] = []
+
+    async def yes(request: CallRequest) -> bool:
+        asked.append(request)
+        return True
+
+    guard = Guard(policy=[{"action": "ask", "name": "look", "reason": "be careful"}], approval=yes)
+    assert await guard.permit(READ, {"path": "/x"}, trusts_hints=False)
+    (request,) = asked
+    assert (request.tool, request.rule, request.reason) == ("mcp_fs_read", "code: look", "be careful")
+    assert "/x" not in repr(request)
