@@ -66,6 +66,7 @@ SAMPLES: dict[str, object] = {
     "health_check_interval": 5,
 }
 CHECKED = {
+    "cli.md": {"text"},
     "configuration.md": {"python", "toml"},
     "states.md": {"mermaid"},
     **{f"{page}.md": {"python"} for page in (*PAGES, "agent", "tools")},

@@ -85,7 +85,7 @@ def test_secrets_of_env_files_and_logins_are_learnt(tmp_path: Path) -> None:
     guard.learn(Stdio("x", env_file=files), {}, Auth(client_secret="cS9-kd82mm", private_key=""))
     assert guard.shown("qX7pL0vR2m cS9-kd82mm \x1b[0m") == f"{MASK} {MASK} \\x1b[0m"
     assert guard.shown(None) is None
-    assert secrets_of(Http("http://u:qX7pL0vR2m@h/"), {}) == {"qX7pL0vR2m"}
+    assert "qX7pL0vR2m" in secrets_of(Http("http://u:qX7pL0vR2m@h/"), {})
 
 
 def test_the_words_of_a_tool_keep_their_links() -> None:

@@ -18,7 +18,7 @@ def tool(description: str = "Reads a file.", **schema: Any) -> ToolDef:
 @pytest.mark.parametrize("api", APIS)
 def test_a_model_reads_no_hidden_text_and_the_original_stays(api: Any) -> None:
     inner = {"type": "string", "description": NASTY, "enum": ["a\u200b"], "title": "ok"}
-    given = tool(NASTY, properties={"path": inner}, description=NASTY)
+    given = tool(NASTY, properties={"path": inner}, title=NASTY)
     export = Exporter(api).export([given])
     text = repr(export.tools)
     assert "Reads a file." in text
