@@ -22,7 +22,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         project = shutil.copytree(Path(__file__).parent / "project", Path(folder), dirs_exist_ok=True)
         settings = McpManager.from_config("rrclaw", root=project, trust_project=True).settings
-        mcp = await McpManager.connect_all(settings, cache=False)
+        mcp = await McpManager.connect_all(settings, cache=False, trust_project=True)
         try:
             await work(mcp)
         finally:

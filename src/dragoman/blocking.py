@@ -119,9 +119,10 @@ class McpManager:
         *,
         registry: AsyncRegistry | None = None,
         cache: Path | bool | None = True,
+        trust_project: bool = False,
     ) -> Self:
         """Return a started manager once every server is ready or has failed once; later `shutdown()` it."""
-        made = cls(servers, registry=registry, cache=cache)
+        made = cls(servers, registry=registry, cache=cache, trust_project=trust_project)
         made._start()
         try:
             made.wait_ready()

@@ -171,9 +171,10 @@ class McpManager(Offers):
         *,
         registry: ToolRegistry | None = None,
         cache: Path | bool | None = True,
+        trust_project: bool = False,
     ) -> Self:
         """Return a started manager once every server is ready or has failed once; later `shutdown()` it."""
-        manager = cls(servers, registry=registry, cache=cache)
+        manager = cls(servers, registry=registry, cache=cache, trust_project=trust_project)
         try:
             manager._start()
             await manager._require()

