@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.agent.search import ToolIndex
 from dragoman.model import ToolDef
+from dragoman.tools import budget
 from dragoman.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from dragoman.model import JsonObject
     from dragoman.tools.formats.export import Api, Export
 
-CHARS_PER_TOKEN = 4
-"""An estimate that holds for JSON schemas in English within a fifth."""
 MAX_FOUND = 20
 
 _NATIVE: Mapping[str, JsonObject] = {
@@ -205,9 +204,7 @@ class _Finders:
 
 def estimate_tokens(tools: Sequence[JsonObject]) -> int:
     """Return roughly how much of a model's context these definitions take."""
-    text = json.dumps(tools, ensure_ascii=False, separators=(",", ":"))
-    wide = sum(1 for character in text if character > "\u2e7f") if not text.isascii() else 0
-    return wide + (len(text) - wide) // CHARS_PER_TOKEN
+    return budget.estimate_tokens(json.dumps(tools, ensure_ascii=False, separators=(",", ":")))
 
 
 def _exposed(tool: JsonObject, export: Export) -> str:
