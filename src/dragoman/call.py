@@ -29,8 +29,9 @@ from dragoman.events import CallFinished, CallStarted
 from dragoman.guard import Guard
 from dragoman.model import Part, ToolResult
 from dragoman.observe.failures import FailureLog
+from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.pace import Pace
-from dragoman.server.wire import calling
+from dragoman.server.wire import Traffic, calling, traffic
 from dragoman.tools.mending import MENDED
 from dragoman.tools.outcome import LARGE_CHARS, Settling, check, is_large, settle, size_of
 from dragoman.tools.validation import Validators
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from dragoman.errors import DragomanError
     from dragoman.events import Event
     from dragoman.model import ProgressHandler, ServerSpec, ToolDef
+    from dragoman.observe.calllog import CallLog
     from dragoman.server.connection import Connection
     from dragoman.server.supervisor import Supervisor
     from dragoman.spill import Spill
@@ -85,6 +87,8 @@ class Route:
     pace: Pace = field(default_factory=Pace)
     guard: Guard = field(default_factory=Guard)
     """What decides whether a call is made; it allows every call unless given."""
+    metrics: Metrics = field(default_factory=Metrics)
+    log: CallLog | None = None
 
 
 class Caller(Protocol):
@@ -116,6 +120,7 @@ class _Call:
         "on_progress",
         "original_name",
         "timeout",
+        "traffic",
     )
 
     def __init__(
@@ -132,9 +137,11 @@ class _Call:
         self.fields: dict[str, Any] = {}
         """The arguments as they are sent."""
         self.mended: Sequence[Change] = ()
+        self.traffic = Traffic()
 
     def send(self, connection: Connection, left: float) -> Awaitable[Answer]:
         """Send it, with so many seconds left."""
+        traffic.set(self.traffic)
         return connection.call_tool(self.original_name, self.fields, left, on_progress=self.on_progress)
 
 
@@ -154,28 +161,38 @@ async def run(
         logger.debug("%s: calling `%s` with %s", server or "builtin", name, summary(arguments))
     if route.is_heard():
         route.publish(CallStarted(server=server, tool=name, call_id=call.id))
+    route.metrics.begun(server, name)
     try:
-        if tool is None:
-            raise route.guard.pinboard.refusal(name) or route.registry.unknown(name)
-        if not route.pace.has_room():
-            await route.pace.turn()
-        fields = _checked(route, tool, call)
-        if route.guard.watches_calls:
-            await _permit(route, tool, fields)
-        if tool.func is not None:
-            result = await _run_here(route, tool, call, fields)
-        else:
-            result = await _send(route, tool, call, fields)
-    except ToolUnavailableError as exc:
-        result = await _answered_instead(route, tool, call, exc) or _failed(route, call, exc)
-    except ToolExecutionError as exc:
-        result = _failed(route, call, exc)
+        result = await _answered(route, tool, call)
+    except BaseException:
+        _note(route, server, call, time.monotonic() - call.began, CANCELLED)
+        raise
+    finally:
+        traffic.set(None)
     if result.exception is not None and result.provenance is not None:
         result = _without_secrets(route, result, result.exception)
     if call.mended:
         result = replace(result, meta={**result.meta, MENDED: [change.as_dict() for change in call.mended]})
     _report(route, server, call, result)
     return result
+
+
+async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResult:
+    try:
+        if tool is None:
+            raise route.guard.pinboard.refusal(call.name) or route.registry.unknown(call.name)
+        if not route.pace.has_room():
+            await route.pace.turn()
+        fields = _checked(route, tool, call)
+        if route.guard.watches_calls:
+            await _permit(route, tool, fields)
+        if tool.func is not None:
+            return await _run_here(route, tool, call, fields)
+        return await _send(route, tool, call, fields)
+    except ToolUnavailableError as exc:
+        return await _answered_instead(route, tool, call, exc) or _failed(route, call, exc)
+    except ToolExecutionError as exc:
+        return _failed(route, call, exc)
 
 
 def caller(route: Route, check: Callable[[], None]) -> Caller:
@@ -379,6 +396,7 @@ def _report(route: Route, server: str, call: _Call, result: ToolResult) -> None:
         if isinstance(exc, ToolExecutionError):
             exc.call_id = call.id
         route.failures.note(server, exc.code, f"{call.id} of `{call.name}`", result.error)
+    _note(route, server, call, result.duration, exc.code if exc else "", result.text)
     if route.is_heard():
         route.publish(
             CallFinished(
@@ -389,6 +407,22 @@ def _report(route: Route, server: str, call: _Call, result: ToolResult) -> None:
                 duration=result.duration,
                 error_code=exc.code if exc else "",
             )
+        )
+
+
+def _note(route: Route, server: str, call: _Call, seconds: float, code: str, text: str = "") -> None:
+    """Count a call that has ended, and write it down if that is wanted."""
+    moved = call.traffic
+    route.metrics.ended(server, call.name, seconds, code, sent=moved.sent, received=moved.received)
+    if route.log is not None:
+        route.log.note(
+            server=server,
+            tool=call.name,
+            call_id=call.id,
+            arguments=call.fields or call.arguments,
+            duration=seconds,
+            text=text,
+            code=code,
         )
 
 

@@ -8,23 +8,23 @@ was connected once: its status then says `tools=0`, since observing a server nev
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import nullcontext
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.crew import Crew
-from dragoman.errors import ConnectError, DragomanError, InvalidSpecError, UnknownServerError
+from dragoman.errors import ConnectError, DragomanError, InvalidSpecError
 from dragoman.guard import Guard
 from dragoman.model import Handlers, ServerState, Settings
 from dragoman.observe.bus import EventBus
-from dragoman.offers import Offers
 from dragoman.reload import Watcher
 from dragoman.server.roster import see_out
 from dragoman.server.wire import calling
 from dragoman.tools.registry import ToolRegistry
+from dragoman.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -33,16 +33,15 @@ if TYPE_CHECKING:
     from dragoman.call import Caller, Route
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded
-    from dragoman.model import HeaderProvider, ProgressHandler, ServerSpec, ServerStatus, ToolDef, ToolResult
+    from dragoman.model import HeaderProvider, ProgressHandler, ServerSpec, ToolDef, ToolResult
     from dragoman.observe.bus import Subscription
-    from dragoman.server.supervisor import Supervisor
+    from dragoman.observe.calllog import CallLog
     from dragoman.spill import Spill
     from dragoman.tools.budget import Budget
-    from dragoman.trust.pins import Change
     from dragoman.trust.policy import Policy
 
 
-class McpManager(Offers):
+class McpManager(Upkeep):
     """Every configured server, its tools and other offers, and the one road to them."""
 
     def __init__(
@@ -56,6 +55,7 @@ class McpManager(Offers):
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        call_log: CallLog | Path | bool = False,
     ) -> None:
         """Take the servers in, without starting any.
 
@@ -72,6 +72,8 @@ class McpManager(Offers):
                 (handshakes, listings, probes) in an empty one.
             policy: Which calls are allowed, asked about (`handlers.approval`) or denied, as a file has it;
                 the configuration's own rules can only be stricter.
+            call_log: The file that every call is written to, masked and bounded, or whether the user's own is
+                used; one that is given open is left open.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -93,6 +95,9 @@ class McpManager(Offers):
             publish=self._bus.publish,
         )
         super().__init__(self._guard, self._bus.publish)
+        self.call_log = _opened(call_log, mask=self._guard.redactor.mask)
+        """What writes calls down, if that is wanted."""
+        self._owns_log = self.call_log is not call_log
         self._crew = Crew(
             settings,
             root=root,
@@ -110,8 +115,6 @@ class McpManager(Offers):
         self._load: Callable[[], Settings] | None = None
         self._reloading = asyncio.Lock()
         self._watcher: Watcher | None = None
-        self._started = False
-        self._closed = False
         for spec in settings.servers:
             self._check_free(spec)
             self._supervisors[spec.name] = self._crew.make(spec)
@@ -130,6 +133,7 @@ class McpManager(Offers):
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        call_log: CallLog | Path | bool = False,
     ) -> Self:
         """Make a manager of what the configuration files say; what is wrong in them is logged and skipped.
 
@@ -144,6 +148,7 @@ class McpManager(Offers):
             handlers: What the application answers.
             header_provider: Gives headers.
             policy: Which calls may be made.
+            call_log: Where calls are written down.
         """
         from dragoman.config.discover import load
 
@@ -159,6 +164,7 @@ class McpManager(Offers):
             handlers=handlers,
             header_provider=header_provider,
             policy=policy,
+            call_log=call_log,
         )
         manager._load = read
         manager._watcher = Watcher(manager._candidates, manager._on_files_changed)
@@ -209,6 +215,8 @@ class McpManager(Offers):
                 await self._crew.leave()
             finally:
                 self._guard.end()
+                if self.call_log is not None and self._owns_log:
+                    await see_out({asyncio.create_task(asyncio.to_thread(self.call_log.close))})
 
     async def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
         """Wait until servers are ready or have failed; tell whether all are ready.
@@ -277,62 +285,14 @@ class McpManager(Offers):
         route = replace(self._route, mends=mends, budget=budget, spill=spill)
         return caller(route, self._check_open)
 
-    def status(self) -> dict[str, ServerStatus]:
-        """Return a reading of every server, by name; it starts nothing."""
-        return {name: supervisor.status() for name, supervisor in self._supervisors.items()}
-
     @property
     def settings(self) -> Settings:
         """Everything that the configuration says."""
         return self._crew.settings
 
-    @property
-    def started(self) -> bool:
-        """Whether it was entered, also if it is closed by now."""
-        return self._started
-
     def events(self) -> Subscription:
         """Return what happens from now on, until the manager is shut down."""
         return self._bus.subscribe()
-
-    async def restart(self, name: str) -> None:
-        """Stop a server and start it anew; wait until it is ready or has failed.
-
-        Raises:
-            UnknownServerError: There is no server of that name.
-        """
-        self._check_open()
-        supervisor = self._supervisor(name)
-        await supervisor.restart()
-        await supervisor.wait_settled()
-
-    async def login(
-        self,
-        name: str,
-        *,
-        open_url: Callable[[str], Any] | None = None,
-        paste: Callable[[], Awaitable[str]] | None = None,
-    ) -> None:
-        """Have a person log in to a server, and wait until it is ready or has failed.
-
-        Args:
-            name: The server.
-            open_url: Given the address that the person has to open; may be async.
-            paste: Asks the person for the address that the browser ended at; for machines without a browser.
-
-        Raises:
-            AuthRequiredError: It was refused, or nobody logged in.
-            ConfigError: It is no server that one logs in to.
-        """
-        self._check_open()
-        supervisor = self._supervisor(name)
-        await supervisor.login(open_url=open_url, paste=paste)
-        await supervisor.wait_settled()
-
-    async def logout(self, name: str) -> bool:
-        """Forget the login of a server; returns whether there was one."""
-        self._check_open()
-        return await self._supervisor(name).logout()
 
     async def add(self, spec: ServerSpec) -> None:
         """Take one more server in; wait until it is ready or has failed.
@@ -361,34 +321,7 @@ class McpManager(Offers):
         self._crew.toolbox.empty(name)
         self._guard.pinboard.forget(name)
         await supervisor.stop()
-
-    def changes(self, name: str) -> list[Change]:
-        """Return what a server offers otherwise than it was pinned; empty until it was looked at.
-
-        Raises:
-            UnknownServerError: There is no server of that name.
-        """
-        self._supervisor(name)
-        return self._guard.pinboard.changes(name)
-
-    async def approve(
-        self, name: str, *, tools: Iterable[str] | None = None, in_project: bool = False
-    ) -> None:
-        """Pin what a server offers now, so that it is offered and not flagged any more.
-
-        Args:
-            name: The server.
-            tools: Which of its tools, by the server's own names; everything unless given.
-            in_project: Whether the project's `dragoman.lock` is written too, even if there is none yet.
-
-        Raises:
-            UnknownServerError: There is no server of that name.
-            DragomanError: It has listed nothing yet, or a lock file cannot be written.
-        """
-        self._check_open()
-        supervisor = self._supervisor(name)
-        await self._guard.pinboard.approve(supervisor.spec, tools=tools, in_project=in_project)
-        await self._crew.revisit(supervisor)
+        self._metrics.forget(name)
 
     async def reload(self) -> ConfigReloaded:
         """Read the configuration again and apply the difference: unchanged servers are not touched.
@@ -434,6 +367,8 @@ class McpManager(Offers):
             publish=self._bus.publish,
             is_heard=self._bus.is_heard,
             guard=self._guard,
+            metrics=self._metrics,
+            log=self.call_log,
         )
 
     def _start(self) -> None:
@@ -442,6 +377,8 @@ class McpManager(Offers):
             raise DragomanError(msg, hint="make a new one")
         self._started = True
         self._guard.begin()
+        for name, supervisor in self._supervisors.items():
+            self._metrics.watch(name, supervisor.state, time.monotonic())
         self._crew.begin()
         self._keep_watch()
 
@@ -456,23 +393,6 @@ class McpManager(Offers):
                 msg = f"server `{name}` is required, and it is not ready: {supervisor.error}"
                 hint = "mend it, or take `required` out of its entry"
                 raise ConnectError(msg, server=name, stage="start", hint=hint) from supervisor.error
-
-    def _check_open(self) -> None:
-        if self._closed:
-            msg = "the manager is closed"
-            raise DragomanError(msg, hint="make a new one")
-        if not self._started:
-            msg = "the manager is not started"
-            raise DragomanError(msg, hint="use `async with`, or `await McpManager.connect_all(…)`")
-
-    def _supervisor(self, name: str) -> Supervisor:
-        supervisor = self._supervisors.get(name)
-        if supervisor is None:
-            near = get_close_matches(name, self._supervisors, n=3)
-            hint = f"there are: {', '.join(f'`{known}`' for known in self._supervisors) or 'none'}"
-            msg = f"there is no server `{name}`"
-            raise UnknownServerError(msg, server=name, suggestions=near, hint=hint)
-        return supervisor
 
     def _check_free(self, spec: ServerSpec) -> None:
         if spec.name in self._supervisors:
@@ -495,3 +415,15 @@ class McpManager(Offers):
     def _candidates(self) -> list[Path]:
         """Return every file that may hold servers, also if it does not exist yet."""
         return [Path(source.path) for source in self.settings.sources if Path(source.path).is_absolute()]
+
+
+def _opened(wanted: object, *, mask: Callable[[str], str]) -> CallLog | None:
+    """Open the call log that is wanted, as the manager's `call_log` says."""
+    if wanted is False:
+        return None
+    # The database is loaded by those who want it.
+    from dragoman.observe.calllog import CallLog
+
+    if isinstance(wanted, CallLog):
+        return wanted
+    return CallLog(None if wanted is True else Path(str(wanted)), mask=mask)

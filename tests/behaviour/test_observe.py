@@ -6,24 +6,20 @@ import asyncio
 import json
 import os
 import sys
-import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from dragoman import McpManager, ServerSpec
+from dragoman.events import CallStarted
 from dragoman.observe.call_history import CallHistory
 from dragoman.observe.calllog import CallLog
-from dragoman.observe.metrics import Metrics
-from dragoman.trust.redactor import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from dragoman import ToolResult
 
     Make = Callable[..., ServerSpec]
 
@@ -33,11 +29,8 @@ CANARY = "canary-7f3a9b2c51"
 
 
 @pytest.mark.requirement("otter-p2.metrics")
-async def test_counts_and_durations_of_calls_are_kept(server: Make) -> None:
-    metrics = Metrics()
+async def test_counts_sizes_and_durations_of_calls_are_kept(server: Make) -> None:
     async with McpManager([server("fs", "plain.py")]) as mcp:
-        events = mcp.events()
-        metrics.watch("fs", mcp.status()["fs"].state, time.monotonic())
         with anyio.fail_after(20):
             assert await mcp.wait_ready()
             for number in range(5):
@@ -45,52 +38,81 @@ async def test_counts_and_durations_of_calls_are_kept(server: Make) -> None:
             assert not (await mcp.call("mcp_fs_echo", {"wrong": 1})).success
             assert not (await mcp.call("mcp_fs_no_such_tool")).success
             await mcp.restart("fs")
-        for event in events.take():
-            metrics.take(event, time.monotonic())
-        found = metrics.read(time.monotonic())
+        found = mcp.metrics()
     echo = found["fs"].tools["mcp_fs_echo"]
     assert (echo.calls, echo.in_flight, echo.errors) == (6, 0, {"tool.invalid_arguments": 1})
     assert echo.latency.count == 5
     assert 0 < echo.latency.p50 <= echo.latency.p95 <= echo.latency.p99 <= echo.latency.longest
+    assert (echo.sent_bytes or 0) > 5 * len('{"jsonrpc":"2.0","method":"tools/call"}')
+    assert (echo.received_bytes or 0) > 5 * len('{"jsonrpc":"2.0","id":1}')
     assert found[""].errors == {"tool.unknown": 1}
     assert found["fs"].restarts == 1
-    assert {"connecting", "ready"} <= set(found["fs"].states)
+    assert {"idle", "connecting", "ready"} <= set(found["fs"].states)
+
+
+async def test_larger_results_count_for_more_bytes(server: Make) -> None:
+    async with McpManager([server("fs", "plain.py")]) as mcp:
+        with anyio.fail_after(20):
+            assert await mcp.wait_ready()
+            await mcp.call("mcp_fs_echo", {"text": "x"})
+            small = mcp.metrics()["fs"]
+            await mcp.call("mcp_fs_echo", {"text": "x" * 100_000})
+            large = mcp.metrics()["fs"]
+    assert (large.sent_bytes or 0) - (small.sent_bytes or 0) > 100_000
+    assert (large.received_bytes or 0) - (small.received_bytes or 0) > 100_000
+
+
+async def test_cancelled_call_is_counted_and_logged_as_such(server: Make, tmp_path: Path) -> None:
+    path = tmp_path / "calls.sqlite3"
+    async with McpManager([server("fs", "plain.py")], call_log=path) as mcp:
+        with anyio.fail_after(20):
+            assert await mcp.wait_ready()
+            events = mcp.events()
+            call = asyncio.create_task(mcp.call("mcp_fs_slow", {}))
+            assert isinstance(await anext(events), CallStarted)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        found = mcp.metrics()["fs"].tools["mcp_fs_slow"]
+    assert (found.calls, found.in_flight, found.errors) == (1, 0, {"cancelled": 1})
+    assert [(call.tool, call.error_code) for call in CallHistory(path).list()] == [
+        ("mcp_fs_slow", "cancelled")
+    ]
 
 
 async def test_calls_are_logged_and_one_can_be_run_again(server: Make, tmp_path: Path) -> None:
     path = tmp_path / "calls.sqlite3"
-    redactor = Redactor([CANARY])
-    async with McpManager([server("fs", "plain.py")]) as mcp:
-        with anyio.fail_after(30), closing(CallLog(path, mask=redactor.mask)) as log:
+    spec = server("fs", "plain.py", env={"API_TOKEN": CANARY})
+    async with McpManager([spec], call_log=path) as mcp:
+        with anyio.fail_after(30):
             assert await mcp.wait_ready()
             for arguments in ({"text": "again"}, {"text": f"my {CANARY}"}, {"wrong": CANARY}):
-                note(log, await mcp.call("mcp_fs_echo", arguments), "mcp_fs_echo", arguments)
-            assert await asyncio.to_thread(log.flush)
-            history = CallHistory(path)
-            refused, secret, plain = await asyncio.to_thread(history.list)
+                await mcp.call("mcp_fs_echo", arguments)
+            assert mcp.call_log is not None
+            assert await asyncio.to_thread(mcp.call_log.flush)
+            refused, secret, plain = await asyncio.to_thread(CallHistory(path).list)
             assert (plain.obstacle, plain.result) == ("", "again")
             again = await mcp.call(plain.tool, plain.arguments)
             assert again.text == plain.result
             assert secret.obstacle == "not all of its arguments were kept: `/text` (redacted)"
             assert refused.error_code == "tool.invalid_arguments"
     assert CANARY.encode() not in contents(tmp_path)
+    assert len(CallHistory(path).list()) == 4
 
 
 def contents(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.iterdir())
 
 
-def note(log: CallLog, result: ToolResult, tool: str, arguments: dict[str, Any]) -> None:
-    exc = result.exception
-    log.note(
-        server="fs",
-        tool=tool,
-        call_id=result.call_id,
-        arguments=arguments,
-        duration=result.duration,
-        text=result.text,
-        code=exc.code if exc else "",
-    )
+async def test_log_that_the_application_opened_stays_open(server: Make, tmp_path: Path) -> None:
+    with closing(CallLog(tmp_path / "calls.sqlite3")) as log:
+        for _ in range(2):
+            async with McpManager([server("fs", "plain.py")], call_log=log) as mcp:
+                with anyio.fail_after(20):
+                    assert await mcp.wait_ready()
+                    assert (await mcp.call("mcp_fs_echo", {"text": "x"})).success
+        assert await asyncio.to_thread(log.flush)
+        assert len(CallHistory(log.path).list()) == 2
 
 
 TRACED = '''
@@ -100,7 +122,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from dragoman import McpManager, ServerSpec, Stdio
-from dragoman.observe.telemetry import Peer, find
 
 SERVER = """
 import anyio
@@ -119,28 +140,15 @@ async def main(wire):
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
-    telemetry = find()
     spec = ServerSpec("tracing", Stdio(sys.executable, ["-c", SERVER]), wire=wire)
     async with McpManager([spec], cache=False) as mcp:
         assert await mcp.wait_ready(timeout=40)
         exporter.clear()
-
-        async def send(connection, left):
-            session = connection.session
-            peer = Peer.of(
-                spec.transport, protocol_version=session.protocol_version, traced_below=not session.direct
-            )
-            with telemetry.request("tools/call", peer, tool="parent") as request:
-                answer = await connection.call_tool("parent", {}, left, meta=request.meta())
-                request.answered(is_error=answer.is_error)
-                return answer
-
-        answer = await mcp._supervisors["tracing"].request(send, seconds=20)
+        result = await mcp.call("mcp_tracing_parent")
     calls = [span for span in exporter.get_finished_spans() if "tools/call" in span.name]
-    told = answer.parts[0].text
     print(json.dumps({
         "names": [span.name for span in calls],
-        "told": told,
+        "told": result.text,
         "sent": [trace.format_span_id(span.context.span_id) for span in calls],
     }))
 

@@ -209,12 +209,6 @@ class Metrics:
         meter.buckets[index] = meter.buckets.get(index, 0) + 1
         life.recent.append(seconds)
 
-    def moved(self, server: str, *, sent: int = 0, received: int = 0) -> None:
-        """Count bytes of a server's wire that are not told by `ended`: listings, probes, notifications."""
-        life = self._server(server)
-        life.sent += sent
-        life.received += received
-
     def watch(self, server: str, state: ServerState, now: float) -> None:
         """Measure from now on how long a server is in its states; its first state is told by no event."""
         life = self._server(server)
@@ -311,9 +305,7 @@ class _Server:
     __slots__ = (
         "connects",
         "failed_connects",
-        "received",
         "recent",
-        "sent",
         "since",
         "state",
         "states",
@@ -323,7 +315,7 @@ class _Server:
     def __init__(self) -> None:
         self.tools: dict[str, _Tool] = {}
         self.recent: deque[float] = deque(maxlen=RECENT)
-        self.connects = self.failed_connects = self.sent = self.received = 0
+        self.connects = self.failed_connects = 0
         self.state: ServerState | None = None
         self.since = 0.0
         self.states: dict[str, float] = {}
@@ -342,8 +334,8 @@ class _Server:
         states = dict(self.states)
         if self.state is not None:
             states[self.state.value] = states.get(self.state.value, 0.0) + max(0.0, now - self.since)
-        sent = self.sent + sum(tool.sent for tool in tools)
-        received = self.received + sum(tool.received for tool in tools)
+        sent = sum(tool.sent for tool in tools)
+        received = sum(tool.received for tool in tools)
         known = bool(sent or received)
         errors = Counter[str]()
         for tool in tools:

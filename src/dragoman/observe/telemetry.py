@@ -4,9 +4,9 @@ One span and one measurement for each request, made where the request is sent: a
 two, one that is refused before it is sent has none. The span is current while the request is under way, and
 its context goes to the server in `params._meta` (SEP-414), by whatever propagators are configured.
 
-Nothing here happens unless the application has set an OpenTelemetry SDK up: `find` gives nothing then, and
-imports nothing. Over the SDK's own transports the MCP SDK makes a span and sends the context by itself, so
-there only the measurement is ours (`Peer.traced_below`).
+Nothing here happens unless the application has set an OpenTelemetry SDK up before a server is connected:
+else `find` gives nothing, and imports nothing. Over the SDK's own transports (`wire = "sdk"`) the MCP SDK
+makes spans and sends the context by itself, and nothing of ours is recorded.
 
 Never recorded are arguments and results. What a server says in an error is masked and cut.
 Reported as `error.type`: the JSON-RPC code where the server answered with one, `tool_error`, `timeout`,
@@ -22,7 +22,6 @@ import logging
 import sys
 import time
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -50,9 +49,6 @@ BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120
 MAX_MESSAGE_CHARS = 300
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-current_request: ContextVar[Request | None] = ContextVar("current_request", default=None)
-"""The request that the current task is sending, for whoever learns more about it further down."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
@@ -62,8 +58,6 @@ class Peer:
     """What spans and measurements say about it."""
     session_id: str = ""
     """For spans only: there is one for each session."""
-    traced_below: bool = False
-    """Whether what carries the requests makes a span of its own."""
 
     @classmethod
     def of(
@@ -72,7 +66,6 @@ class Peer:
         *,
         protocol_version: str = "",
         session_id: str = "",
-        traced_below: bool = False,
     ) -> Peer:
         """Describe the server behind a transport.
 
@@ -80,7 +73,6 @@ class Peer:
             transport: With its variables replaced; of an address only host and port are told.
             protocol_version: The version of MCP that both sides speak.
             session_id: Of Streamable HTTP, where the server gave one.
-            traced_below: Whether the SDK's own transports are in use.
         """
         about: dict[str, Any] = {}
         if protocol_version:
@@ -89,7 +81,7 @@ class Peer:
             about["network.transport"] = "pipe"
         else:
             about |= {"network.transport": "tcp", "network.protocol.name": "http", **_place(transport.url)}
-        return cls(attributes=about, session_id=session_id, traced_below=traced_below)
+        return cls(attributes=about, session_id=session_id)
 
 
 def _place(url: str) -> dict[str, Any]:
@@ -173,7 +165,7 @@ class Telemetry:
         if peer.session_id:
             details["mcp.session.id"] = peer.session_id
         name = f"{method} {target}" if (target := tool or prompt) else method
-        return Request(self, name, about, details, has_span=not peer.traced_below)
+        return Request(self, name, about, details)
 
     def session_ended(self, peer: Peer, seconds: float, error: BaseException | None = None) -> None:
         """Record how long a session lasted, and what it ended by if that was not our doing."""
@@ -191,21 +183,14 @@ class Request:
         "_began",
         "_details",
         "_error",
-        "_has_span",
         "_name",
         "_span",
         "_telemetry",
-        "_tokens",
+        "_token",
     )
 
     def __init__(
-        self,
-        telemetry: Telemetry,
-        name: str,
-        about: dict[str, Any],
-        details: dict[str, Any],
-        *,
-        has_span: bool,
+        self, telemetry: Telemetry, name: str, about: dict[str, Any], details: dict[str, Any]
     ) -> None:
         self._telemetry = telemetry
         self._name = name
@@ -213,17 +198,15 @@ class Request:
         """For the span and the measurement."""
         self._details = details
         """For the span alone: there are too many different ones."""
-        self._has_span = has_span
         self._span: Span | None = None
-        self._tokens: tuple[Any, Any] | None = None
+        self._token: Any = None
         self._began = 0.0
         self._error = ""
 
     def __enter__(self) -> Self:
         self._began = time.perf_counter()
-        if self._has_span:
-            with _harmless():
-                self._open()
+        with _harmless():
+            self._open()
         return self
 
     def __exit__(
@@ -239,13 +222,14 @@ class Request:
             self._name, kind=trace.SpanKind.CLIENT, attributes={**self._about, **self._details}
         )
         self._span = span
-        self._tokens = (context.attach(trace.set_span_in_context(span)), current_request.set(self))
+        self._token = context.attach(trace.set_span_in_context(span))
 
     def _close(self, exc: BaseException | None, seconds: float) -> None:
-        if self._tokens is not None:
-            token, mark = self._tokens
-            self._telemetry.api_context.detach(token)
-            current_request.reset(mark)
+        if self._token is not None:
+            self._telemetry.api_context.detach(self._token)
+        if exc is not None and not isinstance(exc, DragomanError):
+            # What the SDK's session is told says less than what it was made of.
+            exc = exc.__cause__ if isinstance(exc.__cause__, DragomanError | TimeoutError) else exc
         if exc is not None:
             self.failed(_error_type(exc), _message(exc))
             if isinstance(exc, ProtocolError) and exc.rpc_code is not None:

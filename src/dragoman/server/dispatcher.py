@@ -24,10 +24,11 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
 
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
+from dragoman.observe.telemetry import Peer, find
 from dragoman.server.cleaning import clean_listing
 from dragoman.server.deadlines import Deadlines
 from dragoman.server.rpc import Rpc
-from dragoman.server.wire import Envelope
+from dragoman.server.wire import Envelope, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
     from mcp.shared.message import MessageMetadata
 
+    from dragoman.observe.telemetry import Request, Telemetry
     from dragoman.server.rpc import RequestId
-    from dragoman.server.wire import Wire
+    from dragoman.server.wire import Traffic, Wire
 
 logger = logging.getLogger("dragoman")
 
@@ -76,6 +78,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """Whether the session gets to see them."""
         self.listing: list[dict[str, Any]] = []
         """The raw entries of the latest page of `tools/list`."""
+        self.peer = Peer()
+        """What traces say about the server."""
+        self._telemetry = find()
         self.ended: asyncio.Future[str] = self._loop.create_future()
         """Done, with the reason, when nothing more can come."""
         self._running = False
@@ -101,14 +106,36 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 raise known
             raw_result.set(known)
             return known
-        opts = opts or {}
+        if self._telemetry is not None:
+            return await self._traced(self._telemetry, method, params, opts or {})
+        return await self._exchange(method, params, opts or {})
+
+    async def _traced(
+        self, telemetry: Telemetry, method: str, params: Mapping[str, Any] | None, opts: CallOptions
+    ) -> dict[str, Any]:
+        with telemetry.request(method, self.peer, **_subject(method, params or {})) as request:
+            if (carrier := request.meta()) is not None:
+                params = dict(params or {})
+                params["_meta"] = {**(params.get("_meta") or {}), **carrier}
+            outcome = await self._exchange(method, params, opts, request)
+            request.answered(is_error=outcome.get("isError") is True)
+            return outcome
+
+    async def _exchange(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions,
+        traced: Request | None = None,
+    ) -> dict[str, Any]:
+        counted = traffic.get()
         future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
         on_progress = opts.get("on_progress")
         try:
             request_id, message = self.rpc.request(
                 method,
                 params,
-                resolve=partial(_resolve, future),
+                resolve=partial(self._resolve, future, counted),
                 request_id=opts.get("request_id"),
                 on_progress=None if on_progress is None else partial(self._queue_progress, on_progress),
                 lenient=method.endswith("/list"),
@@ -118,6 +145,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
             if isinstance(refused, ConnectionLostError):
                 refused.may_have_run = False  # it came after the end: nothing was written
             raise refused  # noqa: B904 -- it has its cause
+        if counted is not None:
+            counted.sent += len(message)
+        if traced is not None:
+            traced.numbered(request_id)
         envelope = Envelope(method, request_id, opts.get("headers"))
         timeout = opts.get("timeout")
         if method == "server/discover" and timeout is not None:
@@ -165,11 +196,15 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
         delivering = asyncio.create_task(self._deliver())
         self._running = True
+        began = self._loop.time()
         try:
             task_status.started()
             await asyncio.wait({self.ended})
         finally:
             self._running = False
+            if self._telemetry is not None:
+                seconds, error = self._loop.time() - began, self._lost() if self.ended.done() else None
+                self._telemetry.session_ended(self.peer, seconds, error)
             self.end("the session was closed")
             tasks = {delivering, *(context.task for context in self._serving.values() if context.task)}
             for task in tasks:
@@ -181,8 +216,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """End the conversation: whoever waits, and whoever comes later, is told."""
         if not self.ended.done():
             self.ended.set_result(reason)
-        msg = f"the connection to server `{self.server}` ended: {reason}"
-        self.rpc.close(ConnectionLostError(msg, server=self.server, may_have_run=True))
+        self.rpc.close(self._lost())
         self._deadlines.stop()
 
     # What the rpc core tells
@@ -263,12 +297,27 @@ class WireDispatcher(Dispatcher[TransportContext]):
     ) -> None:
         self._queue(partial(handler, progress, total, message))
 
+    def _resolve(
+        self,
+        future: asyncio.Future[Any],
+        counted: Traffic | None,
+        outcome: dict[str, Any] | BaseException,
+    ) -> None:
+        if counted is not None and type(outcome) is dict:
+            counted.received += self.rpc.size
+        if not future.done():
+            future.set_result(outcome)
+
     def _give_up(self, message: bytes, envelope: Envelope, opts: CallOptions, reason: str) -> None:
         if envelope.request_id is None or self.ended.done():
             return
         self.rpc.forget(envelope.request_id)
         tell = opts.get("cancel_on_abandon", True)
         self._open_wire().abandon(message, envelope, reason, tell=tell)
+
+    def _lost(self) -> ConnectionLostError:
+        msg = f"the connection to server `{self.server}` ended: {self.ended.result()}"
+        return ConnectionLostError(msg, server=self.server, may_have_run=True)
 
     def _open_wire(self) -> Wire:
         if self.wire is None:
@@ -345,9 +394,15 @@ class _Context:
         await self.notify("notifications/progress", {"progressToken": self._token, **params})
 
 
-def _resolve(future: asyncio.Future[Any], outcome: dict[str, Any] | BaseException) -> None:
-    if not future.done():
-        future.set_result(outcome)
+def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a request is about, as a trace names it."""
+    match method:
+        case "tools/call":
+            return {"tool": str(params.get("name", ""))}
+        case "prompts/get":
+            return {"prompt": str(params.get("name", ""))}
+        case _:
+            return {"resource": str(params.get("uri", ""))}
 
 
 def _own(error: DragomanError) -> DragomanError:

@@ -82,6 +82,8 @@ class Rpc:
         """How many messages could not be used."""
         self.received = 0
         """How many messages came in, junk included: the proof of life."""
+        self.size = 0
+        """Bytes of the message that is being taken in."""
         self._listener = listener
         self._waiting: dict[RequestId, _Waiting] = {}
         self._lenient = 0
@@ -182,6 +184,7 @@ class Rpc:
     def receive(self, data: bytes | bytearray) -> RequestId | None:
         """Take a whole message in; returns the id of the call that it ended, if it ended one."""
         self.received += 1
+        self.size = len(data)
         try:
             message = from_json(data, allow_inf_nan=False)
             if _overflows(message):

@@ -29,6 +29,7 @@ from dragoman.errors import (
     ProtocolError,
 )
 from dragoman.model import Stdio
+from dragoman.observe.telemetry import Peer
 from dragoman.server.dispatcher import WireDispatcher
 from dragoman.server.http_client import HttpOptions
 from dragoman.server.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
@@ -87,7 +88,7 @@ async def open_session(
             and with a URI when that resource has.
         answers: What the SDK's client calls when the server asks something, as `handlers.py` makes it.
         header_provider: Asked for more headers before each HTTP request.
-        auth: Logs in over HTTP, on our wires.
+        auth: Logs in over HTTP.
     """
     ours = spec.wire == "dragoman" and sys.platform != "win32"
     dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3) if ours else None
@@ -100,6 +101,7 @@ async def open_session(
             trail=trail,
             ended=lambda: ended(""),
             header_provider=header_provider,
+            auth=auth,
         )
 
     async def on_message(message: object) -> None:
@@ -121,11 +123,16 @@ async def open_session(
         **(answers or {}),
     )
     if dispatcher is not None:
+        dispatcher.peer = Peer.of(transport)
         limit = spec.max_message_bytes or MAX_MESSAGE_BYTES
         options = HttpOptions(limit=limit, header_provider=header_provider, auth=auth)
         _put_under(client, dispatcher, transport, env=env, trail=trail, options=options)
         dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
     async with client:
+        if dispatcher is not None:
+            session_id: str | None = getattr(dispatcher.wire, "session_id", None)
+            version = client.protocol_version
+            dispatcher.peer = Peer.of(transport, protocol_version=version, session_id=session_id or "")
         yield Session(client, dispatcher)
 
 

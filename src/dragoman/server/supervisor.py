@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dragoman.events import Event
     from dragoman.model import Auth, Handlers, ServerSpec, Transport
     from dragoman.server.connection import Connection
+    from dragoman.server.process import StderrTail
     from dragoman.server.sdk import Era
 
 logger = logging.getLogger("dragoman")
@@ -90,6 +91,8 @@ class Supervisor:
         self._settled.set()
         self._owner: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
+        self._ear: StderrTail | None = None
+        """What took the standard error of the latest connection."""
         self._backoff = Backoff()
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -136,6 +139,15 @@ class Supervisor:
         """What the connected server says about its use."""
         session = self._connection.session if self._connection else None
         return (session.instructions if session else None) or ""
+
+    def stderr(self) -> str:
+        """Return the end of what the server wrote to its standard error, of this connection or the last one.
+
+        It is without known secrets; empty for a server behind a URL.
+        """
+        if self._connection is not None and self._connection.trail.stderr is not None:
+            self._ear = self._connection.trail.stderr
+        return self._guard.redactor.mask(self._ear.text()) if self._ear is not None else ""
 
     def status(self) -> ServerStatus:
         """Return a reading; it starts nothing."""
@@ -411,6 +423,7 @@ class Supervisor:
             await connection.serve()
         finally:
             self._era = connection.era
+            self._ear = connection.trail.stderr or self._ear
 
     async def _reached(self) -> tuple[Transport, Auth | None]:
         return await reach(self.spec, self._surroundings, self._guard)

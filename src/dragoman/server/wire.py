@@ -5,7 +5,7 @@ of its own. Whatever ends a call (an answer, a refusal, a broken connection) rea
 
 Headers of one call travel with its context: `calling` sets them, and the task that carries the call's request
 sees them, as no other does. What a connection sends of its own accord is for nobody's call, even where one
-has opened it; it says so by `on_own_account`.
+has opened it; it says so by `on_own_account`. The `traffic` of a call is counted the same way.
 """
 
 from __future__ import annotations
@@ -44,6 +44,19 @@ class Wire(Protocol):
         """
         ...
 
+
+class Traffic:
+    """How many bytes of messages went out and came back for one call."""
+
+    __slots__ = ("received", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.received = 0
+
+
+traffic: ContextVar[Traffic | None] = ContextVar("traffic", default=None)
+"""What counts the bytes of the current task's call, if anybody wants to know."""
 
 _caller: ContextVar[Mapping[str, str] | None] = ContextVar("caller", default={})  # noqa: B039 -- never changed
 

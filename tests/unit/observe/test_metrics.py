@@ -142,7 +142,7 @@ def test_bytes_are_told_only_where_they_are_known() -> None:
     metrics.ended("s", "t", 0.1)
     assert metrics.server("s", 0.0).sent_bytes is None
     metrics.ended("s", "t", 0.1, sent=10, received=2000)
-    metrics.moved("s", sent=5, received=7)
+    metrics.ended("s", "u", 0.1, sent=5, received=7)
     server = metrics.server("s", 0.0)
     assert (server.sent_bytes, server.received_bytes) == (15, 2007)
     assert (server.tools["t"].sent_bytes, server.tools["t"].received_bytes) == (10, 2000)

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from dragoman.errors import CallTimeoutError, ConnectionLostError, ProtocolError
 from dragoman.model import Http, Sse, Stdio
-from dragoman.observe.telemetry import BUCKETS, Peer, Telemetry, current_request, find
+from dragoman.observe.telemetry import BUCKETS, Peer, Telemetry, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,13 +191,11 @@ def test_span_is_current_and_is_a_child_of_the_callers(recorder: Recorder) -> No
     outer = recorder.telemetry.tracer.start_span("agent")
     token = context.attach(trace.set_span_in_context(outer))
     try:
-        with recorder.telemetry.request("tools/call", PIPE, tool="t") as request:
-            assert current_request.get() is request
+        with recorder.telemetry.request("tools/call", PIPE, tool="t"):
             inner = trace.get_current_span().get_span_context()
         assert trace.get_current_span() is outer
     finally:
         context.detach(token)
-    assert current_request.get() is None
     span = recorder.span()
     assert span.parent == outer.get_span_context()
     assert span.context == inner
@@ -220,14 +218,11 @@ def test_server_gets_the_trace_context_and_the_baggage(recorder: Recorder) -> No
     assert (remote.trace_id, remote.span_id) == (ours.trace_id, ours.span_id)
 
 
-def test_what_is_traced_below_is_only_measured(recorder: Recorder) -> None:
-    peer = Peer.of(Stdio("python"), traced_below=True)
-    with recorder.telemetry.request("tools/call", peer, tool="t") as request:
-        request.numbered(1)
-        assert request.meta() is None
-        assert current_request.get() is None
-    assert recorder.spans() == []
-    assert recorder.points()[0].count == 1
+def test_what_the_session_is_told_is_named_by_what_it_was_made_of(recorder: Recorder) -> None:
+    refusal = RuntimeError("for the session")
+    refusal.__cause__ = ProtocolError("no such tool", rpc_code=-32602)
+    attributes = fail(recorder, refusal).attributes or {}
+    assert (attributes["error.type"], attributes["rpc.response.status_code"]) == ("-32602", "-32602")
 
 
 def test_session_is_measured_when_it_ends(recorder: Recorder) -> None:
