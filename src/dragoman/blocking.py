@@ -62,7 +62,7 @@ class McpManager:
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
-        call_log: CallLog | Path | bool = False,
+        call_log: CallLog | Path | bool | None = None,
     ) -> None:
         """Take the servers in, without starting any; as for `dragoman.McpManager`.
 
@@ -96,7 +96,7 @@ class McpManager:
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
-        call_log: CallLog | Path | bool = False,
+        call_log: CallLog | Path | bool | None = None,
     ) -> Self:
         """Make a manager of what the configuration files say; as for `dragoman.McpManager`."""
         made = cls.__new__(cls)

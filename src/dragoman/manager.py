@@ -55,7 +55,7 @@ class McpManager(Upkeep):
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
-        call_log: CallLog | Path | bool = False,
+        call_log: CallLog | Path | bool | None = None,
     ) -> None:
         """Take the servers in, without starting any.
 
@@ -73,7 +73,7 @@ class McpManager(Upkeep):
             policy: Which calls are allowed, asked about (`handlers.approval`) or denied, as a file has it;
                 the configuration's own rules can only be stricter.
             call_log: The file that every call is written to, masked and bounded, or whether the user's own is
-                used; one that is given open is left open.
+                used; as the configuration says unless given. One that is given open is left open.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -95,7 +95,9 @@ class McpManager(Upkeep):
             publish=self._bus.publish,
         )
         super().__init__(self._guard, self._bus.publish)
-        self.call_log = _opened(call_log, mask=self._guard.redactor.mask)
+        self.call_log = _opened(
+            settings.call_log if call_log is None else call_log, mask=self._guard.redactor.mask
+        )
         """What writes calls down, if that is wanted."""
         self._owns_log = self.call_log is not call_log
         self._crew = Crew(
@@ -133,7 +135,7 @@ class McpManager(Upkeep):
         handlers: Handlers | None = None,
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
-        call_log: CallLog | Path | bool = False,
+        call_log: CallLog | Path | bool | None = None,
     ) -> Self:
         """Make a manager of what the configuration files say; what is wrong in them is logged and skipped.
 

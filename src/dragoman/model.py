@@ -368,6 +368,8 @@ class Settings:
     enabled: bool = True
     """The global switch; when off, no server is started."""
     auto_reload: bool = False
+    call_log: bool = False
+    """Whether calls are written down, in the user's own log."""
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
     inputs: Sequence[Input] = ()

@@ -43,6 +43,7 @@ def show(options: Options, names: tuple[str, ...]) -> None:
                 "root": settings.root,
                 "enabled": settings.enabled,
                 "auto_reload": settings.auto_reload,
+                "call_log": settings.call_log,
                 "health_check_interval": settings.health_check_interval,
                 "naming": settings.naming,
                 "servers": [output.spec_json(spec) for spec in wanted],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -12,13 +13,16 @@ from dragoman.cli.completing import SERVERS
 from dragoman.cli.exits import Exit, together
 from dragoman.cli.known import known_tools, named
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dragoman.cli.shapes import StatusReport, StatusShape
+    from dragoman.cli.shapes import LoggedShape, StatusReport, StatusShape
     from dragoman.model import ServerSpec, ServerStatus, Settings
 
+LOGGED_SECONDS = 7 * 86_400.0
+"""How far back calls are added up."""
 _MODERN = "2026-07-28"
 _COLOURS = {
     "ready": "green",
@@ -50,6 +54,9 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
         code = Exit.DONE
     else:
         rows, code = asyncio.run(_connect(options, settings, specs))
+    logged = _logged()
+    for row in rows:
+        row["logged"] = logged.get(row["name"])
     report: StatusReport = {
         "connected": not no_connect,
         "servers": rows,
@@ -103,6 +110,7 @@ def _row(spec: ServerSpec, status: ServerStatus, latency: float | None) -> Statu
         "pid": status.pid,
         "tools": status.tools,
         "latency": None if latency is None else round(latency, 3),
+        "logged": None,
         "last_error": status.last_error,
         "error_code": status.error_code,
         "login_url": status.login_url,
@@ -125,6 +133,7 @@ def _unconnected(spec: ServerSpec, tools: int | None) -> StatusShape:
         "pid": None,
         "tools": tools,
         "latency": None,
+        "logged": None,
         "last_error": None,
         "error_code": None,
         "login_url": "",
@@ -134,13 +143,40 @@ def _unconnected(spec: ServerSpec, tools: int | None) -> StatusShape:
     }
 
 
+def _logged() -> dict[str, LoggedShape]:
+    """Add up what was written down of each server's calls; nothing if nobody writes them down."""
+    from dragoman.observe.call_database import default_path
+
+    if not default_path().exists():
+        return {}
+    from dragoman.observe.call_history import CallHistory
+
+    try:
+        found = CallHistory().metrics(since=time.time() - LOGGED_SECONDS)
+    except DragomanError as error:
+        output.warn(str(error))
+        return {}
+    return {
+        name: {
+            "calls": one.calls,
+            "failed": one.failed,
+            "errors": dict(one.errors),
+            "p50": round(one.latency.p50, 6) if one.latency.count else None,
+            "p95": round(one.latency.p95, 6) if one.latency.count else None,
+            "p99": round(one.latency.p99, 6) if one.latency.count else None,
+        }
+        for name, one in found.items()
+    }
+
+
 def _show(rows: Sequence[StatusShape]) -> None:
     """Print a table, with what went wrong under its row, so that no column is squeezed."""
     if not rows:
         output.say("No servers are configured: `dragoman add NAME` sets one up.")
         return
     heads = ["server", "state", "transport", "protocol", "tools", "latency"]
-    lines = [[output.one_line(row["name"]), _state(row), *_facts(row)] for row in rows]
+    heads += ["calls", "p95"] if any(row["logged"] for row in rows) else []
+    lines = [[output.one_line(row["name"]), _state(row), *_facts(row)][: len(heads)] for row in rows]
     widths = [max(output.width_of(line[at]) for line in [heads, *lines]) for at in range(len(heads))]
     click.secho(_joined(heads, widths), dim=True)
     width = output.columns()
@@ -160,13 +196,20 @@ def _state(row: StatusShape) -> str:
 
 
 def _facts(row: StatusShape) -> list[str]:
-    tools, latency = row["tools"], row["latency"]
+    tools, latency, logged = row["tools"], row["latency"], row["logged"]
+    failed = f" ({logged['failed']} failed)" if logged and logged["failed"] else ""
     return [
         row["transport"],
         output.one_line(row["protocol_version"] or ""),
         "" if tools is None else str(tools),
-        "" if latency is None else f"{latency * 1000:.0f} ms" if latency >= 0.001 else "<1 ms",
+        _milliseconds(latency),
+        f"{logged['calls']}{failed}" if logged else "",
+        _milliseconds(logged["p95"]) if logged else "",
     ]
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
 
 
 def _remarks(row: StatusShape) -> list[str]:

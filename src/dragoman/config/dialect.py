@@ -103,6 +103,7 @@ class Patch:
 
     enabled: bool | None = None
     auto_reload: bool | None = None
+    call_log: bool | None = None
     health_check_interval: float | None = None
     naming: str | None = None
     inputs: Sequence[Input] = ()

@@ -148,6 +148,7 @@ class _Search:
             servers=servers,
             enabled=patch.enabled is not False,
             auto_reload=patch.auto_reload is True,
+            call_log=patch.call_log is True,
             health_check_interval=patch.health_check_interval or 30.0,
             naming=patch.naming or self.profile.naming,
             inputs=patch.inputs,

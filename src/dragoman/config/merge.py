@@ -190,6 +190,7 @@ def _merge_patches(patches: Sequence[Patch]) -> Patch:
     return Patch(
         enabled=cast("bool | None", strongest("enabled")),
         auto_reload=cast("bool | None", strongest("auto_reload")),
+        call_log=cast("bool | None", strongest("call_log")),
         health_check_interval=cast("float | None", strongest("health_check_interval")),
         naming=cast("str | None", strongest("naming")),
         only_servers=cast("Sequence[str] | None", strongest("only_servers")),

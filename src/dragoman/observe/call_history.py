@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from dragoman.errors import DragomanError
 from dragoman.observe.call_database import VERSION, default_path, is_damage
 from dragoman.observe.call_rows import COLUMNS, from_row
+from dragoman.observe.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from dragoman.observe.call_rows import CallRecord
+    from dragoman.observe.metrics import ServerMetrics
 
 BUSY_SECONDS = 5.0
 
@@ -74,6 +76,21 @@ class CallHistory:
         values = [value for _, some in wanted for value in some]
         query = f"{_SELECT}{f' WHERE {where}' if where else ''} ORDER BY at DESC, number DESC LIMIT ?"
         return self._read(query, (*values, max(0, limit)))
+
+    def metrics(self, *, since: float | None = None, limit: int = 10_000) -> dict[str, ServerMetrics]:
+        """Add the latest calls up, by server.
+
+        Args:
+            since: Seconds since the epoch.
+            limit: How many calls at most.
+
+        Raises:
+            DragomanError: The log cannot be read.
+        """
+        found = Metrics()
+        for one in reversed(self.list(since=since, limit=limit)):
+            found.ended(one.server, one.tool, one.duration, one.error_code)
+        return found.read(0.0)
 
     def show(self, key: str | int) -> CallRecord | None:
         """Return one call, by its number or by its id; nothing if the log does not have it.

@@ -51,7 +51,7 @@ def names_at(table: dict[str, Any], key: str) -> list[str] | None:
 
 
 def settings_patch(document: Document, path: Sequence[str]) -> Patch:
-    """Read `enabled`, `auto_reload`, `health_check_interval` and `naming` from a table."""
+    """Read `enabled`, `auto_reload`, `call_log`, `health_check_interval` and `naming` from a table."""
     table = table_at(document, path)
     problems: list[tuple[Pointer, str]] = []
     found = table_at(document, path[:-1]).get(path[-1])
@@ -78,6 +78,7 @@ def settings_patch(document: Document, path: Sequence[str]) -> Patch:
     return Patch(
         enabled=boolean("enabled"),
         auto_reload=boolean("auto_reload"),
+        call_log=boolean("call_log"),
         health_check_interval=interval,
         naming=naming,
         problems=problems,
