@@ -102,6 +102,15 @@ async def test_server_that_never_shakes_hands_fails_at_its_connect_deadline(serv
             assert "no answer within 0.3 s" in (mcp.status()["mute"].last_error or "")
 
 
+async def test_failure_to_connect_keeps_its_cause(server: Make) -> None:
+    mute = server("mute", "mute.py", timeouts={"connect": 0.3}, required=True)
+    with anyio.fail_after(20), pytest.raises(ConnectError) as caught:
+        await McpManager([mute]).__aenter__()
+    failure = caught.value.__cause__
+    assert isinstance(failure, ConnectError)
+    assert isinstance(failure.__cause__, TimeoutError)
+
+
 async def test_missing_variable_fails_its_server_only_and_says_where(server: Make) -> None:
     needy = server("needy", "plain.py", env={"TOKEN": "${NOT_SET_ANYWHERE}"})
     with anyio.fail_after(20):

@@ -34,9 +34,6 @@ def attempts_at(transport: Transport) -> list[Transport]:
             return [transport]
 
 
-def joined(failures: list[ConnectError]) -> ConnectError:
-    """Return the last failure, with what the earlier ones said."""
-    last = failures[-1]
-    if len(failures) > 1:
-        last.message += "".join(f"; before that: {earlier.message}" for earlier in failures[:-1])
-    return last
+def recount(failures: list[ConnectError]) -> None:
+    """Let the last failure tell what the earlier ones were."""
+    failures[-1].message += "".join(f"; before that: {earlier.message}" for earlier in failures[:-1])

@@ -22,7 +22,7 @@ from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError
 from dragoman.events import offer_changed
 from dragoman.model import Handlers
 from dragoman.server import sdk
-from dragoman.server.attempts import attempts_at, joined, trail_of
+from dragoman.server.attempts import attempts_at, recount, trail_of
 from dragoman.server.deadlines import Deadline, deadline
 from dragoman.server.handlers import sdk_answers
 from dragoman.trust.limits import Limits
@@ -142,7 +142,8 @@ class Connection:
             except ConnectError as exc:
                 failures.append(exc)
                 if last or not self.trail.refused:
-                    raise joined(failures) from exc
+                    recount(failures)
+                    raise
                 seconds /= 2
             else:
                 return

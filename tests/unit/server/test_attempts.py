@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dragoman.errors import ConnectError
 from dragoman.model import Http, Sse, Stdio
-from dragoman.server.attempts import attempts_at, joined, trail_of
+from dragoman.server.attempts import attempts_at, recount, trail_of
 
 
 def test_alternate_is_tried_after_what_is_configured() -> None:
@@ -17,5 +17,7 @@ def test_trail_begins_with_the_kind_of_transport() -> None:
 
 def test_failures_are_told_in_the_last_one() -> None:
     failures = [ConnectError(text, server="s", stage="connect") for text in ("one", "two", "three")]
-    assert joined(failures[:1]).message == "one"
-    assert joined(failures).message == "three; before that: one; before that: two"
+    recount(failures[:1])
+    assert failures[0].message == "one"
+    recount(failures)
+    assert failures[-1].message == "three; before that: one; before that: two"
