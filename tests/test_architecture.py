@@ -44,9 +44,9 @@ LAYERS = [
 SERVER_LAYERS = [
     {"rotating"},
     {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning", "bounded"}
-    | {"deadlines", "pace", "auth_callback", "auth_dpop", "auth_store", "auth_turn"},
+    | {"deadlines", "farewell", "pace", "auth_callback", "auth_dpop", "auth_store", "auth_turn"},
     {"trail", "lines", "event_stream", "wire", "child", "secret_sources"},
-    {"attempts", "http_answer", "http_route", "outbox"},
+    {"attempts", "headstart", "http_answer", "http_route", "outbox"},
     {"pipe", "http_client", "auth_fetch"},
     {
         "http",

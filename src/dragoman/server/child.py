@@ -110,6 +110,18 @@ class Child:
         if cancelled is not None:
             raise cancelled
 
+    async def abandon(self) -> None:
+        """End a child that nobody speaks to, and close our ends of its pipes."""
+
+        def close() -> None:
+            os.close(self.stdin)
+
+        try:
+            await self.stop(close)
+        finally:
+            os.close(self.stdout)
+            os.close(self.stderr)
+
     async def _stop(self) -> None:
         if not await self._gone(STDIN_GRACE):
             self._signal(signal.SIGTERM)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from dragoman.events import OfferChanged
     from dragoman.model import ProgressHandler, ServerSpec, Transport
+    from dragoman.server.headstart import HeadStart
     from dragoman.server.http_client import HttpAuth
     from dragoman.tools.content import Answer
 
@@ -82,6 +83,7 @@ class Connection:
         handlers: Handlers | None = None,
         auth: HttpAuth | None = None,
         limits: Limits | None = None,
+        start: HeadStart | None = None,
     ) -> None:
         self.spec = spec
         self.trail = trail_of(transport)
@@ -108,6 +110,7 @@ class Connection:
         self._answers = sdk_answers(handlers or Handlers(), spec.name)
         self._header_provider = handlers.headers if handlers else None
         self._auth = auth
+        self._start_ahead = start
         self._limits = limits or Limits()
         self._health_check_interval = health_check_interval
         self._session: sdk.Session | None = None
@@ -299,6 +302,7 @@ class Connection:
                     answers=self._answers,
                     header_provider=self._header_provider,
                     auth=self._auth,
+                    start=self._start_ahead,
                 ) as session:
                     self.trail.stage = "listing"
                     await self._first_listing(session)

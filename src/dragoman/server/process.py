@@ -67,6 +67,18 @@ def removed_variables(stdio: Stdio) -> list[str]:
     return [name for name, value in stdio.env.items() if value is None]
 
 
+def whole_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
+    """Return everything that a child gets: the safe set, what its spec adds, less what it takes away.
+
+    Raises:
+        ConfigError: An env file cannot be read.
+    """
+    given = safe_environment(env) | child_environment(stdio, env)
+    for removed in removed_variables(stdio):
+        given.pop(removed, None)
+    return given
+
+
 def stderr_log(stdio: Stdio, name: str, given: Mapping[str, str]) -> RotatingLog | None:
     """Open the file that a child's standard error is kept in, if one is wanted.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.config.expand import expand_auth, expand_transport
 from dragoman.model import Stdio
+from dragoman.server.secret_sources import fetch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,10 +32,13 @@ async def reach(spec: ServerSpec, surroundings: Surroundings, guard: Guard) -> t
 
     Raises:
         ConnectError: It comes from a project's file, and nobody has approved it.
-        MissingVariableError: A variable has no value.
+        MissingVariableError: A variable, a keyring or a command has no value.
     """
     if guard.binds(spec) and (refusal := await asyncio.to_thread(guard.refusal, spec)) is not None:
         raise refusal
+    surroundings = await fetch(spec, surroundings)
+    # Wherever such a value stands, it is a secret.
+    guard.redactor.add((surroundings.fetched or {}).values())
     transport = placed(expand_transport(spec, surroundings), surroundings.root)
     auth = expand_auth(spec, surroundings)
     if isinstance(transport, Stdio) and transport.env_file:
@@ -42,6 +46,11 @@ async def reach(spec: ServerSpec, surroundings: Surroundings, guard: Guard) -> t
     else:
         guard.learn(transport, surroundings.env, auth)
     return transport, auth
+
+
+def is_imported() -> bool:
+    """Tell whether what opens connections is there already."""
+    return bool(_modules)
 
 
 async def connection_module() -> Any:

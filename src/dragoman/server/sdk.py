@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from dragoman.model import HeaderProvider, ServerSpec, Transport
+    from dragoman.server.headstart import HeadStart
     from dragoman.server.http_client import HttpAuth
     from dragoman.server.trail import Trail
 
@@ -74,6 +75,7 @@ async def open_session(
     answers: Mapping[str, Any] | None = None,
     header_provider: HeaderProvider | None = None,
     auth: HttpAuth | None = None,
+    start: HeadStart | None = None,
 ) -> AsyncGenerator[Session]:
     """Connect, shake hands, and hand out the session. One task enters and leaves.
 
@@ -89,6 +91,7 @@ async def open_session(
         answers: What the SDK's client calls when the server asks something, as `handlers.py` makes it.
         header_provider: Asked for more headers before each HTTP request.
         auth: Logs in over HTTP.
+        start: The child, if it was started already.
     """
     ours = spec.wire == "dragoman" and sys.platform != "win32"
     dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3) if ours else None
@@ -126,7 +129,7 @@ async def open_session(
         dispatcher.peer = Peer.of(transport)
         limit = spec.max_message_bytes or MAX_MESSAGE_BYTES
         options = HttpOptions(limit=limit, header_provider=header_provider, auth=auth)
-        _put_under(client, dispatcher, transport, env=env, trail=trail, options=options)
+        _put_under(client, dispatcher, transport, env=env, trail=trail, options=options, start=start)
         dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
     async with client:
         if dispatcher is not None:
@@ -156,6 +159,7 @@ def _put_under(
     env: Mapping[str, str],
     trail: Trail,
     options: HttpOptions,
+    start: HeadStart | None,
 ) -> None:
     """Put our wire under the SDK's client, in place of a transport of its own.
 
@@ -175,6 +179,7 @@ def _put_under(
             rpc=dispatcher.rpc,
             on_end=dispatcher.end,
             options=options,
+            start=start,
         )
         dispatcher.wire = await stack.enter_async_context(wire)
         trail.stage = "handshake"

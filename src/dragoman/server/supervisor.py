@@ -20,8 +20,10 @@ from dragoman.guard import Guard
 from dragoman.model import ServerState, ServerStatus
 from dragoman.server.auth_gate import Gate
 from dragoman.server.backoff import Backoff
+from dragoman.server.farewell import see_off
+from dragoman.server.headstart import head_start
 from dragoman.server.lifecycle import Order, Signal, step, verdict
-from dragoman.server.reach import connection_module, reach
+from dragoman.server.reach import connection_module, is_imported, reach
 from dragoman.trust.limits import TokenBucket
 from dragoman.trust.sanitize import for_log
 
@@ -32,13 +34,12 @@ if TYPE_CHECKING:
     from dragoman.events import Event
     from dragoman.model import Auth, Handlers, ServerSpec, Transport
     from dragoman.server.connection import Connection
+    from dragoman.server.headstart import HeadStart
     from dragoman.server.process import StderrTail
     from dragoman.server.sdk import Era
 
 logger = logging.getLogger("dragoman")
 
-CLOSE_LIMIT = 15.0
-"""More than a connection ever takes to close; past it the owner is cancelled, then given up."""
 PATIENCE = 2.0
 """Seconds that a call waits for a planned retry; if it is later than that, the call fails at once."""
 MAX_WAITING = 10_000
@@ -267,7 +268,7 @@ class Supervisor:
         self.close()
         try:
             if self._owner is not None:
-                await _see_out(self._owner, self.spec.name)
+                await see_off(self._owner, self.spec.name)
         finally:
             await self._gate.close()
 
@@ -397,6 +398,14 @@ class Supervisor:
 
     async def _connect(self) -> None:
         transport, auth = await self._reached()
+        start = None if is_imported() else await head_start(self.spec, transport, self._surroundings.env)
+        try:
+            await self._serve(transport, auth, start)
+        finally:
+            if start is not None:
+                await start.drop()
+
+    async def _serve(self, transport: Transport, auth: Auth | None, start: HeadStart | None) -> None:
         module = await connection_module()
         authorizer = await self._gate.authorizer(transport, auth)
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
@@ -412,6 +421,7 @@ class Supervisor:
             handlers=self._handlers,
             auth=authorizer,
             limits=self.limits,
+            start=start,
         )
         self._connection = connection
         connection.vet = self._vet
@@ -468,27 +478,3 @@ class Supervisor:
             self._plan_watch()
         else:
             self._signal(Signal.UNUSED)
-
-
-async def _see_out(owner: asyncio.Task[None], name: str) -> None:
-    """Wait for an owner to end, in bounded time; a cancellation is raised only after that."""
-    import anyio
-
-    cancelled: asyncio.CancelledError | None = None
-    limit = time.monotonic() + CLOSE_LIMIT
-    # The scope keeps anyio's cancellations out, the loop below asyncio's own.
-    with anyio.CancelScope(shield=True):
-        while not owner.done():
-            try:
-                _, late = await asyncio.wait({owner}, timeout=max(0.0, limit - time.monotonic()))
-            except asyncio.CancelledError as exc:
-                cancelled = exc
-                continue
-            if late and owner.cancelling():
-                logger.error("%s: its connection does not close and was abandoned", name)
-                break
-            if late:
-                owner.cancel()
-                limit += CLOSE_LIMIT
-    if cancelled is not None:
-        raise cancelled

@@ -11,13 +11,7 @@ from dragoman.server.child import spawn
 from dragoman.server.http import open_http
 from dragoman.server.http_client import PLAIN
 from dragoman.server.pipe import Pipe
-from dragoman.server.process import (
-    StderrTail,
-    child_environment,
-    removed_variables,
-    safe_environment,
-    stderr_log,
-)
+from dragoman.server.process import StderrTail, stderr_log, whole_environment
 from dragoman.server.rpc import MAX_MESSAGE_BYTES
 from dragoman.server.sse import open_sse
 
@@ -26,6 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from dragoman.model import Transport
+    from dragoman.server.headstart import HeadStart
     from dragoman.server.http_client import HttpOptions
     from dragoman.server.rpc import Rpc
     from dragoman.server.trail import Trail
@@ -60,6 +55,7 @@ def open_wire(
     rpc: Rpc,
     on_end: Callable[[str], None],
     options: HttpOptions = PLAIN,
+    start: HeadStart | None = None,
 ) -> AbstractAsyncContextManager[Wire]:
     """Return the wire of a transport, to be entered by the task that also leaves it.
 
@@ -71,14 +67,23 @@ def open_wire(
         rpc: The conversation.
         on_end: Told once why the wire ended by itself.
         options: The limit of a message, and whom to ask for headers.
+        start: The child, if it was started already.
     """
     # A protocol is looked at attribute by attribute, which costs more than opening a pipe.
     if type(transport) not in (Stdio, Http, Sse) and isinstance(transport, Opener):
         return transport.open(name=name, trail=trail, rpc=rpc, on_end=on_end)
     match transport:
         case Stdio():
-            limit = options.limit
-            return open_pipe(transport, name=name, env=env, trail=trail, rpc=rpc, on_end=on_end, limit=limit)
+            return open_pipe(
+                transport,
+                name=name,
+                env=env,
+                trail=trail,
+                rpc=rpc,
+                on_end=on_end,
+                limit=options.limit,
+                start=start,
+            )
         case Http():
             return open_http(transport, name=name, trail=trail, rpc=rpc, on_end=on_end, options=options)
         case Sse():
@@ -95,14 +100,15 @@ async def open_pipe(
     rpc: Rpc,
     on_end: Callable[[str], None],
     limit: int = MAX_MESSAGE_BYTES,
+    start: HeadStart | None = None,
 ) -> AsyncGenerator[Wire]:
     """Start a child and speak to it over its pipes; leaving ends it with everything it started."""
     trail.stage = "variables"
-    given = safe_environment(env) | child_environment(stdio, env)
-    for removed in removed_variables(stdio):
-        given.pop(removed, None)
+    given = whole_environment(stdio, env)
     trail.stage = "spawn"
-    child = await spawn(stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name)
+    child = start.take() if start is not None else None
+    if child is None:
+        child = await spawn(stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name)
     trail.pid = child.pid
     with StderrTail(child.stderr, stderr_log(stdio, name, given)) as stderr:
         trail.stderr = stderr

@@ -22,6 +22,7 @@ from dragoman.errors import (
 )
 from dragoman.model import Http, ServerSpec, ServerState, Stdio
 from dragoman.server import connection as connections
+from dragoman.server import farewell
 from dragoman.server import supervisor as supervising
 from dragoman.server.lifecycle import Signal, verdict
 from dragoman.server.reach import placed
@@ -215,7 +216,7 @@ async def test_cancelled_stop_stops_all_the_same() -> None:
 async def test_owner_that_does_not_end_is_cancelled_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervising, "CLOSE_LIMIT", 0.05)
+    monkeypatch.setattr(farewell, "CLOSE_LIMIT", 0.05)
     release = asyncio.Event()
 
     async def obedient() -> None:
@@ -230,10 +231,10 @@ async def test_owner_that_does_not_end_is_cancelled_and_then_given_up(
 
     with anyio.fail_after(20):
         first = asyncio.ensure_future(obedient())
-        await supervising._see_out(first, "s")
+        await farewell.see_off(first, "s")
         assert first.cancelled()
         second = asyncio.ensure_future(deaf())
-        await supervising._see_out(second, "s")
+        await farewell.see_off(second, "s")
         assert "abandoned" in caplog.text
         release.set()
         await second
@@ -279,24 +280,28 @@ async def test_success_counts_for_the_backoff_and_a_failure_does_not() -> None:
 async def test_import_of_the_sdk_happens_outside_of_the_loop() -> None:
     """The first connection of a process imports a second's worth of modules; the loop must go on."""
     code = f"""
-import asyncio, sys, time
+import asyncio, sys, threading
 from dragoman import McpManager, ServerSpec, Stdio
+
+class Noting:
+    threads = []
+    def find_spec(self, name, path=None, target=None):
+        if name == "mcp":
+            self.threads.append(threading.current_thread())
+
 async def main():
-    turns = 0
+    sys.meta_path.insert(0, Noting())
     async with McpManager([ServerSpec("s", Stdio(sys.executable, ["-S", {FAULTY!r}]))]) as mcp:
         assert "mcp" not in sys.modules
-        ready = asyncio.ensure_future(mcp.wait_ready())
-        while not ready.done():
-            turns += 1
-            await asyncio.sleep(0.001)
+        assert await mcp.wait_ready()
     assert "mcp" in sys.modules
-    print(turns)
+    print(*(thread is threading.main_thread() for thread in Noting.threads))
 asyncio.run(main())
 """
     with anyio.fail_after(40):
         done = await anyio.run_process([sys.executable, "-c", code], check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 20
+    assert done.stdout.decode().split() == ["False"]
 
 
 @pytest.mark.parametrize(
