@@ -291,13 +291,14 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
     until = time.monotonic() + seconds
     call.original_name, call.fields = tool.original_name, arguments
+    send = call.send if supervisor.spec.trust != "strict" else _as_pinned(route, tool, supervisor, call)
     if supervisor.bucket is not None:
         await _take_turn(supervisor, tool, until)
     tries = 0
     while True:
         tries += 1
         try:
-            answer = await supervisor.request(call.send, seconds=until - time.monotonic())
+            answer = await supervisor.request(send, seconds=until - time.monotonic())
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -328,6 +329,18 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
         raise InvalidResultError(wrong, tool=tool.name, server=tool.server, problems=[wrong])
     # Files are written, and long texts searched, beside the loop, which has other calls to serve.
     return await asyncio.to_thread(settle, answer, by) if large else settle(answer, by)
+
+
+def _as_pinned(
+    route: Route, tool: ToolDef, supervisor: Supervisor, call: _Call
+) -> Callable[[Connection, float], Awaitable[Answer]]:
+    """Return what sends a call only if its tool is as it was pinned on the connection that it is sent on."""
+
+    def send(connection: Connection, left: float) -> Awaitable[Answer]:
+        route.guard.pinboard.check(supervisor.spec, tool)
+        return call.send(connection, left)
+
+    return send
 
 
 async def _take_turn(supervisor: Supervisor, tool: ToolDef, until: float) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.events import Event
-    from dragoman.model import ServerSpec
+    from dragoman.model import ServerSpec, ToolDef
     from dragoman.trust.pins import Change, Kind
     from dragoman.trust.redactor import Redactor
 
@@ -105,6 +105,9 @@ class Pinboard:
             DragomanError: It was not looked at yet, or the lock file cannot be written.
         """
         offer = self._offers.get(spec.name)
+        if offer is not None and spec.trust != "off":
+            # A listing may have come a moment ago: what is pinned is what was looked at last.
+            await self._look(spec, offer)
         if offer is None or offer.pins is None:
             msg = f"server `{spec.name}` has listed nothing that could be approved"
             raise DragomanError(msg, hint="connect it first; with `trust` off nothing is pinned")
@@ -157,10 +160,17 @@ class Pinboard:
         """Return the error for a call of a tool that is withheld."""
         for server, offer in self._offers.items():
             if name in offer.withheld:
-                msg = f"`{name}` was not called: its definition is not the one that was pinned"
-                hint = f"look at the change and run `dragoman trust approve {server}`"
-                return CallDeniedError(msg, tool=name, server=server, rule=RULE, hint=hint)
+                return _refusal(name, server)
         return None
+
+    def check(self, spec: ServerSpec, tool: ToolDef) -> None:
+        """Look once more when a call is sent: it may have waited for a connection that lists something else.
+
+        Raises:
+            CallDeniedError: The tool is withheld by now.
+        """
+        if self.withheld(spec, [tool.original_name]):
+            raise _refusal(tool.name, spec.name)
 
     def changes(self, server: str) -> list[Change]:
         """Return what is not as it was pinned."""
@@ -203,8 +213,8 @@ class Pinboard:
         return now, self._pins().check(spec, now)
 
     def _remembered(self, spec: ServerSpec, entries: Sequence[tuple[Mapping[str, Any], str]]) -> Verdict:
-        whole = (_whole(head, schemas) for head, schemas in entries)
-        verdict = self._pins().look(spec, pins_of(whole, hides=self._redactor.holds))
+        wholes = (whole(head, schemas) for head, schemas in entries)
+        verdict = self._pins().look(spec, pins_of(wholes, hides=self._redactor.holds))
         there = [change for change in verdict.changes if change.what != "removed"]
         return replace(verdict, changes=there)
 
@@ -245,6 +255,13 @@ class Pinboard:
         task.add_done_callback(self._tasks.discard)
 
 
-def _whole(head: Mapping[str, Any], schemas: str) -> dict[str, Any]:
+def _refusal(name: str, server: str) -> CallDeniedError:
+    msg = f"`{name}` was not called: its definition is not the one that was pinned"
+    hint = f"look at the change and run `dragoman trust approve {server}`"
+    return CallDeniedError(msg, tool=name, server=server, rule=RULE, hint=hint)
+
+
+def whole(head: Mapping[str, Any], schemas: str) -> dict[str, Any]:
+    """Return an entry of a remembered listing as the server listed it."""
     given, output = json.loads(schemas)
     return {**head, "inputSchema": given, "outputSchema": output}

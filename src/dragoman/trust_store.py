@@ -301,9 +301,19 @@ class Pins:
         """
         names = None if tools is None else list(tools)
         key, name = self._key(spec), spec.name
-        self._user(spec).change(lambda old: {**old, key: approved(old.get(key), now, names)})
-        if in_project or _pins(self._of_project(), name) is not None:
-            self._project.change(lambda old: {**old, name: approved(old.get(name), now, names)})
+        theirs = _pins(self._of_project(), name)
+        # A lock that does not know the server yet begins with what the other one knows.
+        new = self._user(spec).change(lambda old: {**old, key: approved(old.get(key, theirs), now, names)})
+        if in_project or theirs is not None:
+            self._project.change(lambda old: {**old, name: approved(old.get(name, new[key]), now, names)})
+
+    def known(self, spec: ServerSpec) -> dict[Path, ServerPins]:
+        """Return what is pinned of a server, by the lock file that has it: the user's, then the project's."""
+        found = {
+            self.user_path(spec): _pins(self._user(spec).content(), self._key(spec)),
+            self.project_path: _pins(self._of_project(), spec.name),
+        }
+        return {path: pins for path, pins in found.items() if pins is not None}
 
     def forget(self, spec: ServerSpec) -> bool:
         """Forget a server's pins in the user's lock; tell whether there were any.

@@ -7,23 +7,35 @@ import base64
 import json
 import logging
 import os
+import shlex
 import string
 import sys
 import traceback
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import keyring
+from keyring.backend import KeyringBackend
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.behaviour.turning import SERVER, Turncoat, read_tool
 
 from dragoman import Http, McpManager, ServerSpec, Sse, Stdio
+from dragoman.agent.engine import AgentEngine
+from dragoman.agent.providers import Say, ScriptedProvider
+from dragoman.agent.transcript import Transcript
 from dragoman.model import Auth
+from dragoman.server.auth_store import Login, TokenStore
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 LETTERS = string.ascii_letters + string.digits + "-_/+=~%&\"' ä"
 """Without the dot: what looks like a host's name, under a name that announces nothing, is not masked."""
@@ -78,10 +90,27 @@ class Garden:
 
 @asynccontextmanager
 async def echoing(status: str) -> AsyncIterator[str]:
-    """Serve an address that answers every request with what it was sent; gives `host:port`."""
+    """Serve an address that answers every request with what it was sent; gives `host:port`.
+
+    Below `/half` it shakes hands and lists a tool, and only calls are answered like that.
+    """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            writer.close()  # Somebody only looked whether there is anybody.
+            return
+        if head.startswith(b"POST /half") and (said := await half(reader, head)) is not None:
+            kind = b"Content-Type: application/json\r\n" if said else b""
+            line = b"200 OK" if said else b"202 Accepted"
+            writer.write(
+                b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s"
+                % (line, kind, len(said), said)
+            )
+            await writer.drain()
+            writer.close()
+            return
         body = b"you sent: " + head
         shown = head.split(b"\r\n")[0]
         writer.write(
@@ -96,8 +125,87 @@ async def echoing(status: str) -> AsyncIterator[str]:
         yield f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
 
 
+async def half(reader: asyncio.StreamReader, head: bytes) -> bytes | None:
+    """Return the answer of a server that works until a tool is called."""
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    asked = json.loads(await reader.readexactly(int(length.partition(b":")[2])))
+    shake = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "half", "version": "1"},
+    }
+    listed = {"tools": [{"name": "ask", "inputSchema": {"type": "object"}}]}
+    known = {"initialize": shake, "tools/list": listed}.get(asked["method"])
+    if "id" not in asked:
+        return b""
+    return (
+        None if known is None else json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": known}).encode()
+    )
+
+
+class Ring(KeyringBackend):
+    """A keyring in memory."""
+
+    priority: Any = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self.entries.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.entries[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        del self.entries[service, username]
+
+
+@contextmanager
+def ringing() -> Iterator[Ring]:
+    """Put a keyring in the place of the system's."""
+    before, ring = keyring.get_keyring(), Ring()
+    keyring.set_keyring(ring)
+    try:
+        yield ring
+    finally:
+        keyring.set_keyring(before)
+
+
+class Traces:
+    """What an OpenTelemetry SDK is told, in the place of the application's."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        from opentelemetry import metrics, trace
+
+        self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
+        self._tracers = TracerProvider()
+        self._tracers.add_span_processor(SimpleSpanProcessor(self._spans))
+        self._meters = MeterProvider(metric_readers=[self._reader])
+        monkeypatch.setattr(trace, "get_tracer_provider", lambda: self._tracers)
+        monkeypatch.setattr(metrics, "get_meter_provider", lambda: self._meters)
+
+    def taken(self) -> list[str]:
+        """Return everything that would be sent to a collector, and send no more."""
+        found = [span.to_json() for span in self._spans.get_finished_spans()]
+        data = self._reader.get_metrics_data()
+        found += [] if data is None else [data.to_json()]
+        self._tracers.shutdown()
+        self._meters.shutdown()
+        return found
+
+
+def from_command(garden: Garden, folder: Path) -> str:
+    """Return a reference to a command that prints a new secret."""
+    file = folder / f"vault-{len(garden.secrets)}"
+    file.write_text(garden.plant(plain=True), "utf-8")
+    code = "import sys; print(open(sys.argv[1], encoding='utf-8').read())"
+    return f"${{command:{shlex.join([sys.executable, '-S', '-c', code, str(file)])}}}"
+
+
 def servers(
-    garden: Garden, folder: Path, host: str, monkeypatch: Any
+    garden: Garden, folder: Path, host: str, monkeypatch: Any, ring: Ring | None = None
 ) -> tuple[list[ServerSpec], dict[str, str]]:
     """Return servers with fifty secrets between them, and the answers to their inputs."""
     env: dict[str, str | None] = {f"CANARY_{number}": garden.plant() for number in range(20)}
@@ -115,7 +223,12 @@ def servers(
     args += [
         f"--db=postgres://me:{garden.plant(plain=True)}@db.example/x",
         f'{{"apiKey": "{garden.plant(plain=True)}"}}',
+        from_command(garden, folder),
     ]
+    env |= {f"CANARY_COMMAND_{number}": from_command(garden, folder) for number in range(2)}
+    if ring is not None:
+        ring.entries = {("canary", str(number)): garden.plant() for number in range(2)}
+        env |= {f"CANARY_KEYRING_{name}": f"${{keyring:canary/{name}}}" for _, name in ring.entries}
     coat = Turncoat(folder, "leaky")
     coat.change(lambda offer: offer.update(leaky=True))
     stdio = Stdio(
@@ -132,7 +245,7 @@ def servers(
     url = f"http://me:{password}@{host}/mcp?key={query}&page=2"
     headers = {"Authorization": f"Bearer {garden.plant(plain=True)}", "X-Other": garden.plant(plain=True)}
     auth = Auth(mode="none", client_id="me", client_secret=garden.plant())
-    more_headers = {"X-Api-Key": garden.plant(plain=True)}
+    more_headers = {"X-Api-Key": garden.plant(plain=True), "X-Vault": from_command(garden, folder)}
     return [
         ServerSpec("leaky", stdio),
         ServerSpec(
@@ -142,6 +255,8 @@ def servers(
         ServerSpec("far", Http(url, headers=headers), auth=auth),
         ServerSpec("older", Sse(url, headers=more_headers), protocol="legacy"),
         ServerSpec("sdk", Http(url, headers=more_headers), wire="sdk"),
+        ServerSpec("half", Http(f"http://{host}/half"), protocol="legacy"),
+        ServerSpec("logged", Http(f"http://{host}/logged"), auth=Auth(mode="oauth", client_id="me")),
         ServerSpec("gone", replace(stdio, command="/no/such/command", log_file=None)),
     ], inputs
 
@@ -153,33 +268,62 @@ async def live(garden: Garden, folder: Path, monkeypatch: Any, status: str) -> N
     before = root.level
     root.addHandler(seen)
     root.setLevel(logging.DEBUG)
+    traces = Traces(monkeypatch)
     try:
         async with echoing(status) as host:
-            specs, inputs = servers(garden, folder, host, monkeypatch)
-            for turn in range(2):
-                await _run(garden, specs, inputs)
-                if not turn:
-                    file = folder / "leaky.json"
-                    offer = json.loads(file.read_text("utf-8"))
-                    read_tool(offer)["description"] = "Reads something else. "
-                    file.write_text(json.dumps(offer), "utf-8")
+            with ringing() as ring:
+                specs, inputs = servers(garden, folder, host, monkeypatch, ring)
+                await log_in(garden, f"http://{host}/logged")
+                for turn in range(2):
+                    await _run(garden, specs, inputs, folder)
+                    if not turn:
+                        file = folder / "leaky.json"
+                        offer = json.loads(file.read_text("utf-8"))
+                        read_tool(offer)["description"] = "Reads something else. "
+                        file.write_text(json.dumps(offer), "utf-8")
     finally:
         root.removeHandler(seen)
         root.setLevel(before)
+        told = traces.taken()
     garden.outputs += [("log", line) for line in seen.lines]
+    garden.outputs += [("telemetry", text) for text in told]
     garden.see("spec", *specs)
     garden.outputs += written(folder)
 
 
+async def log_in(garden: Garden, url: str) -> None:
+    """Plant a login, as if somebody had logged in."""
+    store = TokenStore("logged", url)
+    login = Login(
+        issuer="https://issuer.example",
+        client={"client_id": "me", "client_secret": garden.plant(plain=True)},
+        access_token=garden.plant(plain=True),
+        refresh_token=garden.plant(plain=True),
+    )
+    async with store.locked():
+        await store.save(login)
+    assert store.path.stat().st_mode & 0o777 == 0o600
+
+
 def written(folder: Path) -> list[tuple[str, str]]:
-    """Read every file that we wrote: in the home, and beside what the test itself wrote."""
+    """Read every file that we wrote: in the home, and beside what the test itself wrote.
+
+    Not the logins: they are kept for their owner alone, which is tried where they are planted.
+    """
+    from dragoman.server.auth_store import default_folder
+
     ours = [path for path in Path(os.environ["HOME"]).rglob("*") if path.is_file()]
-    ours += folder.glob("leaky.log.txt*")
+    ours = [path for path in ours if not path.is_relative_to(default_folder())]
+    ours += [*folder.glob("leaky.log.txt*"), *folder.glob("calls.db*"), *folder.glob("transcript*")]
     return [(f"file {path.name}", path.read_text("utf-8", "replace")) for path in ours]
 
 
-async def _run(garden: Garden, specs: list[ServerSpec], inputs: dict[str, str]) -> None:
-    mcp = McpManager(specs, inputs=inputs)
+async def _run(garden: Garden, specs: list[ServerSpec], inputs: dict[str, str], folder: Path) -> None:
+    def provider(_: str) -> dict[str, str]:
+        return {"X-Provided-Key": garden.plant(plain=True)} if len(garden.secrets) < 400 else {}
+
+    log = folder / "calls.db"
+    mcp = McpManager(specs, inputs=inputs, header_provider=provider, call_log=log)
     events = mcp.events()
     async with mcp:
         await mcp.wait_ready(timeout=20)
@@ -188,15 +332,38 @@ async def _run(garden: Garden, specs: list[ServerSpec], inputs: dict[str, str]) 
                 result = await mcp.call(f"mcp_{server}_{name}", {"path": 5} if name == "read" else {})
                 # The pieces of a result are the server's own, for the program alone.
                 garden.see(f"call {name}", result.error, result.exception, replace(result, parts=()))
+        marked = {"api_key": garden.plant(), "auth": {"password": garden.plant()}}
+        for _ in range(2):
+            headers = {
+                "Authorization": f"Bearer {garden.plant(plain=True)}",
+                "X-Once": garden.plant(plain=True),
+            }
+            result = await mcp.call("mcp_half_ask", marked, headers=headers)
+            assert not result.success
+            garden.see("call with headers", result.error, result.exception, result)
         for attempt in (mcp.read("a:b", "leaky"), mcp.prompt("none", server="refusing"), mcp.login("gone")):
             try:
                 await attempt
             except Exception as exc:  # noqa: BLE001 -- whatever it is, it is looked at
                 garden.see("error", exc)
+        await _talk(garden, mcp, folder / "transcript.jsonl")
         garden.see("status", *mcp.status().values())
+        garden.see("metrics", *mcp.metrics().values())
         for name, supervisor in mcp._supervisors.items():
             garden.see(f"error of {name}", supervisor.error)
             garden.see("changes", *map(str, mcp.changes(name)))
+            garden.see("stderr", *mcp.logs(name))
         await asyncio.gather(*mcp._guard.pinboard.looking())
         garden.see("manager", mcp, mcp.settings, mcp._guard, mcp._guard.redactor, mcp._crew)
     garden.see("event", *events.take())
+    assert log.stat().st_size > 0
+
+
+async def _talk(garden: Garden, mcp: McpManager, file: Path) -> None:
+    """Let a model call what fails, and keep what was said."""
+    calls: list[tuple[str, Any]] = [("mcp_leaky_fail", {}), ("mcp_leaky_refuse", {}), ("mcp_half_ask", {})]
+    model = ScriptedProvider([Say(calls=calls), "It failed."])
+    async with AgentEngine(model, mcp) as agent:
+        answer = await agent.run("Go on.")
+    garden.see("answer", *answer.messages)
+    Transcript(file).append(answer.messages)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from tests.behaviour.turning import RUG_PULLS, Turncoat, read_tool
+from tests.behaviour.turning import RUG_PULLS, VICTIMS, Turncoat, read_tool, shuffled
 
 from dragoman import Handlers, McpManager, ServerSpec, ServerState, Stdio, ToolRegistry, tool
 from dragoman.config.discover import load
 from dragoman.errors import CallDeniedError, ConfigError, ConnectError, DragomanError, UnknownToolError
 from dragoman.events import DefinitionsChanged
 from dragoman.model import CallRequest, Settings
+from dragoman.testing import InstantClock, ScriptedServer
 from dragoman.trust_store import Approvals
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ async def test_a_rug_pull_is_told_and_with_strict_trust_it_is_of_no_use(
     tmp_path: Path, trust: Any, field: str, mode: str
 ) -> None:
     coat = Turncoat(tmp_path, trust=trust)
-    name = "send" if field == "a new tool" else "read"
+    name = VICTIMS.get(field, "read")
     with anyio.fail_after(30):
         event, offered, code, _ = await pull(coat, RUG_PULLS[field], mode)
     assert (event.server, event.tools) == ("coat", (name,))
@@ -338,20 +339,6 @@ async def test_reordered_keys_and_tools_are_no_change_over_many_restarts(tmp_pat
             assert not [event for event in seen.take() if isinstance(event, DefinitionsChanged)]
 
 
-def shuffled(value: Any, by: random.Random) -> Any:
-    """Put keys, tools and lists without an order into another order."""
-    if isinstance(value, dict):
-        keys = list(value)
-        by.shuffle(keys)
-        return {
-            key: by.sample(value[key], len(value[key]))
-            if key in ("required", "enum", "tools", "prompts")
-            else shuffled(value[key], by)
-            for key in keys
-        }
-    return [shuffled(item, by) for item in value] if isinstance(value, list) else value
-
-
 async def test_trust_that_a_reload_changes_holds_at_once(tmp_path: Path) -> None:
     coat = Turncoat(tmp_path)
     file = project(tmp_path, coat.spec)
@@ -412,13 +399,11 @@ async def test_a_denied_call_names_the_rule_and_nothing_is_sent(tmp_path: Path) 
 async def test_a_person_is_asked_and_only_a_plain_yes_counts(
     tmp_path: Path, answer: Any, is_async: bool
 ) -> None:
-    coat = Turncoat(tmp_path, timeouts={"call": 0.5})
+    coat = Turncoat(tmp_path)
     asked: list[CallRequest] = []
 
     def decide(request: CallRequest) -> Any:
         asked.append(request)
-        # Longer than a call may last: no deadline runs meanwhile.
-        time.sleep(0.7)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -431,7 +416,7 @@ async def test_a_person_is_asked_and_only_a_plain_yes_counts(
     with anyio.fail_after(20):
         async with McpManager([coat.spec], policy=policy, handlers=handlers) as mcp:
             await mcp.wait_ready()
-            result = await mcp.call("mcp_coat_read", {"path": "x"}, timeout=0.5)
+            result = await mcp.call("mcp_coat_read", {"path": "x"})
             assert result.success is (answer is True)
             assert (await mcp.call("mcp_coat_announce")).success
     (request,) = asked
@@ -440,6 +425,31 @@ async def test_a_person_is_asked_and_only_a_plain_yes_counts(
     if answer is not True:
         assert isinstance(result.exception, CallDeniedError)
         assert "the user said no" in str(result.error)
+
+
+def test_no_deadline_runs_while_a_person_thinks() -> None:
+    server = ScriptedServer("slow")
+
+    @server.tool
+    def read() -> str:
+        """Read."""
+        return "read"
+
+    async def think(_: CallRequest) -> bool:
+        await asyncio.sleep(3600)
+        return True
+
+    async def main() -> None:
+        handlers = Handlers(approval=think)
+        spec = server.spec(timeouts={"call": 0.5})
+        async with McpManager([spec], policy={"default": "ask"}, handlers=handlers, cache=False) as mcp:
+            await mcp.wait_ready()
+            result = await mcp.call("mcp_slow_read", timeout=0.5)
+            assert (result.success, result.text) == (True, "read")
+
+    clock = InstantClock()
+    clock.run(main())
+    assert clock.elapsed >= 3600
 
 
 async def test_where_nobody_can_be_asked_the_call_is_denied(tmp_path: Path) -> None:

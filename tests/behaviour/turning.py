@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman import ServerSpec, Stdio
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
 
 SERVER = Path(__file__).resolve().parents[1] / "servers" / "turncoat.py"
@@ -91,5 +92,20 @@ RUG_PULLS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a new tool": lambda offer: offer["tools"].append(
         {"name": "send", "description": "Sends.", "inputSchema": {"type": "object"}}
     ),
+    "name": lambda offer: read_tool(offer).update(name="scan"),
 }
-"""Changes of tools, by the field that they are in."""
+"""Changes of tools, by the field that they are in; one can be made after the other."""
+VICTIMS = {"a new tool": "send", "name": "scan"}
+"""The tool that a change concerns, where that is not `read`."""
+
+
+def shuffled(value: Any, by: random.Random, *, unordered: bool = False) -> Any:
+    """Put keys at any depth, and tools and other lists without an order, into another order."""
+    if isinstance(value, dict):
+        keys = by.sample(list(value), len(value))
+        lists = ("required", "enum", "tools", "prompts")
+        return {key: shuffled(value[key], by, unordered=key in lists) for key in keys}
+    if isinstance(value, list):
+        items = [shuffled(item, by) for item in value]
+        return by.sample(items, len(items)) if unordered else items
+    return value

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dragoman.errors import DragomanError
-from dragoman.model import ServerSpec, Stdio
+from dragoman.errors import CallDeniedError, DragomanError
+from dragoman.model import ServerSpec, Stdio, ToolDef
 from dragoman.pinboard import Pinboard
 from dragoman.trust.redactor import Redactor
 
@@ -111,6 +111,13 @@ async def test_a_withheld_name_is_refused_by_whoever_is_asked(tmp_path: Path) ->
     refusal = board.refusal("mcp_s_t")
     assert refusal is not None
     assert (refusal.server, refusal.rule) == ("s", "trust=strict")
+    read = ToolDef(name="mcp_s_t", description="", input_schema={}, server="s", original_name="t")
+    with pytest.raises(CallDeniedError, match="`mcp_s_t` was not called") as caught:
+        board.check(STRICT, read)
+    assert (caught.value.server, caught.value.rule) == ("s", "trust=strict")
+    board.check(WARN, read)
+    await board.vet(STRICT, [tool()], "")
+    board.check(STRICT, read)
     await board.revisit(ServerSpec("unknown", Stdio("x")))
     board.forget("s")
     assert board.refusal("mcp_s_t") is None

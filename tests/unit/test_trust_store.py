@@ -214,6 +214,24 @@ def test_a_projects_lock_holds_at_the_first_use_and_follows_an_approval(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dragoman.lock"]
 
 
+def test_a_lock_begins_with_what_the_other_one_knows(tmp_path: Path, home: Path) -> None:
+    more = pins_of([{"name": "read", "description": "Reads."}, {"name": "write"}])
+    now = pins_of([{"name": "read", "description": "Other."}, {"name": "write", "title": "!"}])
+    Pins(tmp_path, home / "colleague").approve(STRICT, more, in_project=True)
+    pins = Pins(tmp_path)
+    pins.approve(STRICT, now, tools=["read"])
+    assert pins.check(STRICT, now).withheld == {"write"}
+    assert list(pins.known(STRICT)) == [pins.user_path(STRICT), pins.project_path]
+    assert len(set(map(str, pins.known(STRICT).values()))) == 1
+
+    other = Pins(home)
+    other.check(STRICT, more)
+    assert list(other.known(STRICT)) == [other.user_path(STRICT)]
+    other.approve(STRICT, now, tools=["read"], in_project=True)
+    assert load_lock(other.project_path.read_text("utf-8"))["fs"].tools["write"] == more.tools["write"]
+    assert other.check(STRICT, now).withheld == {"write"}
+
+
 def test_pins_are_forgotten(tmp_path: Path) -> None:
     pins = Pins(tmp_path)
     assert not pins.forget(SPEC)

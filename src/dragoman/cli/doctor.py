@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dragoman.cli.examining import Examination, Stage
+    from dragoman.cli.reviewing import Review
     from dragoman.cli.shapes import DoctorReport, ExaminationShape
     from dragoman.model import ServerSpec, Settings
 
@@ -45,28 +46,43 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
     Each server is started or reached once and goes through: configuration, variables, the command or the
     host, the start or the connection, the handshake, the listing, its schemas, and a probe. Servers that are
     off are examined only if they are named.
+
+    What is worth a look is added as advice, which fails nothing: definitions that changed or read like an
+    attack, names that look alike, packages without an exact version.
     """
+    from dragoman.cli.reviewing import finding_json, look_alikes, review
+
     settings = options.load()
     specs = [named(settings, name) for name in dict.fromkeys(names)]
     specs = specs or [spec for spec in settings.servers if spec.enabled]
-    found = asyncio.run(_examine(options, settings, specs)) if specs else []
+    found = examine(options, settings, specs)
+    reviews = [review(one.spec, settings, one.offered) for one in found]
+    alike = look_alikes(reviews)
     problems = [] if names else list(settings.problems)
     code = together([*(one.code for one in found), *(Exit.CONFIG for _ in problems)])
     if options.json:
         report: DoctorReport = {
             "ok": code is Exit.DONE,
-            "servers": [_json(one) for one in found],
+            "servers": [_json(one, looked) for one, looked in zip(found, reviews, strict=True)],
             "problems": [output.problem_json(problem) for problem in problems],
+            "look_alikes": [finding_json(finding) for finding in alike],
         }
         output.say_json(report)
     else:
-        for index, one in enumerate(found):
+        for index, (one, looked) in enumerate(zip(found, reviews, strict=True)):
             click.echo("\n" * bool(index), nl=False)
-            _show(one, verbose=verbose)
+            _show(one, looked, verbose=verbose)
+        for finding in alike:
+            output.say(f"\nadvice: {finding}", fg="yellow")
         for problem in problems:
             output.say(f"error: {problem}", fg="red")
         _sum_up(found, problems=len(problems))
     raise click.exceptions.Exit(code)
+
+
+def examine(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Examination]:
+    """Examine servers side by side, with progress shown."""
+    return asyncio.run(_examine(options, settings, specs)) if specs else []
 
 
 async def _examine(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Examination]:
@@ -100,7 +116,9 @@ def _load() -> None:
     importlib.import_module("dragoman.server.connection")
 
 
-def _json(one: Examination) -> ExaminationShape:
+def _json(one: Examination, looked: Review) -> ExaminationShape:
+    from dragoman.cli.reviewing import review_json
+
     return {
         "name": one.spec.name,
         "ok": one.ok,
@@ -120,10 +138,13 @@ def _json(one: Examination) -> ExaminationShape:
         "exit_code": one.exit_code,
         "stderr": one.stderr.splitlines(),
         "hints": one.hints,
+        "review": review_json(looked),
     }
 
 
-def _show(one: Examination, *, verbose: bool) -> None:
+def _show(one: Examination, looked: Review, *, verbose: bool) -> None:
+    from dragoman.cli.reviewing import advice
+
     width = shutil.get_terminal_size().columns if output.columns() else 10_000
     head = f"{output.one_line(one.spec.name)}  {output.one_line(output.command_line(one.spec.transport))}"
     name, _, rest = output.cut(head, width).partition("  ")
@@ -136,6 +157,8 @@ def _show(one: Examination, *, verbose: bool) -> None:
             click.secho(f"    {output.cut(line, width - 4)}", dim=True)
     for hint in one.hints:
         _say_wrapped("  → ", output.safe(hint), width, fg="cyan")
+    for text in advice(looked):
+        _say_wrapped("  advice: ", output.safe(text), width, fg="yellow")
 
 
 def _show_stage(stage: Stage, width: int, file: str) -> None:

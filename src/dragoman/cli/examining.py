@@ -20,22 +20,27 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from dragoman.cli.exits import Exit, code_of
 from dragoman.cli.hints import Facts, hints
 from dragoman.cli.known import of_project, refused
-from dragoman.cli.reaching import Reached, kind_of_page, reach
+from dragoman.cli.offered import Offered
+from dragoman.cli.reaching import Reached, kind_of_page
+from dragoman.cli.reaching import reach as reach_address
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError
+from dragoman.guard import Guard
 from dragoman.model import Stdio
 from dragoman.server.process import child_environment, safe_environment
+from dragoman.server.reach import reach
 from dragoman.server.trail import Trail
-from dragoman.trust.redactor import Redactor, secret_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from dragoman.config.expand import Surroundings
-    from dragoman.model import ServerSpec, Settings, Transport
+    from dragoman.model import Auth, ServerSpec, Settings, Transport
     from dragoman.server.connection import Connection
 
 TAIL_LINES = 20
 PROBE_SECONDS = 5.0
+PROMPT_SECONDS = 2.0
+"""For a listing of prompts, which some servers never answer."""
 CLOSE_SECONDS = 15.0
 SLACK = 0.2
 GUARD = 30.0
@@ -69,6 +74,8 @@ class Examination:
     exit_code: int | None = None
     stderr: str = ""
     hints: list[str] = field(default_factory=list[str])
+    offered: Offered | None = None
+    """What it offers, if it came that far."""
 
     @property
     def ok(self) -> bool:
@@ -121,7 +128,9 @@ class Examiner:
         self._facts: dict[str, Any] = {}
         self._marks: list[tuple[str, float]] = []
         self._trail: Trail | None = None
-        self._redactor = Redactor()
+        self._guard = Guard(settings, root=settings.root or str(Path.cwd()), trust_project=False)
+        self._redactor = self._guard.redactor
+        self._limits = self._guard.limits_of(spec)
         self._keep = keep
 
     async def run(self, junk: Callable[[], int] = lambda: 0) -> Examination:
@@ -145,12 +154,12 @@ class Examiner:
 
     async def _go(self) -> None:
         self._look_at_config()
-        transport = self._expand()
+        transport, auth = await self._expand()
         if isinstance(transport, Stdio):
             self._find_command(transport)
         else:
             await self._reach(transport)
-        await self._connect(transport)
+        await self._connect(transport, auth)
 
     # The stages before there is a connection
 
@@ -169,27 +178,16 @@ class Examiner:
             self._fail("approval", error, began)
         self._add("approval", "ok", began, "approved for this project")
 
-    def _expand(self) -> Transport:
-        from dragoman.config.expand import expand_transport
-
+    async def _expand(self) -> tuple[Transport, Auth | None]:
         began = time.monotonic()
         try:
-            transport = expand_transport(self._spec, self._surroundings())
+            transport, auth = await reach(self._spec, self._surroundings(), self._guard)
             if isinstance(transport, Stdio):
-                root = self._settings.root
-                transport = replace(
-                    transport,
-                    cwd=str(Path(root, transport.cwd or "")) if root else transport.cwd,
-                    env_file=[str(Path(root, name)) for name in transport.env_file],
-                )
-                given = self._given(transport)
-            else:
-                given = dict[str, str]()
+                self._given(transport)
         except DragomanError as error:
             self._fail("variables", error, began)
-        self._redactor.add(secret_values(transport, given))
         self._add("variables", "ok", began)
-        return transport
+        return transport, auth
 
     def _given(self, stdio: Stdio) -> Mapping[str, str]:
         given = safe_environment(os.environ) | child_environment(stdio, os.environ)
@@ -212,7 +210,7 @@ class Examiner:
     async def _reach(self, transport: Transport) -> None:
         assert not isinstance(transport, Stdio)  # noqa: S101 -- the caller has looked
         began = time.monotonic()
-        reached: Reached = await reach(transport, self._spec.name, self._until - began)
+        reached: Reached = await reach_address(transport, self._spec.name, self._until - began)
         self._facts |= {"network": reached.trouble, "proxy": reached.proxy}
         stage = "address" if reached.trouble in ("no-host", "proxy") else "connect"
         if reached.trouble:
@@ -222,16 +220,13 @@ class Examiner:
 
     # The connection
 
-    async def _connect(self, transport: Transport) -> None:
-        auth = None
+    async def _connect(self, transport: Transport, auth: Auth | None) -> None:
+        authorizer = None
         if not isinstance(transport, Stdio):
-            from dragoman.config.expand import expand_auth
             from dragoman.server.logins import open_authorizer
 
-            auth = await open_authorizer(
-                self._spec.name, transport, expand_auth(self._spec, self._surroundings())
-            )
-        connection = self._watched(transport, auth)
+            authorizer = await open_authorizer(self._spec.name, transport, auth)
+        connection = self._watched(transport, authorizer)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         connection.on_ready = lambda: None if ready.done() else ready.set_result(None)
         serving = asyncio.ensure_future(connection.serve())
@@ -248,11 +243,11 @@ class Examiner:
             serving.cancel()
             if serving.done() and not serving.cancelled():
                 serving.exception()
-            if auth is not None:
-                await auth.close()
+            if authorizer is not None:
+                await authorizer.close()
             self._keep_stderr()
 
-    def _watched(self, transport: Transport, auth: Any) -> Connection:
+    def _watched(self, transport: Transport, authorizer: Any) -> Connection:
         from dragoman.server.connection import Connection
 
         examiner = self
@@ -265,7 +260,8 @@ class Examiner:
                     value = examiner._trail = _NotedTrail(value.kind, examiner._on_stage)
                 super().__setattr__(name, value)
 
-        return Watched(self._spec, transport, env=os.environ, auth=auth)
+        spec = replace(self._spec, max_message_bytes=self._limits.message_bytes)
+        return Watched(spec, transport, env=os.environ, auth=authorizer, limits=self._limits)
 
     def _on_stage(self, stage: str) -> None:
         self._marks.append((stage, time.monotonic()))
@@ -318,7 +314,9 @@ class Examiner:
         self._add_passed()
         session = connection.session
         if session is not None:
-            who = " ".join(part for part in (session.server_name, session.server_version) if part)
+            who = " ".join(
+                filter(None, map(self._guard.shown, (session.server_name, session.server_version)))
+            )
             self.result.stages[-1].detail = ", ".join(
                 part for part in (session.protocol_version, who) if part
             )
@@ -329,22 +327,41 @@ class Examiner:
         kind = connection.trail.kind
         if kind != self._spec.kind:
             self.result.hints.append(f'it speaks {kind}: write `"transport": "{kind}"`, which saves a try')
-        self._check_schemas(connection)
+        useless = self._check_schemas(connection)
         if session is None:
             return
+        self.result.offered = Offered(
+            tools=connection.tools,
+            prompts=await self._prompts(connection),
+            instructions=session.instructions or "",
+            version=self._guard.shown(session.server_version) or "",
+            useless=useless,
+            redactor=self._redactor,
+        )
         began = time.monotonic()
         alive = await session.probe(min(PROBE_SECONDS, max(1.0, self._until - began)))
         if not alive:
             self._fail("probe", self._error("probe", "it does not answer a probe"), began)
         self._add("probe", "ok", began)
 
-    def _check_schemas(self, connection: Connection) -> None:
+    async def _prompts(self, connection: Connection) -> list[dict[str, Any]] | None:
+        """List the prompts, which are no reason to fail."""
+        limits = self._limits
+        try:
+            listed, _ = await connection.use(
+                lambda session: session.list_all("prompts", limits), PROMPT_SECONDS, what="prompts"
+            )
+        except (DragomanError, TimeoutError):
+            return None
+        return listed
+
+    def _check_schemas(self, connection: Connection) -> frozenset[str]:
         from dragoman.tools.listing import admit
         from dragoman.tools.registry import ToolRegistry
 
         began = time.monotonic()
         template = self._spec.naming or self._settings.naming
-        tools, rejected = admit(connection.tools, self._spec, template=template)
+        tools, rejected = admit(connection.tools, self._spec, template=template, limits=self._limits)
         wrong = [f"`{one.tool}` is skipped: {one.reason}" for one in rejected]
         registry = ToolRegistry()
         registry.register_all(tools)
@@ -356,6 +373,7 @@ class Examiner:
         hidden = len(connection.tools) - len(tools) - len(rejected)
         seen = f"{len(tools)} usable" + (f", {hidden} hidden by its rules" if hidden else "")
         self._add("schemas", "warning" if wrong else "ok", began, "; ".join([seen, *wrong]))
+        return frozenset(one.tool for one in rejected)
 
     # What is said about it
 

@@ -1,12 +1,7 @@
-"""`dragoman trust show | approve | revoke`: a person's yes to the servers that a project's files define.
-
-What would run is shown whole before anybody is asked. Without a terminal nobody can be asked, so nothing is
-approved unless `--yes` says that somebody has looked.
-"""
+"""`dragoman trust show | approve | revoke | pin`: what is trusted, what is in question, a person's yes."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,76 +9,127 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.completing import SERVERS
-from dragoman.cli.known import named, of_project
-from dragoman.cli.options import Options, common_options
+from dragoman.cli.exits import Exit, code_of, together
+from dragoman.cli.known import named, of_project, refused
+from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.errors import CallDeniedError, DragomanError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dragoman.cli.reviewing import Review
     from dragoman.cli.shapes import ApprovalShape, TrustReport
     from dragoman.model import ServerSpec, Settings
     from dragoman.trust_store import Approvals
 
 _COLOURS = {"approved": "green", "changed": "yellow", "new": "yellow", "forgotten": None}
+_LABEL = 10
+"""Columns for what a line of a review is about."""
 
 
 @click.group()
 @common_options
 def trust() -> None:
-    """Approve the servers of a project, or take that back.
+    """Show what is trusted, approve it, take that back, pin versions.
 
-    A file that came with a project may start any program. What it defines is used only after you said yes to
-    that very content; `dragoman help trust` says more.
+    A file that came with a project may start any program, and a server may change what it offers. The first
+    needs your yes before anything is started; the second is compared with what was pinned.
     """
 
 
 @trust.command()
 @common_options
+@timeout_option
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
+@click.option("--refresh", is_flag=True, help="Ask the servers what they offer now; else nothing is started.")
 @click.pass_obj
-def show(options: Options) -> None:
-    """List the project's servers, and whether they are approved."""
+def show(options: Options, names: tuple[str, ...], *, refresh: bool) -> None:
+    """Show approvals, pins and what changed, suspicious definitions, and versions of packages.
+
+    Without `--refresh` it says what is known from the last connection, which has no prompts and instructions.
+    """
+    from dragoman.cli.reviewing import finding_json, look_alikes, review_json
+
     settings = options.load()
-    rows = _rows(settings, _approvals())
+    specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
+    rows = [row for row in _rows(settings, _approvals()) if not names or row["server"] in names]
+    reviews = _reviews(options, settings, specs, refresh=refresh, named=bool(names))
+    alike = look_alikes(reviews)
     if options.json:
-        report: TrustReport = {"servers": rows}
+        report: TrustReport = {
+            "servers": rows,
+            "reviews": [review_json(one) for one in reviews],
+            "look_alikes": [finding_json(finding) for finding in alike],
+        }
         output.say_json(report)
-        return
-    if not rows:
-        output.say("No server comes from a file of this project: there is nothing to approve.")
-    width = output.columns()
-    for row in rows:
-        state = click.style(f"{row['state']:<9}", fg=_COLOURS[row["state"]])
-        text = f"{output.one_line(row['server'])}  {output.one_line(row['summary'])}"
-        click.echo(f"{state}  {text if width is None else output.cut(text, width - 11)}")
-    waiting = [row["server"] for row in rows if row["state"] in ("new", "changed")]
-    if waiting:
-        output.note(f"`dragoman trust approve {output.one_line(waiting[0])}` shows it whole and asks.")
+    else:
+        _show_all(rows, reviews)
+        for finding in alike:
+            output.say(f"look at {finding}", fg="yellow")
+    raise click.exceptions.Exit(together(code_of(one.error) for one in reviews if one.error))
 
 
 @trust.command()
 @common_options
+@timeout_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--all", "everything", is_flag=True, help="Every server of the project, one after the other.")
+@click.option(
+    "--tools", multiple=True, metavar="TOOL", help="Approve the change of this tool only; repeatable."
+)
+@click.option("--project", "in_project", is_flag=True, help="Write the project's dragoman.lock, too.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask: somebody has looked at it.")
 @click.pass_obj
-def approve(options: Options, names: tuple[str, ...], *, everything: bool, yes: bool) -> None:
-    """Show what a project's server would do, in full, and approve it if you say so."""
+def approve(
+    options: Options,
+    names: tuple[str, ...],
+    *,
+    everything: bool,
+    tools: tuple[str, ...],
+    in_project: bool,
+    yes: bool,
+) -> None:
+    """Show what a server would run and what it offers otherwise than before, and approve it if you say so.
+
+    A project's server is approved as its file has it, and started only then. Where something of a server is
+    pinned, it is connected and what changed is shown; the yes pins what it offers now. Without a terminal
+    nothing is approved but with `--yes`.
+    """
+    from dragoman.cli.approving import Approver, Wish
+    from dragoman.cli.reviewing import review_json
+
     if bool(names) == everything:
         msg = "name the servers, or say --all"
         raise click.UsageError(msg)
+    if tools and len(names) != 1:
+        msg = "--tools are those of one server: name it alone"
+        raise click.UsageError(msg)
     settings = options.load()
-    store = _approvals()
-    root = _root(settings)
+    store, root = _approvals(), _root(settings)
     if everything:
         specs = [spec for spec in of_project(settings, settings.servers) if not store.is_approved(spec, root)]
     else:
-        specs = [_project_server(settings, name) for name in dict.fromkeys(names)]
-    done = [spec for spec in specs if _agreed(options, spec, root, store, yes=yes)]
+        specs = [named(settings, name) for name in dict.fromkeys(names)]
+    wish = Wish(tools=tools, in_project=in_project, yes=yes)
+    approver = Approver(options, settings, root, wish)
+    done: list[str] = []
+    failed: list[Exit] = []
+    for spec in specs:
+        try:
+            done += [spec.name] if approver.approve(spec) else []
+        except DragomanError as error:
+            if len(specs) == 1:
+                raise
+            output.warn(f"{spec.name}: {' '.join(str(error).split())}")
+            failed.append(code_of(error))
     if options.json:
-        _say_rows(settings, store, done)
+        rows = [row for row in _rows(settings, store) if row["server"] in done]
+        report: TrustReport = {"servers": rows, "reviews": [review_json(one) for one in approver.reviews]}
+        output.say_json(report)
     elif not specs:
         output.say("There is nothing to approve.")
+    if failed:
+        raise click.exceptions.Exit(together(failed))
     if len(done) < len(specs):
         msg = f"{len(specs) - len(done)} of {len(specs)} not approved"
         raise CallDeniedError(msg)
@@ -113,6 +159,25 @@ def revoke(options: Options, names: tuple[str, ...]) -> None:
         output.say(f"`{name}` is not approved any more")
 
 
+@trust.command()
+@common_options
+@timeout_option
+@click.argument("name", shell_complete=SERVERS)
+@click.option("--version", default="", metavar="VERSION", help="This one; else the one on this machine.")
+@click.option("--write", "writes", is_flag=True, help="Write; nothing is written unless given.")
+@click.pass_obj
+def pin(options: Options, name: str, *, version: str, writes: bool) -> None:
+    """Name the exact version of the package that `npx`, `uvx` or the like starts for a server.
+
+    The version is looked for where the runner keeps its packages. One word of the entry is changed, in the
+    file where it stands.
+    """
+    from dragoman.cli import pinning
+
+    settings = options.load()
+    pinning.pin(options, settings, named(settings, name), version=version, writes=writes)
+
+
 def _approvals() -> Approvals:
     from dragoman.trust_store import Approvals
 
@@ -123,30 +188,83 @@ def _root(settings: Settings) -> str:
     return settings.root or str(Path.cwd())
 
 
-def _project_server(settings: Settings, name: str) -> ServerSpec:
-    spec = named(settings, name)
-    if spec not in of_project(settings, settings.servers):
-        msg = f"server `{name}` comes from {output.place(spec.origin)}, which is yours: it needs no approval"
-        raise DragomanError(msg)
-    return spec
+def _reviews(
+    options: Options, settings: Settings, specs: Sequence[ServerSpec], *, refresh: bool, named: bool
+) -> list[Review]:
+    from dragoman.cli.reviewing import remember, remembered, review
+
+    if not refresh:
+        known = remembered(settings, specs)
+        return [review(spec, settings, known.get(spec.name)) for spec in specs]
+    from dragoman.cli.doctor import examine
+
+    # What is not approved or off is shown as it is, which is no failure.
+    unapproved = refused(settings, specs)
+    asked = [spec for spec in specs if spec.name not in unapproved and (named or spec.enabled)]
+    found = {one.spec.name: one for one in examine(options, settings, asked)}
+    reviews: list[Review] = []
+    for spec in specs:
+        one = found.get(spec.name)
+        offered = one.offered if one else None
+        if offered is not None:
+            remember(settings, spec, offered)
+        reviews.append(review(spec, settings, offered, error=one.cause if one and offered is None else None))
+    return reviews
 
 
-def _agreed(options: Options, spec: ServerSpec, root: str, store: Approvals, *, yes: bool) -> bool:
-    """Show a server whole; remember the yes, if there is one."""
-    from dragoman.trust.approval import question
+def _show_all(rows: Sequence[ApprovalShape], reviews: Sequence[Review]) -> None:
+    states = {row["server"]: row for row in rows}
+    for one in reviews:
+        _show_review(one, states.pop(one.spec.name, None))
+    for row in states.values():
+        name = click.style(output.one_line(row["server"]), bold=True)
+        click.echo(f"{name}  {output.one_line(row['summary'])}")
+        _line("approval", "approved, but not configured any more", None)
+    if not rows and not reviews:
+        output.say("No servers: `dragoman add NAME` sets one up.")
 
-    if not yes and not sys.stdin.isatty():
-        msg = f"nobody is here to agree to server `{spec.name}`"
-        hint = f"look at it with `dragoman config show {spec.name}`; `--yes` approves it without asking"
-        raise CallDeniedError(msg, hint=hint)
-    # The question is for people, so it keeps out of what programs read.
-    click.echo(question(spec, root), err=options.json)
-    if not yes and not click.confirm("Approve it?", default=False, err=options.json):
-        return False
-    store.approve(spec, root)
-    if not options.json:
-        output.say(f"`{spec.name}` is approved for {output.shorten_path(root)}")
-    return True
+
+def _show_review(one: Review, row: ApprovalShape | None) -> None:
+    from dragoman.cli.reviewing import package_text, pins_text
+
+    width = output.columns()
+    head = f"{output.one_line(one.spec.name)}  {output.one_line(output.command_line(one.spec.transport))}"
+    name, _, rest = (head if width is None else output.cut(head, width)).partition("  ")
+    click.echo(f"{click.style(name, bold=True)}  {click.style(rest, dim=True)}")
+    if row is not None:
+        again = f": `dragoman trust approve {one.spec.name}` shows it whole and asks"
+        text = {
+            "approved": "approved for this project",
+            "changed": f"changed since it was approved{again}",
+            "new": f"not approved{again}",
+        }.get(row["state"], row["state"])
+        _line("approval", text, _COLOURS[row["state"]])
+    if one.error is not None:
+        _line("error", " ".join(str(one.error).split()), "red")
+    changed = one.state == "changed"
+    _line("pins", pins_text(one), "yellow" if changed else None)
+    if changed and one.verdict is not None:
+        for change in one.verdict.changes:
+            for line in one.texts(change):
+                _line("", line, {"-": "red", "+": "green"}.get(line.strip()[:1]))
+        _line("", f"`dragoman trust approve {one.spec.name}` asks, and pins what it offers now", None)
+    for finding in one.findings:
+        _line("look at", str(finding), "yellow")
+    if one.package is not None:
+        _line("package", package_text(one), "yellow" if one.has_floating_package else None)
+    if one.offered is not None and one.offered.source == "cache":
+        output.note(f"{one.spec.name}: as its tools were listed last; `--refresh` asks it now")
+
+
+def _line(label: str, text: str, colour: str | None) -> None:
+    width = output.columns()
+    indent = " " * (_LABEL + 2)
+    shown = output.safe(text)
+    inner = " " * (len(shown) - len(shown.lstrip(" ")))
+    inner += "  " if shown.lstrip(" ").startswith(("- ", "+ ")) else ""
+    pieces = [shown] if width is None else output.wrapped(shown, max(20, width - len(indent)), inner)
+    for index, piece in enumerate(pieces):
+        click.echo((f"  {label:<{_LABEL}}" if not index else indent) + click.style(piece, fg=colour))
 
 
 def _rows(settings: Settings, store: Approvals) -> list[ApprovalShape]:
@@ -182,9 +300,3 @@ def _rows(settings: Settings, store: Approvals) -> list[ApprovalShape]:
         for one in known.values()
     ]
     return rows + gone
-
-
-def _say_rows(settings: Settings, store: Approvals, specs: Sequence[ServerSpec]) -> None:
-    names = {spec.name for spec in specs}
-    report: TrustReport = {"servers": [row for row in _rows(settings, store) if row["server"] in names]}
-    output.say_json(report)

@@ -90,7 +90,7 @@ class CallHistory:
         found = Metrics()
         for one in reversed(self.list(since=since, limit=limit)):
             found.ended(one.server, one.tool, one.duration, one.error_code)
-        return found.read(0.0)
+        return {name: found.server(name, 0.0) for name in found}
 
     def show(self, key: str | int) -> CallRecord | None:
         """Return one call, by its number or by its id; nothing if the log does not have it.

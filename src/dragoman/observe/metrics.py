@@ -28,7 +28,7 @@ from dragoman.events import CallFinished, CallStarted, ConfigReloaded, StateChan
 from dragoman.model import ServerState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dragoman.events import Event
 
@@ -245,6 +245,10 @@ class Metrics:
         """Return a reading of one server; all zero if nothing is known of it."""
         life = self._servers.get(name)
         return ServerMetrics(server=name) if life is None else life.read(name, now)
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the servers that anything is known of."""
+        return iter(self._servers)
 
     def _server(self, name: str) -> _Server:
         life = self._servers.get(name)

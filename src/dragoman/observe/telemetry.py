@@ -30,10 +30,11 @@ from dragoman.errors import DragomanError, ProtocolError
 from dragoman.model import Stdio
 from dragoman.observe.excerpt import excerpt
 from dragoman.trust.redact import mask_text
+from dragoman.trust.redactor import in_use
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from types import TracebackType
 
     from opentelemetry.metrics import MeterProvider
@@ -106,7 +107,8 @@ def find() -> Telemetry | None:
 
     if not any(_is_real(one) for one in (trace.get_tracer_provider(), metrics.get_meter_provider())):
         return None
-    return Telemetry()
+    redactor = in_use.get()
+    return Telemetry(mask=mask_text if redactor is None else redactor.mask)
 
 
 def _is_real(provider: object) -> bool:
@@ -122,10 +124,12 @@ class Telemetry:
         *,
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
+        mask: Callable[[str], str] = mask_text,
     ) -> None:
-        """Record with the given providers, the global ones unless given."""
+        """Record with the given providers, the global ones unless given; `mask` takes secrets out."""
         from opentelemetry import context, metrics, propagate, trace
 
+        self.mask = mask
         self.api_context, self.api_propagate, self.api_trace = context, propagate, trace
         self.tracer = trace.get_tracer(SCOPE, VERSION, tracer_provider=tracer_provider)
         meter = metrics.get_meter(SCOPE, VERSION, meter_provider=meter_provider)
@@ -161,7 +165,7 @@ class Telemetry:
             about["gen_ai.prompt.name"] = prompt
         details: dict[str, Any] = {}
         if resource:
-            details["mcp.resource.uri"] = mask_text(resource)
+            details["mcp.resource.uri"] = self.mask(resource)
         if peer.session_id:
             details["mcp.session.id"] = peer.session_id
         name = f"{method} {target}" if (target := tool or prompt) else method
@@ -231,7 +235,7 @@ class Request:
             # What the SDK's session is told says less than what it was made of.
             exc = exc.__cause__ if isinstance(exc.__cause__, DragomanError | TimeoutError) else exc
         if exc is not None:
-            self.failed(_error_type(exc), _message(exc))
+            self.failed(_error_type(exc), _message(exc, self._telemetry.mask))
             if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
                 self._tell("rpc.response.status_code", str(exc.rpc_code))
         context = None
@@ -297,6 +301,6 @@ def _error_type(error: BaseException) -> str:
             return type(error).__qualname__
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, mask: Callable[[str], str]) -> str:
     """Return what may be told of an error: servers put anything into theirs."""
-    return excerpt(error.message, MAX_MESSAGE_CHARS).text if isinstance(error, DragomanError) else ""
+    return excerpt(error.message, MAX_MESSAGE_CHARS, mask).text if isinstance(error, DragomanError) else ""

@@ -9,7 +9,7 @@ The content is everything that decides what runs and what gets out:
 - the whole transport (command, arguments, working directory, address, files, inheritance, TLS) and the login;
   only its hash is kept;
 - of variables and headers the names, and the references in their values: `${AWS_SECRET_KEY}` in the place of
-  a literal sends out another secret;
+  a literal sends out another secret, and `${command:…}` runs something;
 - the values of variables that decide which code is loaded (`LD_PRELOAD`, `NODE_OPTIONS`, `PATH`), or where
   programs connect to (`*_URL`, `*_PROXY`); other literals may be rotated without a question;
 - `trust` and `trust_annotations`, since a file must not loosen the rules for itself unseen.
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 VERSION = 1
 MAX_APPROVALS = 10_000
 
-_REFERENCE = re.compile(r"\$\{[^}]*\}")
+# With all its dollars: `$${command:…}` is a text, and must not become a reference unseen.
+_REFERENCE = re.compile(r"\$+\{[^}]*\}")
+_SOURCE = re.compile(r"(?<!\$)(?:\$\$)*\$\{(keyring|command):(?!-)([^}]+)\}")
+"""Where a value is fetched from, as `config/expand.py` has it."""
 _LOADER = re.compile(
     r"(?:LD|DYLD|_RLD|LIBPATH|SHLIB)_?\w*|\w*PATH|PATHEXT|COMSPEC|SHELL|ENV|BASH_ENV|ZDOTDIR|PROMPT_COMMAND|IFS|"
     r"PYTHON\w*|NODE_\w+|NPM_\w+|YARN_\w+|BUN_\w+|DENO_\w+|UV_\w+|PIP_\w+|PIPX_\w+|RUBY\w*|GEM_\w+|BUNDLE_\w+|PERL\w*|"
@@ -169,6 +172,8 @@ def _rows(spec: ServerSpec) -> Iterable[tuple[str, str]]:
     yield from _other_rows(transport, shown)
     if spec.auth is not None:
         yield from _other_rows(spec.auth, ())
+    for kind, what in sources(spec):
+        yield ("runs first" if kind == "command" else "reads keyring"), unfolded(what)
     if spec.trust != "warn":
         yield "trust", spec.trust
     if spec.trust_annotations:
@@ -202,6 +207,25 @@ def _variable(name: str, value: str | None) -> str:
     return unfolded(f"{name}={shown}")
 
 
+def sources(spec: ServerSpec) -> list[tuple[str, str]]:
+    """Return what is asked for secrets before a server is reached: `keyring` or `command`, and its words."""
+    texts = list(_texts([getattr(spec.transport, field.name) for field in fields(spec.transport)]))
+    texts += _texts(asdict(spec.auth)) if spec.auth is not None else ()
+    return list(dict.fromkeys((match[1], match[2]) for text in texts for match in _SOURCE.finditer(text)))
+
+
+def _texts(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif hasattr(value, "__dataclass_fields__"):
+        yield from _texts(asdict(cast("Any", value)))
+    elif isinstance(value, list | tuple):
+        for item in cast("Iterable[object]", value):
+            yield from _texts(item)
+    elif _is_table(value):
+        yield from _texts(list(value.values()))
+
+
 def _warnings(spec: ServerSpec) -> Iterable[str]:
     transport = spec.transport
     words = [transport.command, *transport.args] if isinstance(transport, Stdio) else [transport.url]
@@ -212,6 +236,8 @@ def _warnings(spec: ServerSpec) -> Iterable[str]:
         for name in sorted(transport.env):
             if _LOADER.fullmatch(name) and transport.env[name] is not None:
                 yield f"the variable {unfolded(name)} can make the command run something else"
+    if any(kind == "command" for kind, _ in sources(spec)):
+        yield "a command runs on your account, with all your variables, each time it connects"
     if spec.trust == "off":
         yield "it asks that later changes of its tools are not reported"
 

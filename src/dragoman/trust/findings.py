@@ -110,7 +110,9 @@ def inspect_text(text: str, *, subject: str = "", field: str = "description") ->
     for sign in SIGNS:
         if match := sign.pattern.search(joined) or ("\n" in plain and sign.pattern.search(plain)):
             start = max(0, match.start() - 10)
-            add(sign.kind, match.string[start : match.end() + 40], sign.why)
+            before = match.string[start : match.start()]
+            whole = before.partition(" ")[2] if start else before
+            add(sign.kind, whole + match.string[match.start() : match.end() + 40], sign.why)
     return found
 
 

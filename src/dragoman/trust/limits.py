@@ -32,11 +32,12 @@ class Limits:
     """Of a tool's description as a model gets it; the longest of 943 real ones has 5,360."""
     instructions_chars: int = 16_000
     name_chars: int = 256
-    schema_bytes: int = 512 * _KIB
-    """One schema as JSON."""
+    schema_bytes: int = 256 * _KIB
+    """One schema as JSON; the largest of 943 real tools has 12,361."""
     schema_depth: int = 100
-    schema_nodes: int = 20_000
-    """Objects in one schema; what references unfold to is bounded apart, see `tools.schema_cost`."""
+    schema_nodes: int = 5_000
+    """Objects in one schema, of which no real tool has more than 141; what references unfold to is bounded
+    apart, see `tools.schema_cost`."""
     calls_per_second: float = 0.0
     """Calls that are sent to one server; 0: as many as come."""
     burst: int = 20

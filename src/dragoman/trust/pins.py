@@ -173,6 +173,10 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
 
 
+_ABSENT = Pin("", {})
+"""What a new definition is compared with."""
+
+
 def compare(pinned: ServerPins, now: ServerPins) -> list[Change]:
     """Return what differs, the tools first; what was not looked at now is not judged."""
     changes = _changes("tool", pinned.tools, now.tools)
@@ -193,7 +197,9 @@ def _changes(kind: Kind, pinned: Mapping[str, Pin], now: Mapping[str, Pin]) -> l
             before = gone.get(new.hash, "")
             renamed.add(before)
             what = "renamed" if before else "added"
-            changes.append(Change(kind=kind, name=name, what=what, before=before))
+            # Whoever is asked about something new has to see what it says.
+            fields = () if before else _field_changes(_ABSENT, new)
+            changes.append(Change(kind=kind, name=name, what=what, before=before, fields=fields))
         elif old.hash != new.hash:
             changes.append(Change(kind=kind, name=name, what="changed", fields=_field_changes(old, new)))
     removed = sorted((pinned.keys() - now.keys()) - renamed)
@@ -279,17 +285,17 @@ def approved(old: ServerPins | None, now: ServerPins, tools: Iterable[str] | Non
         now: What the server offers.
         tools: The tools that are approved; everything, prompts and instructions too, unless given.
     """
-    if tools is None or old is None:
-        before = old or ServerPins()
+    before = old or ServerPins()
+    if tools is None:
         return ServerPins(
             tools=now.tools,
             prompts=before.prompts if now.prompts is None else now.prompts,
             instructions=now.instructions or before.instructions,
         )
     chosen = set(tools)
-    kept = {name: pin for name, pin in old.tools.items() if name not in chosen}
+    kept = {name: pin for name, pin in before.tools.items() if name not in chosen}
     taken = {name: pin for name, pin in now.tools.items() if name in chosen}
-    return ServerPins(tools={**kept, **taken}, prompts=old.prompts, instructions=old.instructions)
+    return ServerPins(tools={**kept, **taken}, prompts=before.prompts, instructions=before.instructions)
 
 
 def filled_in(old: ServerPins, now: ServerPins) -> ServerPins:

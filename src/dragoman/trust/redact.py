@@ -2,9 +2,10 @@
 
 Values of variables and headers are masked whole, whatever they are called, except for parts that are
 references (`${TOKEN}`), which say where a secret comes from and are none; the default in a reference is
-masked like any value. In URLs the user's name and password, the values of the query and the fragment are
-masked; among arguments those that follow or belong to a telling name (`--token X`, `--api-key=X`,
-`API_KEY=X`, `X-Api-Key: X`, `{"apiKey": "X"}`); everywhere what has the shape of a well-known token.
+masked like any value, and the words of a command like arguments. In URLs the user's name and password, the
+values of the query and the fragment are masked; among arguments those that follow or belong to a telling name
+(`--token X`, `--api-key=X`, `API_KEY=X`, `X-Api-Key: X`, `{"apiKey": "X"}`); everywhere what has the shape of
+a well-known token.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _BEARER = re.compile(r"\b(Bearer|Basic|Token)(\s+)([^\s\"',]+)", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b\s*", re.IGNORECASE)
 # A default beyond the bound is taken as a literal, so that no text costs more than its length.
 _REFERENCE = re.compile(
-    r"(?<!\$)(\$\{(?:(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[\w.-]+|/))(?:(:?-)([^}]{0,200}))?\}"
+    r"(?<!\$)(\$\{(?:(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[\w.-]+|/"
+    r"|keyring:(?!-)[^}]{1,500}|command:(?P<words>(?!-)[^}]{1,2000})))(?:(:?-)([^}]{0,200}))?\}"
 )
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _CLEAR_OPTION = re.compile(r"--[A-Za-z][\w.-]*|-[A-Za-z]")
@@ -76,7 +78,8 @@ def mask_value(value: str) -> str:
     masked: list[str] = []
     end = 0
     for match in _REFERENCE.finditer(value):
-        opening, operator, default = match.groups(default="")
+        opening, words, operator, default = match.groups(default="")
+        opening = f"${{command:{' '.join(mask_args(words.split(' ')))}" if words else opening
         masked += [_literal(value[end : match.start()]), opening, operator, MASK if default else "", "}"]
         end = match.end()
     return "".join([*masked, _literal(value[end:])])

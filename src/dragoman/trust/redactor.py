@@ -20,6 +20,7 @@ import html
 import ipaddress
 import json
 import re
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NoReturn, cast
 from urllib.parse import quote, quote_plus, unquote_plus
 
@@ -47,6 +48,8 @@ MEMO_CHARS = 2_000
 """Texts up to this length are remembered with their masked form: when a server dies, thousands of calls fail
 with the same words."""
 MAX_NESTING = 20
+MAX_PASSING = 64
+"""Values that come and go with calls; each one takes time from every text that is masked."""
 COMMON = frozenset(
     """true false none null yes off auto default enabled disabled always never info debug warn warning error
     critical notset trace verbose quiet silent test tests testing dev develop development prod production
@@ -100,10 +103,16 @@ def secret_values(transport: Transport, env: Mapping[str, str] | None = None) ->
             parts += [part.partition(":")[2] for part in parts] if "://" in arg else []
             found.update(part for part in parts if is_secret(part, "token"))
     else:
-        for name, value in transport.headers.items():
-            parts = [value, *hidden_parts(value, mask_value(value))]
-            found.update(part for part in parts if is_secret(part, name))
-        found.update(_url_parts(transport.url))
+        found.update(header_values(transport.headers), _url_parts(transport.url))
+    return found
+
+
+def header_values(headers: Mapping[str, str]) -> set[str]:
+    """Return what nobody else may see of headers, their variables replaced."""
+    found: set[str] = set()
+    for name, value in headers.items():
+        parts = [value, *hidden_parts(value, mask_value(value))]
+        found.update(part for part in parts if is_secret(part, name))
     return found
 
 
@@ -160,16 +169,19 @@ def hidden_parts(text: str, masked: str) -> list[str]:
 class Redactor:
     """Masks known values, and what looks like a secret, in any text.
 
-    Values are added while servers come; none is forgotten, since a log may show an old one late. It shows
-    none of them itself.
+    Values are added while servers come; none is forgotten, since a log may show an old one late. Those that
+    come and go with calls are remembered too, the last `MAX_PASSING` of them. It shows none of them itself.
     """
 
-    __slots__ = ("_forms", "_memo", "_values")
+    __slots__ = ("_forms", "_memo", "_passing", "_seen", "_values")
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: set[str] = set()
-        self._forms: tuple[tuple[str, int], ...] = ()
+        self._forms: dict[str, int] = {}
+        self._seen: tuple[tuple[str, int], ...] = ()
+        """The forms as they were when a text was masked last."""
         self._memo: dict[str, str] = {}
+        self._passing: dict[str, tuple[tuple[str, int], ...] | None] = {}
         self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
@@ -177,12 +189,26 @@ class Redactor:
         new = {value for value in values if is_secret(value, "token")} - self._values
         if not new:
             return
+        # Several threads may add at once: what they share is only ever added to, each time by one step.
+        self._forms.update({form: period for value in new for form, period in _sought(value)})
         self._values |= new
-        forms = dict(self._forms)
-        forms.update((form, _period(form)) for value in new for form in _forms(value))
-        self._forms = tuple(forms.items())
         # Another dictionary, so that a thread that is masking now cannot put an old form into the new one.
         self._memo = {}
+
+    def add_passing(self, values: Iterable[str]) -> None:
+        """Mask these values for a while: until so many others have passed."""
+        new = {value for value in values if is_secret(value, "token")} - self._values
+        if not new:
+            return
+        passing = {value: forms for value, forms in self._passing.items() if value not in new}
+        passing |= {value: self._passing.get(value) for value in sorted(new)}
+        is_known = len(passing) == len(self._passing)
+        for value in list(passing)[:-MAX_PASSING]:
+            del passing[value]
+        # Others, as in `add`; what a value looks like is found out when a text is masked, if ever.
+        self._passing = passing
+        if not is_known:
+            self._memo = {}
 
     def mask(self, text: str) -> str:
         """Mask the known values and everything that looks like a secret."""
@@ -209,11 +235,21 @@ class Redactor:
 
     def holds(self, text: str) -> bool:
         """Tell whether a text shows a known value: for what must not be written down at all."""
-        return any(form in text for form, _ in self._forms)
+        return any(form in text for form, _ in self._all_forms())
+
+    def _all_forms(self) -> Iterator[tuple[str, int]]:
+        if len(self._seen) != len(self._forms):
+            self._seen = tuple(self._forms.items())
+        yield from self._seen
+        passing = self._passing
+        for value, forms in list(passing.items()):
+            if forms is None:
+                forms = passing[value] = tuple(_sought(value))
+            yield from forms
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
-        for form, period in self._forms:
+        for form, period in self._all_forms():
             at = text.find(form)
             while at >= 0:
                 spans.append((at, at + len(form)))
@@ -223,14 +259,18 @@ class Redactor:
         return spans
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._values) + len(self._passing)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self._values)} values)"
+        return f"{type(self).__name__}({len(self)} values)"
 
     def __reduce__(self) -> NoReturn:
         msg = "a Redactor holds secrets and is not to be stored"
         raise TypeError(msg)
+
+
+in_use: ContextVar[Redactor | None] = ContextVar("in_use", default=None)
+"""What knows the secrets of the connection that the current task opens: for whatever records its words."""
 
 
 def _fragments(text: str, form: str) -> Iterator[tuple[int, int]]:
@@ -253,6 +293,10 @@ def _fragments(text: str, form: str) -> Iterator[tuple[int, int]]:
             start -= 1
         yield start, stop
         at = text.rfind(tail, 0, start)
+
+
+def _sought(value: str) -> Iterator[tuple[str, int]]:
+    return ((form, _period(form)) for form in _forms(value))
 
 
 def _is_word(fragment: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.model import Auth, Http, Origin, ServerSpec, Stdio
+from dragoman.model import Auth, Http, Origin, ServerSpec, Stdio, Tls
 from dragoman.trust.approval import (
     Approval,
     comes_from_project,
@@ -19,6 +19,7 @@ from dragoman.trust.approval import (
     load_approvals,
     question,
     refusal,
+    sources,
     summary,
 )
 
@@ -78,6 +79,8 @@ CHANGES = {
     "another reference": env(KEY="${AWS_SECRET_ACCESS_KEY}"),
     "a literal becomes a reference": env(TOKEN="${AWS_SECRET_ACCESS_KEY}"),
     "other default": env(KEY="${KEY:-x}"),
+    "a literal becomes a command": env(TOKEN="${command:x}"),
+    "a keyring": env(KEY="${keyring:a/KEY}"),
     "trust": replace(STDIO, trust="off"),
     "hints": replace(STDIO, trust_annotations=True),
 }
@@ -115,6 +118,37 @@ def test_a_change_of_what_is_reached_asks_again(changed: ServerSpec) -> None:
 @pytest.mark.parametrize("same", SAME.values(), ids=SAME)
 def test_what_decides_nothing_asks_nobody(same: ServerSpec) -> None:
     assert fingerprint(same) == fingerprint(STDIO)
+
+
+@pytest.mark.parametrize("kind", ["command", "keyring"])
+@pytest.mark.parametrize("field", ["env", "headers"])
+@pytest.mark.parametrize(
+    "text", ["${%s:pass show b/c}", "$${%s:pass show a/b}", "$$${%s:pass show a/b}", "x"]
+)
+def test_another_source_of_a_secret_asks_again(kind: str, field: str, text: str) -> None:
+    def spec(value: str) -> ServerSpec:
+        return env(TOKEN=value) if field == "env" else http(headers={"Authorization": value})
+
+    before, after = f"${{{kind}:pass show a/b}}", text % kind if "%" in text else text
+    assert fingerprint(spec(before)) != fingerprint(spec(after))
+
+
+def test_the_sources_of_secrets_are_found_wherever_they_stand() -> None:
+    one = replace(
+        http(url="https://${command:host}/", tls=Tls(ca="${command:ca}")),
+        auth=Auth(client_secret="${keyring:a/b}", scopes=["${keyring:a/b}"]),
+    )
+    assert sources(one) == [("command", "host"), ("command", "ca"), ("keyring", "a/b")]
+    two = stdio(args=["$${command:text}", "${command:-text}", "$$${command:one}", "$${${command:two}}"])
+    assert sources(two) == [("command", "one"), ("command", "two")]
+
+
+def test_a_question_shows_what_is_run_and_read_for_a_secret() -> None:
+    asked = question(env(TOKEN="${command:get --token abc}", KEY="Bearer ${keyring:a/b}"), "/p")
+    assert "runs first     get --token abc\n" in asked
+    assert "reads keyring  a/b\n" in asked
+    assert "! a command runs on your account" in asked
+    assert "a command runs" not in question(STDIO, "/p")
 
 
 def test_headers_are_compared_without_their_case() -> None:

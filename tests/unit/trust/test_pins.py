@@ -131,6 +131,8 @@ def test_tools_that_come_go_or_change_their_name_are_told_apart() -> None:
     assert found == {("read2", "renamed", "read"), ("new", "added", ""), ("other", "removed", "")}
     assert judge(now, [PINS], "strict").withheld == {"read2", "new"}
     assert "tool `read2`: renamed, it was `read`" in [str(change) for change in compare(PINS, now)]
+    # Whoever is to approve something new sees all of it.
+    assert "tool `new`: added\n  title:\n    + N" in [str(change) for change in compare(PINS, now)]
 
 
 def test_instructions_and_prompts_are_pinned_too() -> None:
@@ -179,7 +181,7 @@ def test_an_approval_covers_what_was_named() -> None:
         instructions="New.",
     )
     assert approved(PINS, now) == now
-    assert approved(None, now, ["read"]) == now
+    assert approved(None, now, ["read"]) == ServerPins(tools={"read": now.tools["read"]})
     some = approved(PINS, now, ["read"])
     assert {change.name for change in compare(some, now) if change.kind == "tool"} == {"other", "new"}
     assert some.instructions == PINS.instructions

@@ -84,6 +84,12 @@ def test_a_name_that_only_sounds_similar_is_not_telling(name: str) -> None:
         ("$${hunter2}", MASK),
         ("${hunter 2}", MASK),
         ("${TOKEN", MASK),
+        ("Bearer ${keyring:https://x/me}", "Bearer ${keyring:https://x/me}"),
+        ("${command:pass show a/b}", "${command:pass show a/b}"),
+        ("${command:get --token hunter2}", f"${{command:get --token {MASK}}}"),
+        ("a${command:x}b", f"{MASK}${{command:x}}{MASK}"),
+        ("${command:-hunter2}", f"${{command:-{MASK}}}"),
+        ("$${command:hunter2}", MASK),
     ],
 )
 def test_a_value_keeps_its_references_and_nothing_else(value: str, shown: str) -> None:

@@ -7,6 +7,7 @@ import html
 import json
 import pickle
 import string
+import threading
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -16,7 +17,15 @@ from hypothesis import strategies as st
 from dragoman.errors import AuthRequiredError, ConnectError, ProtocolError
 from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
 from dragoman.trust.redact import MASK, mask_text
-from dragoman.trust.redactor import Redactor, hidden_parts, is_secret, scrub_error, secret_values, spec_values
+from dragoman.trust.redactor import (
+    MAX_PASSING,
+    Redactor,
+    hidden_parts,
+    is_secret,
+    scrub_error,
+    secret_values,
+    spec_values,
+)
 
 ODD = 'pa"ss\\wörd @/&<é>\n2'
 DRESSES = {
@@ -277,3 +286,62 @@ def test_data_of_an_error_and_the_words_of_a_tool() -> None:
     login = AuthRequiredError("log in", server="s", url="https://id.example/?state=abc&x=qX7pL0vR2m")
     scrub_error(login, redactor)
     assert login.url == f"https://id.example/?state=abc&x={MASK}"
+
+
+def test_values_that_pass_are_masked_until_so_many_others_have_passed() -> None:
+    redactor = Redactor(["s3cret-that-stays"])
+    redactor.add_passing(["first-passing-one"])
+    assert redactor.mask_known("first-passing-one s3cret-that-stays") == f"{MASK} {MASK}"
+    for number in range(MAX_PASSING - 1):
+        redactor.add_passing([f"passing-{number:04}-value"])
+    assert redactor.holds("first-passing-one")
+    # Whoever is used again is the newest again.
+    redactor.add_passing(["first-passing-one"])
+    redactor.add_passing(["the-last-straw-here"])
+    assert redactor.holds("first-passing-one")
+    assert not redactor.holds("passing-0000-value")
+    assert redactor.holds("s3cret-that-stays")
+
+
+def test_a_value_that_changes_with_every_call_takes_no_more_room() -> None:
+    redactor = Redactor()
+    for number in range(1_000):
+        redactor.add_passing([f"token-{number:06}-abcdef"])
+        if number % 100 == 0:
+            assert redactor.mask_known(f"with token-{number:06}-abcdef") == f"with {MASK}"
+    assert len(redactor) == MAX_PASSING
+    assert sum(1 for _ in redactor._all_forms()) < MAX_PASSING * 40
+
+
+def test_a_text_that_was_masked_before_is_masked_anew_once_a_value_passes() -> None:
+    redactor = Redactor()
+    text = "the value is plain-looking-v4lue"
+    assert redactor.mask(text) == text
+    redactor.add_passing(["plain-looking-v4lue"])
+    assert redactor.mask(text) == f"the value is {MASK}"
+
+
+def test_what_is_known_for_good_does_not_pass() -> None:
+    redactor = Redactor(["known-for-g00d"])
+    redactor.add_passing(["known-for-g00d", "true", "abc"])
+    assert len(redactor) == 1
+
+
+def test_values_that_several_threads_add_are_all_known() -> None:
+    redactor, start = Redactor(), threading.Barrier(8)
+
+    def add(number: int) -> None:
+        start.wait()
+        for turn in range(20):
+            redactor.add([f'value-{number}-{turn}-"ä%', f"shared-value-{turn}-x"])
+            redactor.mask_known("something else")
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    values = [f'value-{number}-{turn}-"ä%' for number in range(8) for turn in range(20)]
+    values += [f"shared-value-{turn}-x" for turn in range(20)]
+    assert [value for value in values if redactor.mask_known(value) != MASK] == []
+    assert len(redactor) == len(values)
