@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tests.docs.test_readme import ROOT, blocks
+from tests.docs.pages import ROOT, blocks
 from tests.servers.model_api import ModelApi
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.docs.test_faces import PAGES
+from tests.docs.pages import ROOT, blocks
 
 from dragoman import Http, ServerSpec, Stdio
 from dragoman.config.dialects import HOSTS, dialect
@@ -23,8 +23,9 @@ from dragoman.server.rpc import MAX_MESSAGE_BYTES
 from dragoman.trust.limits import Limits
 from dragoman.trust.policy import read_policy
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "configuration.md").read_text("utf-8")
+PAGE = (ROOT / "docs/configuration.md").read_text("utf-8")
+PYTHON = blocks("python", (ROOT / "docs/configuration.md").read_text("utf-8"))
+TOML = blocks("toml", (ROOT / "docs/configuration.md").read_text("utf-8"))
 PROGRAM = Path(sys.executable).with_name("dragoman")
 
 SAMPLES: dict[str, object] = {
@@ -65,15 +66,6 @@ SAMPLES: dict[str, object] = {
     "protocol": "legacy",
     "health_check_interval": 5,
 }
-CHECKED = {
-    "cli.md": {"text"},
-    "configuration.md": {"python", "toml"},
-    "states.md": {"mermaid"},
-    **{f"{page}.md": {"python"} for page in (*PAGES, "agent", "tools")},
-}
-"""The kinds of blocks that are run, or held against the program, page by page."""
-CLAIM = re.compile(r'blocks\("(\w+)", \(ROOT / "docs/([\w/-]+\.md)"\)')
-"""How a test takes the blocks of a page to run them."""
 REMOTE = {"url", "headers", "auth", "tls", "alternate"}
 
 
@@ -102,21 +94,8 @@ def read(entry: dict[str, Any]) -> ServerSpec:
     return spec
 
 
-@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
-def test_every_code_block_of_every_page_is_checked_by_a_test(path: Path) -> None:
-    languages = set(re.findall(r"^```(\w+)$", path.read_text("utf-8"), re.MULTILINE))
-    assert languages <= CHECKED.get(path.name, set()) | claimed(path)
-
-
-def claimed(page: Path) -> set[str]:
-    tests = DOCS.parent / "tests"
-    files = [*tests.glob("docs/test_*.py"), *tests.glob("prove/test_*.py")]
-    claims = [claim for file in files for claim in CLAIM.findall(file.read_text("utf-8"))]
-    return {language for language, name in claims if DOCS / name == page}
-
-
 def test_the_python_block_runs_as_it_stands() -> None:
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (block,) = PYTHON
     Path("myagent.toml").write_text('[mcp.servers.one]\ncommand = "true"\n', "utf-8")
     names: dict[str, Any] = {}
     exec(compile(block, "configuration.md", "exec"), names)
@@ -126,7 +105,7 @@ def test_the_python_block_runs_as_it_stands() -> None:
 
 
 def test_the_toml_block_is_understood() -> None:
-    attribution, policy = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    attribution, policy = TOML
     Path("dragoman.toml").write_text(f'[mcp.servers.law]\ncommand = "true"\n{attribution}\n{policy}', "utf-8")
     settings = load()
     assert (list(settings.problems), len(settings.servers[0].attribution)) == ([], 3)

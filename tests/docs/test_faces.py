@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.docs.test_readme import ROOT, blocks
+from tests.docs.pages import ROOT, blocks
 
-PAGES = ["local-tools", "blocking", "testing"]
+PAGES = {
+    "local-tools": blocks("python", (ROOT / "docs/local-tools.md").read_text("utf-8")),
+    "blocking": blocks("python", (ROOT / "docs/blocking.md").read_text("utf-8")),
+    "testing": blocks("python", (ROOT / "docs/testing.md").read_text("utf-8")),
+}
 EXAMPLES = {
-    f"{page}-{number}": block
-    for page in PAGES
-    for number, block in enumerate(blocks("python", (ROOT / f"docs/{page}.md").read_text("utf-8")), 1)
+    f"{page}-{number}": block for page, found in PAGES.items() for number, block in enumerate(found, 1)
 }
 PRINTED = {
     "local-tools-1": ['{"date": "2026-01-30", "days": 14}', "`days`: expected an integer", "3"],

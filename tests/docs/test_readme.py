@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import ROOT, all_blocks, blocks
 from tests.real.servers import NPM
 
 from dragoman import Profile, Stdio
@@ -21,13 +22,11 @@ from dragoman.config.discover import load
 from dragoman.config.profiles import profile_named
 from dragoman.model import Timeouts
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text("utf-8")
+INTERACTIVE = {"dragoman chat", "dragoman top"}
+"""Commands that fill the screen until somebody leaves: their own tests do that."""
 PROGRAM = Path(sys.executable).with_name("dragoman")
-
-
-def blocks(language: str, text: str = README) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def commands(text: str = README) -> list[str]:
@@ -70,7 +69,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_the_python_example_runs_as_it_stands(project: Path) -> None:
-    (example,) = blocks("python")
+    (example,) = blocks("python", README)
     (project / "example.py").write_text(example, "utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", "example.py"],
@@ -84,7 +83,7 @@ def test_the_python_example_runs_as_it_stands(project: Path) -> None:
 
 
 def test_the_configuration_loads_without_a_problem_and_is_the_server_it_shows() -> None:
-    (block,) = blocks("toml")
+    (block,) = blocks("toml", README)
     Path("dragoman.toml").write_text(block, "utf-8")
     settings = load()
     assert settings.problems == []
@@ -110,7 +109,7 @@ def test_every_make_target_exists(command: str) -> None:
 
 def test_every_command_of_the_program_runs_in_a_fresh_home_one_after_the_other(home: Path) -> None:
     (home / "notes").mkdir()
-    listed = [command for command in commands() if command.startswith("dragoman ")]
+    listed = [one for one in commands() if one.startswith("dragoman ") and one not in INTERACTIVE]
     assert len(listed) >= 5
     environment = os.environ | {"PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"}
     for command in listed:
@@ -141,10 +140,18 @@ def test_the_profiles_it_names_exist() -> None:
     assert Profile(app="myagent").config_variable() == "MYAGENT_MCP_CONFIG"
 
 
-def test_every_file_it_links_to_is_there() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    assert links
-    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+def test_the_chinese_readme_has_the_same_blocks_and_links() -> None:
+    assert [block.text for block in all_blocks(CHINESE)] == [block.text for block in all_blocks(README)]
+    english, chinese = (re.findall(r"\]\(([^)]+)\)", text) for text in (README, CHINESE))
+    assert english[0] == "README.zh-CN.md"
+    assert chinese[0] == "README.md"
+    assert chinese[1:] == english[1:]
+    assert set(commands(CHINESE)) == set(commands(README))
+    assert re.findall(r"^#+ ", CHINESE, re.MULTILINE) == re.findall(r"^#+ ", README, re.MULTILINE)
+
+
+def test_it_is_short_enough_to_be_read() -> None:
+    assert len(README.splitlines()) <= 130
 
 
 def test_the_packaging_says_the_python_that_the_readme_says() -> None:

@@ -16,6 +16,7 @@ from dragoman.cli import adding, output
 from dragoman.cli.editing import target_of
 from dragoman.cli.exits import Exit
 from dragoman.cli.options import Options, common_options
+from dragoman.config.dialects import HOSTS, SEEDS, dialect
 from dragoman.errors import ConfigError, InvalidSpecError, UnknownServerError
 from dragoman.model import Stdio
 from dragoman.trust.redact import mask_values
@@ -48,9 +49,11 @@ class _Host:
     servers: list[_Found] = field(default_factory=list[_Found])
 
 
-@click.command("import")
+@click.command(
+    "import", epilog=f"The hosts are {', '.join(HOSTS)}; the applications {', '.join(SEEDS)} work as well."
+)
 @common_options
-@click.argument("source", required=False, metavar="HOST|FILE")
+@click.argument("source", required=False, metavar="[HOST|FILE]")
 @click.option("--all", "everything", is_flag=True, help="Look at every host there is.")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="Take this server only; repeatable.")
 @click.option("--replace", is_flag=True, help="Replace servers of the same name.")
@@ -69,8 +72,8 @@ def import_(
 ) -> None:
     """Take servers over from another host's files, or show what that would do.
 
-    HOST is claude-desktop, claude-code, cursor, vscode, codex, gemini, or a profile; FILE is any file with
-    servers in it. Exits with 3 if a file has problems; what is good in it is taken all the same.
+    HOST is a program whose files are known, FILE any file with servers in it. Exits with 3 if a file has
+    problems; what is good in it is taken all the same.
     """
     if bool(source) == everything:
         msg = "name one HOST or FILE, or say --all"
@@ -90,7 +93,6 @@ def import_(
 
 def _one(options: Options, source: str) -> _Host:
     """Read one host, or one file of any origin."""
-    from dragoman.config.dialects import HOSTS, dialect
     from dragoman.config.profiles import BUILT_IN
 
     if source in HOSTS or source in BUILT_IN:
@@ -106,8 +108,6 @@ def _one(options: Options, source: str) -> _Host:
 
 
 def _all(options: Options) -> Iterable[_Host]:
-    from dragoman.config.dialects import HOSTS, dialect
-
     for name in HOSTS:
         settings = _load(options, name)
         if name != options.profile and any(

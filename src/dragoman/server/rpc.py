@@ -10,7 +10,8 @@ It never waits, never writes, and knows nothing of MCP. The policy for what come
   only the entries of its lists that are at fault: one bad definition must not cost a whole listing.
 - A batch is taken apart; each message in it counts by itself.
 - An answer must hold an object as its result, or an error; anything else fails its call.
-- An id may come back as a text ("7" for 7). An id that nobody waits for is junk: late, repeated or wrong.
+- An id may come back as a text ("7" for 7). An id that nobody waits for is junk, repeated or wrong; the late
+  answer to a call that was given up is not, since the peer may have sent it before it knew.
 - Everything that is junk is counted and described to `on_junk`; nothing of it is an exception here.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from dataclasses import dataclass
 from math import isinf
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -36,6 +38,8 @@ Params: TypeAlias = "Mapping[str, Any] | None"
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The size from which a message is refused, unless a server's spec says otherwise."""
+MAX_GIVEN_UP = 1000
+"""How many calls that were given up are remembered, for their late answers."""
 SALVAGE_BYTES = 4096
 """How much of both ends of an unreadable message is searched for its id."""
 
@@ -86,6 +90,7 @@ class Rpc:
         """Bytes of the message that is being taken in."""
         self._listener = listener
         self._waiting: dict[RequestId, _Waiting] = {}
+        self._given_up: deque[RequestId] = deque(maxlen=MAX_GIVEN_UP)
         self._lenient = 0
         """How many of them are to be read leniently."""
         self._last_id = 0
@@ -163,7 +168,10 @@ class Rpc:
 
     def forget(self, request_id: RequestId) -> bool:
         """Stop waiting for an answer; returns whether anybody waited."""
-        return self._pop(request_id) is not None
+        waited = self._pop(request_id) is not None
+        if waited:
+            self._given_up.append(_key(request_id))
+        return waited
 
     def fail(self, request_id: RequestId, error: DragomanError) -> bool:
         """End one call with an error; returns whether anybody waited."""
@@ -273,6 +281,9 @@ class Rpc:
         request_id = message.get("id")
         is_id = type(request_id) is int or type(request_id) is str
         waiting = self._pop(cast("RequestId", request_id)) if is_id else None
+        if waiting is None and is_id and _key(cast("RequestId", request_id)) in self._given_up:
+            self._given_up.remove(_key(cast("RequestId", request_id)))
+            return None
         if waiting is None:
             reason = "an answer that nobody waits for" if is_id else "neither a request nor an answer"
             self._note_junk(reason, data)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dragoman.cli.helping import TOPICS
 from dragoman.cli.main import run
+from dragoman.config.dialects import HOSTS, SEEDS
 
 
 def test_the_topics_are_listed_with_their_titles(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,7 +25,7 @@ def test_every_topic_says_something_that_fits_the_screen(
     assert run(["help", topic]) == 0
     text = capsys.readouterr().out
     assert len(text) > 100
-    assert max(map(len, text.splitlines())) <= 110
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,7 @@ def test_every_topic_says_something_that_fits_the_screen(
     [
         (["call"], "Usage: dragoman call [OPTIONS] SERVER TOOL"),
         (["config", "show"], "Usage: dragoman config show"),
-        ([], "Usage: dragoman [OPTIONS] COMMAND"),
+        ([], "Usage: dragoman [OPTIONS] [COMMAND]"),
     ],
 )
 def test_help_about_a_command_is_its_own_help(
@@ -44,3 +47,10 @@ def test_an_unknown_word_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -
     assert run(["help", "exit-cods"]) == 2
     assert "Did you mean `exit-codes`?" in capsys.readouterr().err
     assert run(["help", "call", "zzz"]) == 2
+
+
+def test_what_names_the_hosts_names_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help", "configuration"], ["import", "--help"]):
+        assert run(words) == 0
+        said = set(re.findall(r"[\w-]+", capsys.readouterr().out))
+        assert {*HOSTS, *SEEDS} <= said, words

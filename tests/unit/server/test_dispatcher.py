@@ -230,7 +230,7 @@ async def test_question_for_the_era_has_a_limit_of_its_own(method: str) -> None:
     assert (asyncio.get_running_loop().time() - began < 0.2) == (method == "server/discover")
 
 
-async def test_cancelled_request_is_given_up_and_its_late_answer_is_junk() -> None:
+async def test_cancelled_request_is_given_up_and_its_late_answer_is_passed_over() -> None:
     talk = Talk()
     task = talk.begin()
     await turns(2)

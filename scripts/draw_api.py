@@ -1,0 +1,304 @@
+"""Write docs/api.md from the sources: the public names, their signatures and what their docstrings say.
+
+Signatures are read from the source, not from the running program: they look the same under every Python.
+`--check` writes nothing, and fails if the page is not what the sources say.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+PAGE = ROOT / "docs" / "api.md"
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+MODULES = (
+    "dragoman",
+    "dragoman.agent",
+    "dragoman.blocking",
+    "dragoman.events",
+    "dragoman.observe.metrics",
+    "dragoman.testing",
+    "dragoman.tools.blocks",
+    "dragoman.adapters.langchain",
+    "dragoman.adapters.pydantic_ai",
+    "dragoman.adapters.openai_agents",
+)
+"""What is public: a name of `__all__`, or without one every name without an underscore."""
+TOLD_ELSEWHERE = {
+    "dragoman.blocking": "Every method is that of the class of the same name in `dragoman`, without `await`.",
+}
+"""Modules whose classes have nothing of their own to tell."""
+HEAD = """\
+---
+summary: Every public name of the library: signatures, fields, errors.
+read_when: You write a program with dragoman and want to know what a name takes and gives.
+---
+# The library
+
+<!-- Written by scripts/draw_api.py from src/dragoman; do not edit. -->
+
+What stands here is public and stays. A name is imported from the module it stands under, as
+`from dragoman import McpManager`; everything else may move at any time.
+"""
+SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
+TITLES = {"Args": "", "Raises": "Raises ", "Returns": "Returns ", "Yields": "Yields "}
+WIDTH = 100
+
+
+def main() -> None:
+    """Write the page, or check it."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if not PAGE.exists() or PAGE.read_text("utf-8") != text:
+            sys.exit("docs/api.md is not what the sources say: run scripts/draw_api.py")
+        return
+    PAGE.write_text(text, "utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+def page() -> str:
+    """Return the page as the sources have it."""
+    parts = [HEAD, *(f"- [`{name}`](#{name.replace('.', '')})" for name in MODULES), ""]
+    told: set[str] = set()
+    for module in MODULES:
+        parts += [f"## `{module}`\n", prose(ast.get_docstring(tree(module)) or "")]
+        errors: list[str] = []
+        for name in public(module):
+            home, node = find(module, name)
+            key = f"{home}.{name}"
+            if key in told:
+                continue
+            told.add(key)
+            if isinstance(node, ast.ClassDef) and name.endswith("Error"):
+                errors.append(error_row(home, node))
+            elif module in TOLD_ELSEWHERE and isinstance(node, ast.ClassDef):
+                parts += [f"### `{node.name}`\n", prose(ast.get_docstring(node) or "")]
+            else:
+                parts += definition(home, node)
+        if module in TOLD_ELSEWHERE:
+            parts.append(f"{TOLD_ELSEWHERE[module]}\n")
+        if errors:
+            parts += ["### Errors\n", "| error | code | means |", "| --- | --- | --- |", *errors, ""]
+    return "\n".join(parts)
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    """Return the source of a module, parsed."""
+    return ast.parse(path(module).read_text("utf-8"))
+
+
+def path(module: str) -> Path:
+    """Return the file of a module."""
+    file = SOURCE.joinpath(*module.split("."))
+    return file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+
+
+def public(module: str) -> list[str]:
+    """Return the public names of a module."""
+    for node in tree(module).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names: list[str] = ast.literal_eval(node.value)
+            return [name for name in names if not name.startswith("_")]
+    defined = [node for node in tree(module).body if isinstance(node, ast.ClassDef | Function)]
+    return list(dict.fromkeys(node.name for node in defined if not node.name.startswith("_")))
+
+
+def find(module: str, name: str) -> tuple[str, ast.stmt]:
+    """Return the module that a public name is defined in, and its definition, following imports."""
+    for node in ast.walk(tree(module)):
+        match node:
+            case ast.ClassDef(name=found) | ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found):
+                if found == name:
+                    return module, node
+            case ast.AnnAssign(target=ast.Name(id=found)) if found == name:
+                return module, node
+            case ast.ImportFrom(module=str(origin)) if name in {one.asname or one.name for one in node.names}:
+                (real,) = [one.name for one in node.names if (one.asname or one.name) == name]
+                return find(origin, real)
+            case _:
+                pass
+    msg = f"`{name}` is public in `{module}`, and is not found"
+    raise LookupError(msg)
+
+
+def definition(module: str, node: ast.stmt) -> list[str]:
+    """Describe a class, a function, or a type that has a name."""
+    match node:
+        case ast.ClassDef():
+            return described_class(module, node)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            overloads = [
+                one for one in tree(module).body if isinstance(one, Function) and one.name == node.name
+            ]
+            text = prose(ast.get_docstring(overloads[-1]) or "")
+            signatures = "\n".join(map(signature, overloads[:-1] or overloads))
+            return [f"### `{node.name}`\n", fenced(signatures), text]
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return [f"### `{name}`\n", fenced(f"{name} = {ast.unparse(value)}"), after(module, node)]
+        case _:
+            return []
+
+
+def described_class(module: str, node: ast.ClassDef) -> list[str]:
+    """Describe a class: what it is made from, its fields, its properties and its methods."""
+    parts = [f"### `{node.name}`\n"]
+    bodies = [item for one in lineage(module, node) for item in one.body]
+    methods = {item.name: item for item in reversed(bodies) if isinstance(item, Function)}
+    if start := methods.get("__init__"):
+        parts.append(fenced(signature(start, name=node.name)))
+    parts.append(prose(ast.get_docstring(node) or ""))
+    if start:
+        # Its first sentence says what making the object does; the class itself has said what it is.
+        parts.append(prose(ast.get_docstring(start) or ""))
+    if rows := fields(bodies):
+        parts += ["| field | type | means |", "| --- | --- | --- |", *rows, ""]
+    for item in bodies:
+        if not isinstance(item, Function) or item.name.startswith("_") or methods.get(item.name) is not item:
+            continue
+        marks = {ast.unparse(mark) for mark in item.decorator_list}
+        if any(mark.endswith((".setter", "overload")) for mark in marks):
+            continue
+        kind = "property" if marks & {"property", "cached_property"} else ""
+        shown = f"{item.name}: {unparsed(item.returns)}" if kind else signature(item)
+        parts += [f"#### `{node.name}.{item.name}`\n", fenced(shown), prose(ast.get_docstring(item) or "")]
+    return parts
+
+
+def lineage(module: str, node: ast.ClassDef) -> list[ast.ClassDef]:
+    """Return a class and those of ours that it is built on, itself first."""
+    found = [node]
+    for one in node.bases:
+        name = ast.unparse(one)
+        try:
+            home, parent = find(module, name)
+        except (LookupError, FileNotFoundError):
+            continue
+        if isinstance(parent, ast.ClassDef) and home.startswith("dragoman"):
+            found += lineage(home, parent)
+    return found
+
+
+def fields(body: list[ast.stmt]) -> list[str]:
+    """Describe the fields of a dataclass, each with the docstring below it."""
+    rows: list[str] = []
+    for item, following in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+            continue
+        name, kind = item.target.id, unparsed(item.annotation)
+        if name.startswith("_") or "ClassVar" in kind:
+            continue
+        words = ""
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            words = " ".join(str(following.value.value).split())
+        default = f" = {ast.unparse(item.value)}" if isinstance(item.value, ast.Constant) else ""
+        rows.append(f"| `{name}` | {cell(f'{kind}{default}')} | {words} |")
+    return rows
+
+
+def after(module: str, node: ast.stmt) -> str:
+    """Return the text that stands below a definition."""
+    body = tree(module).body
+    following = body[body.index(node) + 1] if node in body and node is not body[-1] else None
+    if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+        return prose(str(following.value.value))
+    return ""
+
+
+def error_row(module: str, node: ast.ClassDef) -> str:
+    """Describe an error in one row."""
+    code = getattr(getattr(importlib.import_module(module), node.name), "code", "")
+    (first, *_) = (ast.get_docstring(node) or "").split("\n\n")
+    shown = f"`{code}`" if isinstance(code, str) and code else ""
+    return f"| `{node.name}` | {shown} | {' '.join(first.split())} |"
+
+
+def signature(node: Function, *, name: str = "") -> str:
+    """Return the line that calls a function, in several lines where it is long."""
+    arguments = node.args
+    parts = [
+        *_with_defaults([*arguments.posonlyargs, *arguments.args], arguments.defaults),
+        *([f"*{spelled(arguments.vararg)}"] if arguments.vararg else ["*"] * bool(arguments.kwonlyargs)),
+        *_with_defaults(arguments.kwonlyargs, arguments.kw_defaults),
+        *([f"**{spelled(arguments.kwarg)}"] if arguments.kwarg else []),
+    ]
+    is_static = any(ast.unparse(mark) == "staticmethod" for mark in node.decorator_list)
+    if parts and not is_static and re.match(r"(self|cls)\b", parts[0]):
+        parts = parts[1:]
+    is_iterated = any(isinstance(inner, ast.Yield) for inner in ast.walk(node))
+    is_awaited = isinstance(node, ast.AsyncFunctionDef) and not name and not is_iterated
+    start = f"{'await ' * is_awaited}{name or node.name}"
+    end = "" if name or node.returns is None else f" -> {unparsed(node.returns)}"
+    line = f"{start}({', '.join(parts)}){end}"
+    if len(line) <= WIDTH:
+        return line
+    return f"{start}(\n" + "".join(f"    {part},\n" for part in parts) + f"){end}"
+
+
+def _with_defaults(arguments: list[ast.arg], defaults: list[ast.expr] | list[ast.expr | None]) -> list[str]:
+    padded = [*[None] * (len(arguments) - len(defaults)), *defaults]
+    return [
+        spelled(argument) if default is None else f"{spelled(argument)} = {ast.unparse(default)}"
+        for argument, default in zip(arguments, padded, strict=True)
+    ]
+
+
+def spelled(argument: ast.arg) -> str:
+    """Return a parameter with its type."""
+    return argument.arg if argument.annotation is None else f"{argument.arg}: {unparsed(argument.annotation)}"
+
+
+def unparsed(node: ast.expr | None) -> str:
+    """Return a type as the source has it, without the quotes of one that is looked up later."""
+    if node is None:
+        return "None"
+    return str(node.value) if isinstance(node, ast.Constant) and node.value is not None else ast.unparse(node)
+
+
+def prose(docstring: str) -> str:
+    """Return a docstring as Markdown: its sections become lists."""
+    parts: list[str] = []
+    for block in inspect.cleandoc(docstring).split("\n\n"):
+        first, _, rest = block.partition("\n")
+        if section := SECTION.match(first):
+            parts.append(listed(rest, TITLES[section[1]]))
+        else:
+            parts.append(block)
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def listed(text: str, title: str) -> str:
+    """Return the entries of a section of a docstring as a list."""
+    items: list[str] = []
+    for line in inspect.cleandoc(text).splitlines():
+        if line.startswith(" ") and items:
+            items[-1] += f" {line.strip()}"
+        else:
+            items.append(line)
+    entries = [item.partition(": ") for item in items]
+    return "\n".join(
+        f"- {title}`{name}`: {words}" if words else f"- {title}{name}" for name, _, words in entries
+    )
+
+
+def fenced(text: str) -> str:
+    """Return a block of text."""
+    return f"```text\n{text}\n```\n"
+
+
+def cell(text: str) -> str:
+    """Return code that may stand in a table."""
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+if __name__ == "__main__":
+    main()
