@@ -43,6 +43,7 @@ def install_python_server(lock: Path) -> bool:
     stamp = fingerprint(lock)
     if is_current(environment, "lock", stamp):
         return False
+    print(f"  {lock.stem}: installing …", flush=True)
     create(environment)
     install_lock(environment, lock)
     write_stamp(environment, "lock", stamp)
@@ -60,6 +61,7 @@ def install_npm_folder(name: str, source: Path) -> bool:
     if npm is None:
         msg = "`npm` is not on PATH: install Node.js (with npm), which the tests need for real servers"
         raise InstallError(msg)
+    print(f"  {name}: installing …", flush=True)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("node_modules"))
     run_quietly([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=target)

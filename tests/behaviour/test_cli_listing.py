@@ -144,3 +144,11 @@ def test_a_log_is_read_from_its_file_or_from_a_start_just_now() -> None:
     assert dragoman("logs", "kept", "-n", "2").stdout == "line 7\nline 8\n"
     assert report(shapes.LogsReport, "logs", "kept", "--lines", "99")["lines"][0] == "older"
     assert dragoman("logs", "far").returncode == 1
+
+
+def test_tools_come_in_one_order_from_the_server_and_from_what_is_known_of_it() -> None:
+    configure(plain=entry("plain.py"))
+    fresh, known = dragoman("tools", "plain"), dragoman("tools", "plain")
+    assert fresh.returncode == known.returncode == 0
+    assert "echo(" in fresh.stdout
+    assert fresh.stdout == known.stdout

@@ -90,7 +90,8 @@ def known_tools(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, li
             continue
         entries = cache.read(fingerprint(spec, root))
         if entries is not None:
-            found[spec.name] = readmit(entries, spec, template=spec.naming or settings.naming)
+            tools = readmit(entries, spec, template=spec.naming or settings.naming)
+            found[spec.name] = sorted(tools, key=lambda tool: tool.name)
     return found
 
 
