@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -11,12 +13,20 @@ import click
 from dragoman.cli.options import Options, common_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from dragoman.agent.messages import Provider
+    from dragoman.agent.messages import Price, Provider
+    from dragoman.cli.consent import Consent
+    from dragoman.cli.conversation import Conversation
+    from dragoman.cli.logbook import Warnings
+    from dragoman.cli.prompting import TerminalAsker
+    from dragoman.cli.screen import Screen
+    from dragoman.manager import McpManager
+    from dragoman.model import Handlers
 
 MODEL_VARIABLE = "DRAGOMAN_MODEL"
+START_WAIT = 10.0
+"""Seconds that a start waits for servers; those that take longer come later."""
 # The key that says which API is meant, and the model that is asked where none is named.
 _KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY", "openai:gpt-5-mini"))
 
@@ -29,41 +39,138 @@ _KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY"
     type=click.Path(dir_okay=False),
     help="A file of JSON Lines that the conversation is kept in, and goes on from.",
 )
+@click.option("--price", metavar="IN,OUT", help="What a million tokens cost, so that money is counted.")
 @click.pass_obj
-def chat(options: Options, model: str | None, transcript: str | None) -> None:
+def chat(options: Options, model: str | None, transcript: str | None, price: str | None) -> None:
     """Talk to a model that can use the configured servers' tools; slash commands work beside it.
 
     Without --model: the API whose key is set, else a model server on this machine (Ollama, llama.cpp, LM
-    Studio). If there is none, the session is a console for tools.
+    Studio). If there is none, the session is a console for tools. In a pipe each line is answered, and the
+    program ends with 1 if one of them could not be.
     """
-    asyncio.run(_chat(options, model, transcript))
+    open_session(options, model=model, transcript=transcript, price=price)
 
 
-async def _chat(options: Options, model: str | None, transcript: str | Path | None) -> None:
-    from rich.console import Console
+def open_session(
+    options: Options, *, model: str | None = None, transcript: str | None = None, price: str | None = None
+) -> None:
+    """Open the session, at a terminal or in a pipe."""
+    costs = None if price is None else _read_price(price)
+    if not asyncio.run(_chat(options, model, transcript, costs)):
+        raise click.exceptions.Exit(1)
 
-    from dragoman.agent.engine import AgentEngine
-    from dragoman.cli.session import Session
-    from dragoman.cli.tables import status_table
+
+def _read_price(text: str) -> Price:
+    from dragoman.agent.messages import Price
+
+    try:
+        paid, got = (float(number) for number in text.split(","))
+    except ValueError:
+        msg = f"--price takes two numbers, for a million tokens of input and of output: 0.25,2; not `{text}`"
+        raise click.UsageError(msg) from None
+    return Price(input=paid, output=got)
+
+
+async def _chat(options: Options, model: str | None, transcript: str | None, price: Price | None) -> bool:
+    from dragoman.cli.logbook import NAME, Warnings, logbook, state_folder
+    from dragoman.cli.prompting import TerminalAsker
+    from dragoman.cli.screen import Screen
+
+    screen = Screen()
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    asker = TerminalAsker(screen) if is_terminal else None
+    warnings = Warnings(screen.remark)
+    with logbook(state_folder() / NAME, warnings, debug=options.debug):
+        return await _open(options, screen, asker, warnings, model=model, transcript=transcript, price=price)
+
+
+async def _open(
+    options: Options,
+    screen: Screen,
+    asker: TerminalAsker | None,
+    warnings: Warnings,
+    *,
+    model: str | None,
+    transcript: str | None,
+    price: Price | None,
+) -> bool:
+    from dragoman.cli.consent import Consent, approve_project, ask_inputs
+    from dragoman.cli.conversation import Conversation
+    from dragoman.cli.questions import AbandonedError
     from dragoman.manager import McpManager
 
-    options.quiet_logs()
-    terminal = Console()
     provider = await choose_model(model, os.environ)
-    async with McpManager(options.load()) as mcp:
-        with terminal.status("connecting"):
-            await mcp.wait_ready(timeout=10)
-        terminal.print(status_table(mcp.status().values()))
-        if provider is None:
-            terminal.print(
-                "\n[dim]No model: set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, or name one with"
-                " --model. Until then this is a console for tools:[/] /help [dim]lists the commands.[/]"
-            )
-            await Session(mcp, terminal).run()
-            return
-        terminal.print(f"\n[dim]Talking to[/] {provider.model}[dim];[/] /help [dim]lists the commands.[/]")
-        async with AgentEngine(provider, mcp, transcript=transcript) as agent:
-            await Session(mcp, terminal, agent).run()
+    inputs: dict[str, str] = {}
+    if asker is not None:
+        settings = options.load()
+        try:
+            await approve_project(asker, settings)
+            inputs = await ask_inputs(asker, settings)
+        except AbandonedError:
+            raise click.Abort from None
+    talk: list[Conversation] = []
+    consent = Consent(asker) if asker is not None else None
+    mcp = McpManager.from_config(
+        options.profile,
+        config=options.config,
+        inputs=inputs,
+        handlers=_handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
+        call_log=True,
+    )
+    async with mcp:
+        # What happens until then is no news to the model.
+        await _watch_start(mcp, screen)
+        warnings.release(known=[status.last_error or "" for status in mcp.status().values()])
+        async with Conversation(mcp, provider, transcript=transcript, price=price) as conversation:
+            talk.append(conversation)
+            return await _converse(mcp, screen, conversation, asker)
+
+
+def _handlers(consent: Consent | None, model: Callable[[], Provider], *, has_model: bool) -> Handlers | None:
+    """Return what is answered when a server asks; in a pipe nobody can, and so nothing is offered."""
+    from dragoman.agent.asking import handlers
+
+    if consent is None:
+        return None
+    answering = handlers(model, approve=consent.approve_sampling if has_model else None, ask=consent.answer)
+    return replace(answering, approval=consent.approve_call)
+
+
+async def _watch_start(mcp: McpManager, screen: Screen) -> None:
+    """Show the servers coming up, and how they came."""
+    from dragoman.cli.tables import servers_view
+
+    async with screen.working(lambda: servers_view(mcp.status().values(), {})):
+        await mcp.wait_ready(timeout=START_WAIT)
+    if screen.is_live:
+        screen.print(servers_view(mcp.status().values(), {}))
+
+
+async def _converse(
+    mcp: McpManager, screen: Screen, conversation: Conversation, asker: TerminalAsker | None
+) -> bool:
+    from rich.text import Text
+
+    from dragoman.cli.output import one_line
+    from dragoman.cli.session import Session, lines_of_stdin
+
+    session = Session(mcp, screen, conversation=conversation, asker=asker)
+    if asker is None:
+        return await session.run_plain(lines_of_stdin())
+    if conversation.is_open:
+        said = Text.assemble(("Talking to ", "dim"), one_line(conversation.model), (". ", "dim"))
+    else:
+        said = Text(
+            "No model: set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, or name one with /model. Until"
+            " then this is a console for tools. ",
+            style="dim",
+        )
+    screen.print()
+    screen.print(
+        Text.assemble(said, "/help", (" lists the commands, ", "dim"), "Tab", (" completes.", "dim"))
+    )
+    await session.run()
+    return True
 
 
 async def choose_model(name: str | None, env: Mapping[str, str]) -> Provider | None:

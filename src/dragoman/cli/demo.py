@@ -50,7 +50,7 @@ async def _run(options: Options, *, interactive: bool) -> int:
     options.quiet_logs()
     console = Console(highlight=False, quiet=options.json)
     console.print("[bold]dragoman[/] connects an agent to its MCP servers. Two bundled ones are starting:\n")
-    async with demo_servers() as specs, McpManager(specs) as mcp:
+    async with demo_servers() as specs, McpManager(specs, call_log=interactive) as mcp:
         await _watch_start(console, mcp)
         _list_tools(console, mcp)
         results = [await _show_call(console, mcp, *call) for call in CALLS]
@@ -58,12 +58,16 @@ async def _run(options: Options, *, interactive: bool) -> int:
         if options.json:
             _print_json(mcp, results)
         if ready and interactive:
+            from dragoman.cli.logbook import NAME, logbook, state_folder
+            from dragoman.cli.screen import Screen
             from dragoman.cli.session import Session
 
             console.print(
                 "\n[dim]A small session on the same two servers:[/] /help [dim]lists the commands.[/]"
             )
-            await Session(mcp, console).run()
+            screen = Screen()
+            with logbook(state_folder() / NAME, screen.remark, debug=options.debug):
+                await Session(mcp, screen).run()
     return 0 if ready else 1
 
 

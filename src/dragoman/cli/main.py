@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "chat": ("dragoman.cli.chat:chat", "Talk to a model that can use the servers' tools."),
+    "top": ("dragoman.cli.top:top", "Watch servers, calls and logs in a dashboard."),
     "status": ("dragoman.cli.status:status", "Show the servers, their states and what is wrong with them."),
     "tools": ("dragoman.cli.tools:tools", "List tools as signatures, schemas, or for a model API."),
     "call": ("dragoman.cli.calling:call", "Call a tool and print its result."),
@@ -27,6 +28,7 @@ COMMANDS = {
     "read": ("dragoman.cli.offers:read", "Read a resource."),
     "prompts": ("dragoman.cli.offers:prompts", "List the prompts that servers have."),
     "prompt": ("dragoman.cli.offers:prompt", "Fill in a prompt and print its messages."),
+    "calls": ("dragoman.cli.calls:calls", "List, show and repeat the calls that were written down."),
     "logs": ("dragoman.cli.logs:logs", "Show what a server wrote to its standard error."),
     "doctor": ("dragoman.cli.doctor:doctor", "Find out, stage by stage, why a server does not work."),
     "config": ("dragoman.cli.config:config", "Show, check and locate the configuration."),
@@ -35,7 +37,7 @@ COMMANDS = {
     "remove": ("dragoman.cli.editing:remove", "Remove a server."),
     "enable": ("dragoman.cli.editing:enable", "Switch a server on."),
     "disable": ("dragoman.cli.editing:disable", "Switch a server off."),
-    "trust": ("dragoman.cli.trusting:trust", "Approve the servers of a project, or take that back."),
+    "trust": ("dragoman.cli.trusting:trust", "Show what is trusted, approve it, take it back, pin versions."),
     "login": ("dragoman.cli.logins:login", "Log in to a server."),
     "logout": ("dragoman.cli.logins:logout", "Forget the login to a server."),
     "completion": ("dragoman.cli.completing:completion", "Print what completes commands in your shell."),
@@ -83,7 +85,9 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
         context.exit()
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @common_options
 @click.option(
     "--version",
@@ -93,8 +97,20 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     callback=_print_version,
     help="Print the version.",
 )
-def cli() -> None:
-    """Connect an agent to all of its MCP servers, and keep it connected."""
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Connect an agent to all of its MCP servers, and keep it connected.
+
+    Without a command a session opens, as `chat` does, if there is a terminal.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        click.echo(context.get_help(), err=True)
+        context.exit(Exit.USAGE)
+    from dragoman.cli.chat import open_session
+
+    open_session(context.ensure_object(Options))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -47,6 +47,8 @@ class StatusShape(TypedDict):
     """How many tools it has; null if that is not known."""
     latency: float | None
     """Seconds that one request to the connected server took, and its answer; null without one."""
+    logged: LoggedShape | None
+    """Its calls of the last seven days, where calls are written down."""
     last_error: str | None
     error_code: str | None
     login_url: str
@@ -146,6 +148,50 @@ class CallReport(TypedDict):
     call_id: str
 
 
+class CallRecordShape(TypedDict):
+    """One call of `calls`, and what `calls show` prints."""
+
+    number: int
+    """Counts the calls of the log."""
+    call_id: str
+    at: float
+    """Seconds since the epoch, when the call began."""
+    server: str
+    tool: str
+    """The exposed name."""
+    duration: float
+    error_code: str
+    """Empty if it went well."""
+    arguments: Any
+    """As they were sent, but for what `missing` names."""
+    missing: dict[str, str]
+    """What of the arguments was not kept, by JSON pointer: `redacted` or `cut`."""
+    result: str
+    """What the caller was told, masked and cut."""
+    result_chars: int
+    """How long the result really was."""
+
+
+class CallsReport(TypedDict):
+    """`dragoman calls --json`."""
+
+    file: str
+    calls: list[CallRecordShape]
+
+
+class LoggedShape(TypedDict):
+    """The calls of one server that were written down, added up."""
+
+    calls: int
+    failed: int
+    errors: dict[str, int]
+    """How many failed, by code."""
+    p50: float | None
+    """Seconds that half of the calls took at most; null if none was answered."""
+    p95: float | None
+    p99: float | None
+
+
 class ResourceShape(TypedDict):
     """One resource or template of `resources`."""
 
@@ -209,6 +255,78 @@ class LogsReport(TypedDict):
     lines: list[str]
 
 
+class ChangeShape(TypedDict):
+    """One thing that a server offers otherwise than it was pinned."""
+
+    kind: Literal["tool", "prompt", "instructions"]
+    name: str
+    """What the server calls it; empty for the instructions."""
+    what: Literal["added", "removed", "renamed", "changed"]
+    before: str
+    """The name that it had, where only that changed."""
+    withheld: bool
+    """Whether it is not offered until it is approved."""
+    lines: list[str]
+    """The difference, for people: `-` was, `+` is."""
+
+
+class PinsShape(TypedDict):
+    """What is pinned of a server, and what is different now."""
+
+    state: Literal["pinned", "changed", "new", "unknown", "off"]
+    """`new`: nothing is pinned yet; `unknown`: what it offers now is not known; `off`: its `trust` is off."""
+    tools: int
+    prompts: int | None
+    """How many are pinned; null if they were never listed."""
+    instructions: bool
+    files: list[str]
+    """The lock files that know it."""
+    changes: list[ChangeShape]
+
+
+class FindingShape(TypedDict):
+    """Something in a definition that is worth a look; advice, which blocks nothing."""
+
+    kind: str
+    """`override`, `secrecy`, `exfiltration`, `hidden-text`, `look-alike` …"""
+    subject: str
+    """The tool or the prompt; empty for instructions."""
+    field: str
+    excerpt: str
+    why: str
+
+
+class PackageShape(TypedDict):
+    """The package that a command like `npx` or `uvx` starts."""
+
+    registry: Literal["npm", "pypi"]
+    name: str
+    version: str | None
+    """As the command has it; null where it names none."""
+    exact: bool
+    """Whether the command starts this version and no other."""
+    installed: str | None
+    """A version that is known, which need not be the next one to be started."""
+    found_in: str
+    """Where it is known from: a folder of the runner's, or the word of the server itself."""
+    pin: str
+    """The command that writes an exact version down; empty where one is named."""
+
+
+class ReviewShape(TypedDict):
+    """What there is to know about trusting one server."""
+
+    server: str
+    trust: Literal["warn", "strict", "off"]
+    source: Literal["server", "cache"] | None
+    """Where its definitions come from: a connection made now, or the last one; null if none are known."""
+    pins: PinsShape
+    findings: list[FindingShape]
+    package: PackageShape | None
+    error: ErrorShape | None
+    """Why it could not be asked."""
+
+
 class StageShape(TypedDict):
     """One stage of an examination."""
 
@@ -233,6 +351,8 @@ class ExaminationShape(TypedDict):
     stderr: list[str]
     """The last lines that the server wrote to its standard error; secrets are masked."""
     hints: list[str]
+    review: ReviewShape
+    """Advice: it changes neither `ok` nor the exit code."""
 
 
 class DoctorReport(TypedDict):
@@ -242,6 +362,8 @@ class DoctorReport(TypedDict):
     servers: list[ExaminationShape]
     problems: list[dict[str, Any]]
     """What is wrong in configuration files, as in `config check`."""
+    look_alikes: list[FindingShape]
+    """Different names of servers, or of tools of different servers, that look the same."""
 
 
 class ApprovalShape(TypedDict):
@@ -262,6 +384,28 @@ class TrustReport(TypedDict):
     """`dragoman trust show --json`; `approve` and `revoke` print the servers that they changed."""
 
     servers: list[ApprovalShape]
+    """Those in which a file of the project has a say."""
+    reviews: NotRequired[list[ReviewShape]]
+    """Of `show` and `approve`: what is known of each server that was asked about."""
+    look_alikes: NotRequired[list[FindingShape]]
+    """Of `show`: different names that look the same."""
+
+
+class PinReport(TypedDict):
+    """`dragoman trust pin --json`."""
+
+    server: str
+    package: PackageShape
+    """As it is written before."""
+    version: str
+    """The exact version."""
+    before: str
+    """The word of the command that names the package."""
+    after: str
+    file: str
+    written: bool
+    needs_approval: bool
+    """Whether the new command has to be approved, since it stands in a file of the project."""
 
 
 class LoginReport(TypedDict):

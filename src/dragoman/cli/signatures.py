@@ -62,6 +62,11 @@ def required_of(schema: object) -> list[str]:
     return [str(name) for name in cast("list[object]", found)] if isinstance(found, list) else []
 
 
+def description_of(schema: object) -> str:
+    """Return what a schema says about itself."""
+    return str(_member(schema, "description") or "")
+
+
 def resolved(schema: object, root: object) -> object:
     """Follow a reference into the schema's own definitions, a few steps at most."""
     found = schema

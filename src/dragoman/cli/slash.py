@@ -1,152 +1,134 @@
 """The slash commands: one table of names, arguments and handlers, shared by every face that takes them.
 
-A handler gets the manager and the words after the command, and gives back something to print.
+A handler gets a context and the words after the command, and gives back something to print. A command that
+needs what its face does not have says so.
 """
 
 from __future__ import annotations
 
-import difflib
-import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
+from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli import arguments
-from dragoman.cli.tables import reload_view, result_view, status_table, tools_table
+from dragoman.cli.command import Command, Context, Leave, UsageError, near
+from dragoman.cli.slash_calls import call, last, parse_arguments, tools
+from dragoman.cli.slash_offers import prompt, prompts, read, resources
+from dragoman.cli.slash_servers import disable, enable, login, logs, reload, restart, server_tools, status
+from dragoman.cli.slash_talk import cost, model, save
+from dragoman.manager import McpManager
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from rich.console import RenderableType
 
-    from dragoman.manager import McpManager
-    from dragoman.model import ToolDef
+__all__ = ["COMMANDS", "Command", "Context", "Leave", "UsageError", "named", "parse_arguments", "run"]
 
 
-class Leave(Exception):  # noqa: N818 -- not an error: the person wants to go
-    """The person asked to end the session."""
-
-
-class UsageError(Exception):
-    """A command was given words that it cannot use; the message says what it takes."""
-
-
-Handler: TypeAlias = "Callable[[McpManager, str], Awaitable[RenderableType]]"
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One slash command."""
-
-    name: str
-    arguments: str
-    help: str
-    handler: Handler
-
-
-async def run(mcp: McpManager, line: str) -> RenderableType:
+async def run(context: Context | McpManager, line: str) -> RenderableType:
     """Carry out a line such as `/mcp tools legal`.
+
+    Args:
+        context: What there is to work with; a manager stands for a context of nothing else.
+        line: What was typed.
 
     Raises:
         UsageError: There is no such command, or its words are wrong.
         Leave: It asks to end the session.
     """
+    given = Context(mcp=context) if isinstance(context, McpManager) else context
+    command, words = named(line)
+    return await command.handler(given, words)
+
+
+def named(line: str) -> tuple[Command, str]:
+    """Return the command that a line begins with, and the words after it.
+
+    Raises:
+        UsageError: There is none.
+    """
     line = line.strip()
-    matching = [name for name in COMMANDS if line == name or line.startswith(f"{name} ")]
-    if not matching:
-        word = line.partition(" ")[0]
-        near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
-        guess = f"did you mean {near[0]}?" if near else "/help lists the commands"
-        msg = f"there is no command {word}: {guess}"
-        raise UsageError(msg)
-    command = COMMANDS[max(matching, key=len)]
-    return await command.handler(mcp, line[len(command.name) :].strip())
+    first, *more = line.split(None, 2)
+    if more and f"{first} {more[0]}" in COMMANDS:
+        return COMMANDS[f"{first} {more[0]}"], more[1].strip() if len(more) > 1 else ""
+    if first in COMMANDS:
+        return COMMANDS[first], line[len(first) :].strip()
+    tops = [name for name in COMMANDS if " " not in name]
+    msg = f"there is no command {first}: {near(first, tops, '/help lists the commands')}"
+    raise UsageError(msg)
 
 
-async def _status(mcp: McpManager, words: str) -> RenderableType:
+async def _help(_context: Context, words: str) -> RenderableType:
     if words:
-        msg = f"/mcp does not know `{words.partition(' ')[0]}`: /mcp, /mcp tools, /mcp reload, /mcp restart"
-        raise UsageError(msg)
-    return status_table(mcp.status().values())
-
-
-async def _tools(mcp: McpManager, words: str) -> RenderableType:
-    if words and words not in mcp.status():
-        msg = f"no server is called `{words}`; there are: {', '.join(mcp.status())}"
-        raise UsageError(msg)
-    return tools_table(tool for tool in mcp.tools() if words in ("", tool.server))
-
-
-async def _reload(mcp: McpManager, words: str) -> RenderableType:
-    if words:
-        msg = "/mcp reload takes no words: it reads the whole configuration again"
-        raise UsageError(msg)
-    return reload_view(await mcp.reload())
-
-
-async def _restart(mcp: McpManager, words: str) -> RenderableType:
-    if words not in mcp.status():
-        msg = f"/mcp restart takes the name of a server: {', '.join(mcp.status())}"
-        raise UsageError(msg)
-    await mcp.restart(words)
-    await mcp.wait_ready([words])
-    return status_table([mcp.status()[words]])
-
-
-async def _call(mcp: McpManager, words: str) -> RenderableType:
-    name, _, rest = words.partition(" ")
-    tools = {tool.name: tool for tool in mcp.tools()}
-    tools |= {tool.original_name: tool for tool in mcp.tools() if tool.original_name not in tools}
-    if name not in tools:
-        near = difflib.get_close_matches(name, tools, n=3, cutoff=0.4)
-        guess = f"did you mean {', '.join(near)}?" if near else "/mcp tools lists them"
-        msg = f"there is no tool `{name}`: {guess}" if name else "/call TOOL {json} | /call TOOL key=value …"
-        raise UsageError(msg)
-    result = await mcp.call(tools[name].name, parse_arguments(tools[name], rest))
-    return result_view(result)
-
-
-async def _help(_mcp: McpManager, _words: str) -> RenderableType:
+        name = words if words.startswith("/") else f"/{words}"
+        if name not in COMMANDS:
+            msg = f"there is no command {name}: {near(name, COMMANDS, '/help lists the commands')}"
+            raise UsageError(msg)
+        return _explained(COMMANDS[name])
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim")
     for command in COMMANDS.values():
-        usage = f"{command.name} {command.arguments}".rstrip()
-        table.add_row(Text(usage, style="cyan"), Text(command.help, style="dim"))
+        table.add_row(Text(_usage(command), style="cyan"), Text(command.help))
     return table
 
 
-async def _quit(_mcp: McpManager, _words: str) -> RenderableType:
+def _explained(command: Command) -> RenderableType:
+    parts: list[RenderableType] = [Text(_usage(command), style="cyan"), Text(command.help)]
+    if command.details:
+        parts.append(Padding(Text(command.details, style="dim"), (0, 0, 0, 2)))
+    below = [other for other in COMMANDS.values() if other.name.startswith(f"{command.name} ")]
+    parts += [Text.assemble((_usage(other), "cyan"), "  ", (other.help, "dim")) for other in below]
+    return Group(*parts)
+
+
+def _usage(command: Command) -> str:
+    return f"{command.name} {command.arguments}".rstrip()
+
+
+async def _quit(_context: Context, _words: str) -> RenderableType:
     raise Leave
 
 
-def parse_arguments(tool: ToolDef, text: str) -> dict[str, Any]:
-    """Read a call's arguments: a JSON object, or `key=value` words typed by the tool's schema.
-
-    Raises:
-        UsageError: They are neither.
-    """
-    text = text.strip()
-    try:
-        if text.startswith("{"):
-            return arguments.parse_object(text)
-        return arguments.parse(shlex.split(text), tool.input_schema, name=tool.name)
-    except arguments.ArgumentError as error:
-        raise UsageError(str(error)) from None
-    except ValueError as error:
-        msg = f"the arguments cannot be split into words: {error}"
-        raise UsageError(msg) from None
-
+_CALL = """\
+/call search_statutes query=deposit limit=3
+/call mcp_files_read_text_file {"path": "README.md"}
+/call greet                       asks for what is missing
+Values are typed by the tool's schema; a.b=1 goes inside an object, a key that is given again makes a list."""
+_LAST = "/last shows the last call, /last 2 the one before it."
+_PROMPT = """\
+/prompt describe_colour colour=blue
+Asks for required arguments that are missing. With a model it offers to send the prompt."""
+_MODEL = """\
+/model openai:gpt-5-mini, /model anthropic:claude-sonnet-4-5, /model local
+The conversation goes on with the other model."""
+_SAVE = """\
+/save                             markdown, into a new file here
+/save talk.jsonl                  JSON Lines, which `dragoman chat --transcript talk.jsonl` goes on from"""
 
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
-        Command("/mcp", "", "Show the servers and their states.", _status),
-        Command("/mcp tools", "[server]", "List the tools, of one server or of all.", _tools),
-        Command("/mcp reload", "", "Read the configuration again.", _reload),
-        Command("/mcp restart", "server", "Restart a server.", _restart),
-        Command("/call", "TOOL {json} | key=value …", "Call a tool.", _call),
-        Command("/help", "", "Show this list.", _help),
+        Command("/mcp", "", "Show servers: states, calls, latency, errors.", status),
+        Command("/mcp tools", "[SERVER]", "List the tools, of one server or of all.", server_tools),
+        Command("/mcp reload", "", "Read the configuration again.", reload),
+        Command("/mcp restart", "SERVER", "Restart a server.", restart),
+        Command("/mcp enable", "SERVER", "Switch a server on, until the session ends.", enable),
+        Command("/mcp disable", "SERVER", "Switch a server off, until the session ends.", disable),
+        Command("/mcp login", "SERVER [paste]", "Log in to a server.", login),
+        Command("/mcp logs", "SERVER [LINES]", "Show what a server wrote to standard error.", logs),
+        Command("/call", "TOOL [KEY=VALUE … | JSON]", "Call a tool.", call, _CALL),
+        Command("/last", "[NUMBER]", "Show the whole of the last result.", last, _LAST),
+        Command("/tools", "[WORD …]", "List all tools, or those that fit the words.", tools),
+        Command("/resources", "[SERVER]", "List the resources.", resources),
+        Command("/read", "URI [SERVER]", "Read a resource.", read),
+        Command("/prompts", "[SERVER]", "List the prompts.", prompts),
+        Command("/prompt", "NAME [KEY=VALUE …]", "Fill in a prompt.", prompt, _PROMPT),
+        Command("/model", "[NAME]", "Show the model and the others, or switch.", model, _MODEL),
+        Command("/cost", "", "Show tokens and money so far.", cost),
+        Command("/save", "[FILE]", "Save the conversation.", save, _SAVE),
+        Command("/help", "[COMMAND]", "Show this list, or explain a command.", _help),
         Command("/quit", "", "Leave; so does Ctrl-D.", _quit),
     )
 }

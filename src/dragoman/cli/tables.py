@@ -8,22 +8,30 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli.output import safe
+from dragoman.cli.output import cut, one_line, safe
 from dragoman.cli.signatures import pieces
 from dragoman.tools.rendering import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from dragoman.events import ConfigReloaded
     from dragoman.model import ServerStatus, ToolDef, ToolResult
+    from dragoman.observe.metrics import ServerMetrics
 
+MODERN = "2026-07-28"
+"""The first version of the protocol's newer era."""
+LONGEST_NAME = 24
+_FIGURES = 4
+"""From which column on there are numbers."""
 SHORT_DATA = 200
 """Structured data up to this many characters is shown beside a text."""
 
@@ -62,6 +70,91 @@ def status_table(statuses: Iterable[ServerStatus]) -> Table:
             note,
         )
     return table
+
+
+def servers_view(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerMetrics]) -> RenderableType:
+    """Draw the servers with their calls and their speed; what is wrong stands under each."""
+    rows = [(status, metrics.get(status.name)) for status in statuses]
+    if not rows:
+        return Text("No servers are configured: `dragoman add NAME` sets one up.", style="dim")
+    heads = ("server", "state", "transport", "era", "tools", "calls", "errors", "p50", "p95")
+    cells = [_server_cells(status, metered) for status, metered in rows]
+    widths = [max(cell_len(line[at]) for line in [heads, *cells]) for at in range(len(heads))]
+    # A long name gives way, so that the figures stay in one line.
+    lines: list[RenderableType] = [
+        Text(_aligned(heads, widths), style="dim", no_wrap=True, overflow="ellipsis")
+    ]
+    for (status, _), line in zip(rows, cells, strict=True):
+        text = Text(_aligned(line, widths), no_wrap=True, overflow="ellipsis")
+        text.stylize("bold", 0, len(line[0]))
+        text.stylize(_STATES[status.state.value][0], widths[0] + 2, widths[0] + 2 + len(line[1]))
+        lines.append(text)
+        lines += [Padding(remark, (0, 0, 0, 2)) for remark in _remarks(status)]
+    return Group(*lines)
+
+
+def _server_cells(status: ServerStatus, metered: ServerMetrics | None) -> tuple[str, ...]:
+    version = status.protocol_version
+    mark = _STATES[status.state.value][1]
+    latency = metered.latency if metered is not None and metered.latency.count else None
+    return (
+        cut(one_line(status.name), LONGEST_NAME),
+        f"{mark} {status.state.value.replace('_', ' ')}",
+        status.transport,
+        "" if version is None else "modern" if version >= MODERN else "legacy",
+        str(status.tools) if status.tools else "",
+        str(metered.calls) if metered is not None and metered.calls else "",
+        str(metered.failed) if metered is not None and metered.failed else "",
+        "" if latency is None else duration(latency.p50),
+        "" if latency is None else duration(latency.p95),
+    )
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        " " * (width - cell_len(cell)) + cell if at >= _FIGURES else cell + " " * (width - cell_len(cell))
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _remarks(status: ServerStatus) -> list[Text]:
+    said: list[Text] = []
+    if status.last_error and status.state.value != "ready":
+        said.append(Text(safe(" ".join(status.last_error.split())), style="red"))
+    if status.login_url or status.state.value == "needs_auth":
+        said.append(Text(f"log in: /mcp login {one_line(status.name)}", style="magenta"))
+    if status.retry_in is not None:
+        often = ", it keeps failing" if status.crash_loop else ""
+        said.append(Text(f"next try in {duration(status.retry_in)}{often}", style="yellow"))
+    return said
+
+
+def duration(seconds: float) -> str:
+    """Write how long something took, in few letters."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
+    if seconds < 99.5:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"
+
+
+def offers_view(rows: Sequence[tuple[str, str, str]], what: str) -> RenderableType:
+    """Draw what servers have: under each server a name and, below it, what it is."""
+    if not rows:
+        return Text(f"there are no {what}", style="dim")
+    lines: list[RenderableType] = []
+    before = None
+    for server, name, about in rows:
+        if server != before:
+            lines.append(Text(one_line(server), style="bold"))
+            before = server
+        lines.append(Padding(Text(one_line(name), style="cyan"), (0, 0, 0, 2)))
+        if about:
+            lines.append(
+                Padding(Text(one_line(about), style="dim", no_wrap=True, overflow="ellipsis"), (0, 0, 0, 6))
+            )
+    return Group(*lines)
 
 
 def reload_view(report: ConfigReloaded) -> RenderableType:
@@ -105,10 +198,15 @@ def result_view(result: ToolResult, *, limit: int = 2000) -> RenderableType:
     return Group(*lines, Text(f"✓ {result.duration * 1000:.0f} ms", style="dim green"))
 
 
-def _people_text(result: ToolResult, limit: int) -> str:
+def shown_text(result: ToolResult) -> str:
     """Return what a person wants to read first: the text; data only where it is short or alone."""
     text = "\n".join(describe(part) for part in result.parts if part.kind != "structured")
     data = json.dumps(result.structured, ensure_ascii=False) if result.structured is not None else ""
     if data and (not text or len(data) <= SHORT_DATA) and data not in text:
         text = f"{text}\n{data}".strip()
+    return text
+
+
+def _people_text(result: ToolResult, limit: int) -> str:
+    text = shown_text(result)
     return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text)} characters)"

@@ -2,192 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
-import fcntl
+import json
 import os
-import pty
 import re
-import select
-import struct
-import subprocess
-import sys
-import termios
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from rich.cells import cell_len
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-COLUMNS, LINES = 80, 60
-PROMPT = "dragoman>"
-CTRL_C, CTRL_D, TAB = "\x03", "\x04", "\t"
-PATIENCE = 30.0
-_PIECE = re.compile(
-    r"\x1b\[(?P<numbers>[0-?]*)[ -/]*(?P<final>[@-~])|(?P<other>\x1b[@-Z\\-_])|(?P<char>[^\x1b])", re.DOTALL
-)
-
-
-class Screen:
-    """As much of a terminal as the program uses; its rows never scroll away."""
-
-    def __init__(self) -> None:
-        self.cells: list[list[str]] = [[" "] * COLUMNS]
-        self.row = self.column = 0
-        self.wrapped = 0
-        """How often a line was wider than the screen."""
-        self._rest = ""
-
-    def feed(self, text: str) -> None:
-        text, at = self._rest + text, 0
-        while (piece := _PIECE.match(text, at)) is not None:
-            at = piece.end()
-            if piece["char"]:
-                self._write(piece["char"])
-            elif piece["final"]:
-                number = int(piece["numbers"]) if piece["numbers"].isdigit() else 0
-                self._control(piece["final"], number)
-        self._rest = text[at:]
-
-    def lines(self, start: int = 0) -> list[str]:
-        return ["".join(row).rstrip() for row in self.cells[start:]]
-
-    def _write(self, char: str) -> None:
-        match char:
-            case "\r":
-                self.column = 0
-            case "\n":
-                self._down(1)
-            case "\b":
-                self.column = max(0, self.column - 1)
-            case _ if char >= " ":
-                width = cell_len(char)
-                if self.column + width > COLUMNS:
-                    self.wrapped += 1
-                    self.column = 0
-                    self._down(1)
-                self.cells[self.row][self.column : self.column + width] = [char, *[""] * (width - 1)]
-                self.column += width
-
-    def _control(self, final: str, number: int) -> None:
-        match final:
-            case "A":
-                self.row = max(0, self.row - max(1, number))
-            case "B":
-                self._down(max(1, number))
-            case "C":
-                self.column = min(COLUMNS - 1, self.column + max(1, number))
-            case "D":
-                self.column = max(0, self.column - max(1, number))
-            case "G":
-                self.column = max(1, number) - 1
-            case "K" | "J":
-                start = 0 if number == 2 else self.column
-                self.cells[self.row][start:] = [" "] * (COLUMNS - start)
-                for row in range(self.row + 1, len(self.cells) if final == "J" else 0):
-                    self.cells[row] = [" "] * COLUMNS
-
-    def _down(self, count: int) -> None:
-        self.row += count
-        while len(self.cells) <= self.row:
-            self.cells.append([" "] * COLUMNS)
-
-
-class Terminal:
-    """A person at the screen: types, and looks until something is there."""
-
-    def __init__(self, controller: int, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        self.controller = controller
-        self.screen = Screen()
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-
-    def type(self, text: str) -> None:
-        os.write(self.controller, text.encode())
-
-    def typed(self, text: str, shown: str) -> None:
-        """Type, and wait until the line at the prompt reads as it should."""
-        self.type(text)
-        self.wait_until(lambda: self.current == f"{PROMPT} {shown}".rstrip())
-
-    def enter(self, line: str) -> str:
-        """Type a line, wait for the next prompt, and return what was printed in between."""
-        self.typed(line, line)
-        return self.send_off()
-
-    def send_off(self) -> str:
-        """Press Enter, wait for the next prompt, and return what was printed in between."""
-        start = self.screen.row
-        self.type("\r")
-        self.wait_until(lambda: self.screen.row > start and self.current == PROMPT)
-        return "\n".join(self.screen.lines(start + 1)[: self.screen.row - start - 1])
-
-    @property
-    def current(self) -> str:
-        """The line that the cursor is in."""
-        return "".join(self.screen.cells[self.screen.row]).rstrip()
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.screen.lines())
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            assert self._read(), f"the program ended:\n{self.text}"
-
-    def wait_for_end(self) -> int:
-        while self._read():
-            pass
-        return self.process.wait()
-
-    def wait_until_busy(self) -> None:
-        """Wait until the prompt has let go of the keyboard, so that Ctrl-C is a signal and not a key."""
-        while not termios.tcgetattr(self.controller)[3] & termios.ISIG:
-            os.sched_yield()
-
-    def _read(self) -> bool:
-        readable, _, _ = select.select([self.controller], [], [], PATIENCE)
-        assert readable, f"nothing came for {PATIENCE} s after:\n{self.text}"
-        try:
-            data = os.read(self.controller, 65536)
-        except OSError:  # on Linux the end of a terminal is an error
-            return False
-        self.screen.feed(self._decoder.decode(data))
-        return bool(data)
-
-
-@contextmanager
-def at_terminal(*arguments: str) -> Iterator[Terminal]:
-    """Run the program as the leader of a session of its own, in a terminal of 80 columns."""
-    controller, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dragoman", *arguments],
-        stdin=end,
-        stdout=end,
-        stderr=end,
-        env=os.environ | {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},
-        start_new_session=True,
-        # The terminal becomes the session's own, so that Ctrl-C reaches its processes as it does at a desk.
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- the test has no threads
-    )
-    os.close(end)
-    try:
-        with process:
-            try:
-                yield Terminal(controller, process)
-            finally:
-                process.kill()
-    finally:
-        os.close(controller)
-
-
-def children_of(pid: int) -> set[int]:
-    lists = [task.joinpath("children").read_text("ascii") for task in Path(f"/proc/{pid}/task").iterdir()]
-    return {int(child) for listed in lists for child in listed.split()}
+from tests.unit.cli.terminal import CTRL_C, CTRL_D, PROMPT, TAB, at_terminal, children_of
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for child processes in /proc")
@@ -212,7 +33,7 @@ def test_a_whole_session_at_a_terminal() -> None:
 
         # Tab completes a command, a server, a tool and the name of an argument.
         person.typed(f"/he{TAB}", "/help")
-        assert "/mcp restart server" in person.send_off()
+        assert "/mcp restart SERVER" in person.send_off()
         person.typed(f"/mcp tools leg{TAB}", "/mcp tools legal")
         listed = person.send_off()
         assert "mcp_legal_search_cases(" in listed
@@ -246,11 +67,30 @@ def test_a_whole_session_at_a_terminal() -> None:
         person.wait_until(lambda: person.current == PROMPT)
         assert "● ready" in person.enter("/mcp")
 
+        # What is missing is asked for, and asked again if it does not fit.
+        person.typed("/call divide a=1", "/call divide a=1")
+        person.type("\r")
+        person.wait_until(lambda: person.current == "? b (float) ›")
+        person.type("zero\r")
+        person.wait_until(lambda: "expected a number" in person.text and person.current.endswith("› zero"))
+        person.type("\x7f" * 4 + "8\r")
+        person.wait_until(lambda: "1 / 8 = 0.125" in person.text and person.current == PROMPT)
+
+        # Ctrl-C on an empty line warns first; typing takes the warning away.
+        person.type(CTRL_C)
+        person.wait_until(lambda: "Ctrl-C again leaves" in person.text)
+        person.type("x")
+        person.wait_until(lambda: "Ctrl-C again leaves" not in person.text)
+        person.type("\x7f")
+
         person.type(CTRL_D)
         assert person.wait_for_end() == 0
     assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
     assert "Traceback" not in person.text
     assert person.screen.wrapped == 0
+    history = Path(os.environ["XDG_STATE_HOME"], "dragoman", "history")
+    assert history.stat().st_mode & 0o777 == 0o600
+    assert json.loads(history.read_text("utf-8").splitlines()[0]) == "/mcp"
 
 
 def test_quit_leaves_the_session() -> None:
@@ -268,3 +108,32 @@ def test_ctrl_c_while_servers_start_ends_the_program_with_130() -> None:
         assert person.wait_for_end() == 130
     assert "interrupted" in person.text
     assert "Traceback" not in person.text
+
+
+def test_ctrl_c_twice_on_an_empty_line_leaves() -> None:
+    with at_terminal("demo") as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        person.type(CTRL_C)
+        person.wait_until(lambda: "Ctrl-C again leaves" in person.text)
+        person.type(CTRL_C)
+        assert person.wait_for_end() == 0
+
+
+def test_lines_can_be_many_and_the_last_one_sends_them() -> None:
+    with at_terminal("demo", columns=200) as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        person.type("/call greet \\\r")
+        person.wait_until(lambda: person.current.startswith("…"))
+        person.type("name=Ann\r")
+        person.wait_until(lambda: "Hello, Ann!" in person.text and person.current == PROMPT)
+        # Alt-Enter, and a paste of several lines.
+        person.type("/call greet\x1b\r")
+        person.wait_until(lambda: person.current == "…")
+        person.type("name=Bob\r")
+        person.wait_until(lambda: "Hello, Bob!" in person.text and person.current == PROMPT)
+        person.type("\x1b[200~/call measure text='one\ntwo'\x1b[201~\r")
+        person.wait_until(lambda: "7 characters, 2 words, 2 lines." in person.text)
+        person.wait_until(lambda: person.current == PROMPT)
+        person.type(CTRL_D)
+        assert person.wait_for_end() == 0
+    assert person.screen.wrapped == 0

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
+from tests.unit.cli.asking import Person
 
 from dragoman import McpManager, ServerSpec, ServerState, Stdio, ToolDef
 from dragoman.cli import slash
+from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,14 +30,14 @@ async def mcp() -> AsyncIterator[McpManager]:
         yield manager
 
 
-async def answer(mcp: McpManager, line: str) -> str:
+async def answer(mcp: McpManager | slash.Context, line: str) -> str:
     console = Console(file=io.StringIO(), width=80, color_system=None, highlight=False)
     console.print(await slash.run(mcp, line))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-async def complaint(mcp: McpManager, line: str) -> str:
+async def complaint(mcp: McpManager | slash.Context, line: str) -> str:
     with pytest.raises(slash.UsageError) as caught:
         await slash.run(mcp, line)
     return str(caught.value)
@@ -71,27 +73,109 @@ async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:
     for line, command in zip(helped, slash.COMMANDS.values(), strict=True):
         assert line.startswith(f"{command.name} {command.arguments}".strip())
         assert command.help in line
+    for command in slash.COMMANDS.values():
+        assert command.help in await answer(mcp, f"/help {command.name.removeprefix('/')}")
+    assert "/mcp restart SERVER" in await answer(mcp, "/help mcp")
     with pytest.raises(slash.Leave):
         await slash.run(mcp, "/quit")
 
+    assert "studio://palette" in await answer(mcp, "/resources")
+    assert await answer(mcp, "/resources legal") != await answer(mcp, "/resources studio")
+    assert "red #dc322f" in await answer(mcp, "/read studio://palette")
+    assert "red #dc322f" in await answer(mcp, "/read studio://palette studio")
+    assert "describe_colour(colour)" in await answer(mcp, "/prompts")
+    assert "user: Call the `swatch` tool with colour `red`" in await answer(
+        mcp, "/prompt describe_colour colour=red"
+    )
+    listed = await answer(mcp, "/tools colour")
+    assert "mcp_studio_swatch(" in listed
+    assert "mcp_studio_greet(" not in listed
+    assert "of 11 tools" in listed
+    assert "no tool fits `zebra`" in await answer(mcp, "/tools zebra")
+
     assert await complaint(mcp, "/hlp") == "there is no command /hlp: did you mean /help?"
     assert await complaint(mcp, "/zzzzzz now") == "there is no command /zzzzzz: /help lists the commands"
+    assert await complaint(mcp, "/mcp tols") == "/mcp does not know `tols`: did you mean tools?"
     assert (
-        await complaint(mcp, "/mcp tols")
-        == "/mcp does not know `tols`: /mcp, /mcp tools, /mcp reload, /mcp restart"
+        await complaint(mcp, "/mcp tools nobody") == "no server is called `nobody`: there are: studio, legal"
     )
-    assert (
-        await complaint(mcp, "/mcp tools nobody") == "no server is called `nobody`; there are: studio, legal"
-    )
+    assert await complaint(mcp, "/mcp restart legl") == "no server is called `legl`: did you mean legal?"
     assert await complaint(mcp, "/mcp restart") == "/mcp restart takes the name of a server: studio, legal"
-    assert await complaint(mcp, "/call") == "/call TOOL {json} | /call TOOL key=value …"
+    assert (
+        await complaint(mcp, "/mcp logs legal many")
+        == "/mcp logs takes a server and a number of lines, not `many`"
+    )
+    assert (await complaint(mcp, "/mcp login legal")).startswith("nobody can be shown the address here")
+    assert (
+        await complaint(mcp, "/call") == "/call TOOL key=value … | /call TOOL {json}; /tools lists the tools"
+    )
     assert "did you mean greet" in await complaint(mcp, "/call gret")
-    assert await complaint(mcp, "/call zzzzzzzz") == "there is no tool `zzzzzzzz`: /mcp tools lists them"
+    assert await complaint(mcp, "/call zzzzzzzz") == "there is no tool `zzzzzzzz`: /tools lists them"
     assert await complaint(mcp, "/call greet Ann") == "`Ann` is no key=value; mcp_studio_greet takes: name"
+    assert await complaint(mcp, "/call greet") == "`mcp_studio_greet` needs name: str"
     assert (await complaint(mcp, "/call greet {name}")).startswith("the arguments are not valid JSON")
     assert (await complaint(mcp, "/call greet name='Ann")).startswith(
         "the arguments cannot be split into words"
     )
+    assert "did you mean studio://palette?" in await complaint(mcp, "/read studio://pallete")
+    assert await complaint(mcp, "/prompt describe_color") == (
+        "there is no prompt `describe_color`: did you mean describe_colour?"
+    )
+    assert "needs colour" in await complaint(mcp, "/prompt describe_colour")
+    assert "takes: colour" in await complaint(mcp, "/prompt describe_colour size=1")
+    for line in ("/model", "/cost", "/save"):
+        assert "there is none here: `dragoman chat` opens one" in await complaint(mcp, line)
+    with pytest.raises(DragomanError, match="no configuration to read again"):
+        await slash.run(mcp, "/mcp reload")
+
+
+async def test_the_calls_of_a_session_can_be_looked_at_again(mcp: McpManager) -> None:
+    context = slash.Context(mcp=mcp, asker=Person("Ann"))
+    assert "no call was made yet" in await answer(context, "/last")
+    await answer(context, "/call greet")
+    await answer(context, "/call measure text=one")
+    assert "mcp_studio_measure(text=one)" in await answer(context, "/last")
+    assert "Hello, Ann!" in await answer(context, "/last 2")
+    assert await complaint(context, "/last 3") == "there are 2 calls to look at, and not 3"
+    assert (await complaint(context, "/last x")).startswith("/last takes a number")
+    figures = (await answer(context, "/mcp")).splitlines()
+    assert figures[0].split() == [
+        "server",
+        "state",
+        "transport",
+        "era",
+        "tools",
+        "calls",
+        "errors",
+        "p50",
+        "p95",
+    ]
+    assert figures[1].split()[:7] == ["studio", "●", "ready", "stdio", "modern", "6", "2"]
+
+
+async def test_a_server_is_switched_off_and_on_and_its_log_is_shown(mcp: McpManager) -> None:
+    await answer(mcp, "/mcp disable studio")
+    assert mcp.status()["studio"].state is not ServerState.READY
+    assert "mcp_studio_" not in await answer(mcp, "/mcp tools")
+    assert "● ready" in await answer(mcp, "/mcp enable studio")
+    assert "mcp_studio_" in await answer(mcp, "/mcp tools")
+    assert "wrote nothing to its standard error" in await answer(mcp, "/mcp logs studio")
+
+
+async def test_a_prompt_is_asked_for_and_sent_if_the_person_wants_that(mcp: McpManager) -> None:
+    sent: list[str] = []
+    shown: list[Any] = []
+
+    async def talk(text: str) -> None:
+        sent.append(text)
+
+    person = Person("red", "y", "red", "n")
+    context = slash.Context(mcp=mcp, asker=person, talk=talk, say=shown.append)
+    await slash.run(context, "/prompt describe_colour")
+    assert sent == ["Call the `swatch` tool with colour `red`, then describe the colour in one sentence."]
+    assert "not sent" in await answer(context, "/prompt describe_colour")
+    assert (len(sent), len(shown)) == (1, 2)
+    assert person.asked == ["colour", "Send it to the model?"] * 2
 
 
 async def test_restart_brings_a_new_process_and_shows_its_state(mcp: McpManager) -> None:

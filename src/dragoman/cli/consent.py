@@ -1,0 +1,198 @@
+"""What nothing is done without: a person's yes to calls, to a project's servers, to the use of the model.
+
+Also what only a person can give: answers to a server's questions, and the values of `${input:id}`. A yes that
+holds for the session is forgotten with it; a yes to a project's server is remembered for that very content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.text import Text
+
+from dragoman.agent.forms import Visit
+from dragoman.cli.known import of_project
+from dragoman.cli.output import one_line, safe
+from dragoman.cli.questions import YES_OR_NO, AbandonedError, argument_lines, fill, visit
+from dragoman.config.expand import REFERENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dragoman.agent.forms import Form
+    from dragoman.cli.questions import Asker
+    from dragoman.model import CallRequest, Input, ServerSpec, Settings
+
+SHOWN = 2_000
+"""Characters of one argument that a person is shown before a yes."""
+EXCERPT = 300
+
+_ALWAYS = {**YES_OR_NO, "a": "always in this session"}
+
+
+class Consent:
+    """Asks, and remembers what holds for the session."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._calls: set[tuple[str, str]] = set()
+        self._servers: set[str] = set()
+        self._turn = asyncio.Lock()
+        """One question after the other, each with all that belongs to it."""
+
+    async def approve_call(self, request: CallRequest) -> bool:
+        """Ask whether a call may be made, as `Handlers.approval`."""
+        async with self._turn:
+            return await self._approve_call(request)
+
+    async def _approve_call(self, request: CallRequest) -> bool:
+        what = (request.server, request.original_name)
+        if what in self._calls:
+            return True
+        name = one_line(request.original_name)
+        of = f" of {one_line(request.server)}" if request.server else ""
+        why = one_line(request.reason) or (f"rule `{one_line(request.rule)}`" if request.rule else "a rule")
+        self._asker.show(
+            Text.assemble(("? ", "bold magenta"), "May ", (name, "bold"), f"{of} be called? ({why})")
+        )
+        for line in argument_lines(request.arguments, SHOWN):
+            self._asker.show(Text(f"    {line}"))
+        try:
+            answer = await self._asker.choose(f"Call {name}?", _ALWAYS, default="n")
+        except AbandonedError:
+            return False
+        if answer == "a":
+            self._calls.add(what)
+        return answer in ("y", "a")
+
+    async def approve_sampling(self, server: str, params: Mapping[str, Any]) -> bool:
+        """Ask whether a server may use the model."""
+        async with self._turn:
+            return await self._approve_sampling(server, params)
+
+    async def _approve_sampling(self, server: str, params: Mapping[str, Any]) -> bool:
+        if server in self._servers:
+            return True
+        name = one_line(server)
+        tokens = params.get("maxTokens")
+        most = f", up to {tokens} tokens" if isinstance(tokens, int) else ""
+        self._asker.show(
+            Text.assemble(("? ", "bold magenta"), (name, "bold"), f" wants to ask the model{most}:")
+        )
+        for label, text in _said(params):
+            excerpt = " ".join(safe(text).split())
+            more = f" … ({len(excerpt)} characters)" if len(excerpt) > EXCERPT else ""
+            self._asker.show(Text(f"    {label}: {excerpt[:EXCERPT]}{more}"))
+        try:
+            answer = await self._asker.choose(f"Let {name} ask?", _ALWAYS, default="n")
+        except AbandonedError:
+            return False
+        if answer == "a":
+            self._servers.add(server)
+        return answer in ("y", "a")
+
+    async def answer(self, asked: Form | Visit) -> Any:
+        """Have a person answer a server's question, as `agent.asking` wants it."""
+        async with self._turn:
+            if isinstance(asked, Visit):
+                return await visit(self._asker, asked, webbrowser.open)
+            return await fill(self._asker, asked)
+
+
+def _said(params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if system := params.get("systemPrompt"):
+        found.append(("system", str(system)))
+    for message in cast("list[Mapping[str, Any]]", params.get("messages") or [])[-3:]:
+        content = message.get("content")
+        blocks = cast("list[Mapping[str, Any]]", content if isinstance(content, list) else [content])
+        texts = [str(block.get("text") or f"[{block.get('type')}]") for block in blocks]
+        found.append((str(message.get("role", "")), " ".join(texts)))
+    return found
+
+
+async def approve_project(asker: Asker, settings: Settings) -> None:
+    """Show every server of the project that nobody has approved yet, whole, and ask about each."""
+    from dragoman.trust.approval import question
+    from dragoman.trust_store import Approvals
+
+    root = settings.root or str(Path.cwd())
+    store = Approvals()
+    enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
+    for spec in of_project(settings, enabled):
+        if store.is_approved(spec, root):
+            continue
+        asker.show(Text(question(spec, root)))
+        try:
+            answer = await asker.choose(f"Approve {one_line(spec.name)}?", YES_OR_NO, default="n")
+        except AbandonedError as left:
+            if not left.declined:
+                raise
+            answer = "n"
+        if answer == "y":
+            store.approve(spec, root)
+
+
+async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
+    """Ask for every `${input:id}` that a server needs which may start; what is not answered is left out."""
+    from dragoman.cli.known import refused
+
+    enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
+    unapproved = refused(settings, enabled)
+    told = {one.id: one for one in settings.inputs}
+    found: dict[str, str] = {}
+    for spec in enabled:
+        for name in _inputs_of(spec) if spec.name not in unapproved else ():
+            if name in found:
+                continue
+            try:
+                found[name] = await _ask_input(asker, spec.name, name, told.get(name))
+            except AbandonedError as left:
+                if not left.declined:
+                    raise
+    return found
+
+
+def _inputs_of(spec: ServerSpec) -> list[str]:
+    """Return the ids of the inputs that a spec refers to, in their order."""
+    found: dict[str, None] = {}
+    for text in _texts([asdict(spec.transport), asdict(spec.auth) if spec.auth is not None else None]):
+        for match in REFERENCE.finditer(text):
+            body = match["body"] or ""
+            # `${input:-text}` is a variable that is called `input`.
+            if body.startswith("input:") and not body.startswith("input:-"):
+                found[body.removeprefix("input:")] = None
+    return list(found)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _texts(list(cast("dict[str, object]", value).values()))
+    elif isinstance(value, list | tuple):
+        for one in cast("list[object]", value):
+            yield from _texts(one)
+
+
+async def _ask_input(asker: Asker, server: str, name: str, told: Input | None) -> str:
+    about = one_line(told.description) if told is not None and told.description else one_line(name)
+    choices = list(told.choices) if told is not None else []
+
+    def check(text: str) -> None:
+        if choices and text not in choices:
+            msg = f"it is one of: {', '.join(choices)}"
+            raise ValueError(msg)
+
+    return await asker.line(
+        f"{about} (for {one_line(server)})",
+        default=(told.default or "") if told is not None else "",
+        choices=choices,
+        # Nobody has said what it is: rather hidden than seen.
+        secret=told.secret if told is not None else True,
+        check=check,
+    )

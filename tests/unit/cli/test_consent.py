@@ -1,0 +1,140 @@
+"""A person's yes: to calls, to servers of a project, to the model; what holds for the session is not asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.cli.asking import Person
+from tests.unit.cli.program import SERVERS
+
+from dragoman import Handlers, McpManager, ServerSpec, Stdio
+from dragoman.cli.consent import Consent, approve_project, ask_inputs
+from dragoman.cli.questions import AbandonedError
+from dragoman.config.discover import load
+from dragoman.model import CallRequest, Http, Input, Settings
+from dragoman.trust_store import Approvals
+
+
+def request(tool: str = "delete", **arguments: Any) -> CallRequest:
+    return CallRequest(
+        server="files", tool=f"mcp_files_{tool}", original_name=tool, arguments=arguments, reason="it deletes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "agreed"), [("y", True), ("n", False), ("", False), (None, False), (AbandonedError(), False)]
+)
+async def test_a_call_is_made_after_a_plain_yes_only(answer: Any, agreed: bool) -> None:
+    person = Person(answer)
+    assert await Consent(person).approve_call(request(path="/a\x1b", deep=True)) is agreed
+    assert "May delete of files be called? (it deletes)" in person.shown
+    assert "path = /a�" in person.shown
+    assert "deep = true" in person.shown
+
+
+async def test_always_holds_for_that_tool_until_the_session_ends() -> None:
+    person = Person("a", "n")
+    consent = Consent(person)
+    assert await consent.approve_call(request())
+    assert await consent.approve_call(request(path="other"))
+    assert not await consent.approve_call(request("move"))
+    assert len(person.asked) == 2
+
+
+async def test_a_long_argument_is_cut_and_counted() -> None:
+    person = Person("n")
+    await Consent(person).approve_call(request(text="x" * 5000))
+    assert "… (5000 characters)" in person.shown
+    assert "x" * 2001 not in person.shown
+
+
+async def test_questions_of_several_calls_never_mix() -> None:
+    person = Person("y", "n", "y")
+    consent = Consent(person)
+    calls = [consent.approve_call(request(name)) for name in ("a", "b", "c")]
+    assert await asyncio.gather(*calls) == [True, False, True]
+    assert person.asked == ["Call a?", "Call b?", "Call c?"]
+
+
+async def test_the_model_is_lent_after_a_yes_and_the_request_is_shown() -> None:
+    person = Person("n", None, "a")
+    consent = Consent(person)
+    params = {
+        "systemPrompt": "Be brief.",
+        "messages": [{"role": "user", "content": {"type": "text", "text": "Sum\nup " + "x " * 200}}],
+        "maxTokens": 100,
+    }
+    assert [await consent.approve_sampling("notes", params) for _ in range(4)] == [False, False, True, True]
+    assert "notes wants to ask the model, up to 100 tokens:" in person.shown
+    assert "system: Be brief." in person.shown
+    assert "user: Sum up x x" in person.shown
+    assert len(person.asked) == 3
+
+
+async def test_a_rule_that_asks_reaches_the_person_before_the_call() -> None:
+    """The whole way: the manager's policy, the handler, the answer, the result."""
+    person = Person("y", "n")
+    spec = ServerSpec("plain", Stdio(sys.executable, [str(SERVERS / "plain.py")]))
+    rules = [{"tool": "echo", "action": "ask", "reason": "it speaks"}]
+    handlers = Handlers(approval=Consent(person).approve_call)
+    async with McpManager([spec], handlers=handlers, policy=rules) as mcp:
+        assert await mcp.wait_ready()
+        first = await mcp.call("mcp_plain_echo", {"text": "hi"})
+        second = await mcp.call("mcp_plain_echo", {"text": "hi"})
+    assert (first.success, second.success) == (True, False)
+    assert "text = hi" in person.shown
+
+
+def project(**servers: dict[str, Any]) -> Settings:
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    return load("dragoman")
+
+
+async def test_a_projects_servers_are_shown_whole_and_the_yes_is_remembered(tmp_path: Path) -> None:
+    settings = project(one={"command": "run-me", "args": ["--fast"]}, two={"command": "other"})
+    person = Person("y", "n")
+    await approve_project(person, settings)
+    assert "run-me --fast" in person.shown
+    assert "argument 1" in person.shown
+    store = Approvals()
+    assert [store.is_approved(spec, str(tmp_path)) for spec in settings.servers] == [True, False]
+    again = Person("n")
+    await approve_project(again, settings)
+    assert again.asked == ["Approve two?"]
+
+
+async def test_declining_goes_on_and_cancelling_ends_the_start() -> None:
+    settings = project(one={"command": "a"}, two={"command": "b"})
+    person = Person(None, "n")
+    await approve_project(person, settings)
+    assert len(person.asked) == 2
+    with pytest.raises(AbandonedError):
+        await approve_project(Person(AbandonedError()), settings)
+
+
+async def test_inputs_are_asked_once_and_secrets_hidden() -> None:
+    servers = [
+        ServerSpec("a", Stdio("x", ["${input:level}"], env={"TOKEN": "${input:key}", "V": "${input:-y}"})),
+        ServerSpec("b", Http("https://example.org/", headers={"X": "${input:key} ${input:other}"})),
+        ServerSpec("off", Stdio("x", ["${input:never}"]), enabled=False),
+    ]
+    inputs = [
+        Input(id="key", description="The key", secret=True),
+        Input(id="level", choices=["low", "high"], default="low"),
+    ]
+    person = Person("middle", "", "k", None)
+    found = await ask_inputs(person, Settings(servers=servers, inputs=inputs))
+    assert found == {"level": "low", "key": "k"}
+    assert person.asked == ["level (for a)", "level (for a)", "The key (for a)", "other (for b)"]
+    assert person.complaints == ["it is one of: low, high"]
+    assert person.secrets == ["The key (for a)", "other (for b)"]
+
+
+async def test_inputs_of_a_server_that_is_not_approved_are_not_asked() -> None:
+    settings = project(one={"command": "a", "env": {"K": "${input:key}"}})
+    assert await ask_inputs(Person(), settings) == {}

@@ -1,0 +1,135 @@
+"""Questions to a person: arguments by their schema, forms of servers, addresses; a no is a no."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.cli.asking import Person
+
+from dragoman import ToolDef
+from dragoman.agent.forms import Form, Visit, question
+from dragoman.cli.questions import AbandonedError, ask_missing, ask_prompt_arguments, choices_of, fill, visit
+from dragoman.model import Prompt
+
+
+def tool(required: list[str], **properties: Any) -> ToolDef:
+    schema = {"type": "object", "properties": properties, "required": required}
+    return ToolDef(name="mcp_a_b", description="", input_schema=schema)
+
+
+async def test_missing_arguments_are_asked_with_type_choices_and_default_until_they_fit() -> None:
+    person = Person("many", "7", "blue", "", "a, b", "maybe", "yes", "secret-value")
+    wanted = tool(
+        ["count", "colour", "size", "tags", "deep", "token"],
+        count={"type": "integer", "minimum": 5, "description": "How\nmany"},
+        colour={"enum": ["red", "blue"]},
+        size={"type": "integer", "default": 3},
+        tags={"type": "array", "items": {"type": "string"}},
+        deep={"type": "boolean"},
+        token={"type": "string"},
+        free={"type": "string"},
+    )
+    assert await ask_missing(person, wanted, {}) == {
+        "count": 7,
+        "colour": "blue",
+        "size": 3,
+        "tags": ["a, b"],
+        "deep": True,
+        "token": "secret-value",
+    }
+    assert person.asked[:3] == ["count (int)", "count (int)", 'colour ("red" | "blue")']
+    assert person.complaints[0].startswith("`count`: expected an integer")
+    assert "`deep`" in person.complaints[1]
+    assert person.secrets == ["token (str)"]
+    assert person.offered[2] == ["red", "blue"]
+    assert "How" in person.shown
+
+
+async def test_what_was_given_is_not_asked_and_an_empty_number_is_refused() -> None:
+    person = Person("", "2")
+    assert await ask_missing(person, tool(["a", "b"], a={"type": "number"}, b={}), {"b": 1}) == {
+        "b": 1,
+        "a": 2,
+    }
+    assert person.complaints == ["`a` is required: float is expected"]
+
+
+def test_choices_are_found_behind_references_and_branches() -> None:
+    root = {"$defs": {"c": {"enum": ["x", 1]}}}
+    assert choices_of({"$ref": "#/$defs/c"}, root) == ["x", "1"]
+    assert choices_of({"anyOf": [{"type": "null"}, {"enum": ["y"]}]}, root) == ["y"]
+    assert choices_of({"type": "boolean"}, root) == ["true", "false"]
+    assert choices_of(True, root) == []
+
+
+async def test_a_prompt_is_asked_for_what_it_requires() -> None:
+    prompt = Prompt(
+        server="s",
+        name="p",
+        arguments=[
+            {"name": "a", "required": True, "description": "The a"},
+            {"name": "b"},
+            {"name": "c", "required": True},
+        ],
+    )
+    person = Person("1")
+    assert await ask_prompt_arguments(person, prompt, {"c": "3"}) == {"c": "3", "a": "1"}
+    assert "The a" in person.shown
+
+
+def form(**properties: Any) -> Form:
+    schema = {"type": "object", "properties": properties, "required": list(properties)[:1]}
+    asked = question("shop", {"message": "Who\x1b are you?", "requestedSchema": schema})
+    assert isinstance(asked, Form)
+    return asked
+
+
+async def test_a_form_is_filled_in_field_by_field() -> None:
+    person = Person("", "Ann", "x", "42", "no", "red", "")
+    asked = form(
+        name={"type": "string", "title": "Your name"},
+        age={"type": "integer"},
+        member={"type": "boolean", "default": True},
+        colour={"type": "string", "enum": ["red", "blue"]},
+        note={"type": "string"},
+    )
+    assert await fill(person, asked) == {"name": "Ann", "age": 42, "member": False, "colour": "red"}
+    assert person.asked[0] == "Your name (text)"
+    assert person.complaints == ["`Your name` is required", "a whole number is expected, not `x`"]
+    assert "shop asks: Who� are you?" in person.shown
+    assert "one of red, blue, may be empty" in person.asked[-2]
+
+
+async def test_a_form_that_does_not_fit_as_a_whole_is_asked_again() -> None:
+    person = Person("1", "12")
+    asked = form(age={"type": "integer", "minimum": 10})
+    assert await fill(person, asked) == {"age": 12}
+    assert "`age`" in person.shown
+
+
+async def test_declining_and_cancelling_a_form_are_told_apart_and_secrets_are_warned_of() -> None:
+    assert await fill(Person(None), form(name={"type": "string"})) is False
+    assert await fill(Person(AbandonedError()), form(name={"type": "string"})) is None
+    person = Person("hunter2")
+    await fill(person, form(password={"type": "string"}))
+    assert "should not ask for secrets like this: password" in person.shown
+    assert person.secrets
+    assert await fill(Person("y"), form()) is True
+    assert await fill(Person(""), form()) is False
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "opened"),
+    [("y", True, 1), ("n", False, 0), ("", False, 0), (None, False, 0), (AbandonedError(), None, 0)],
+)
+async def test_an_address_is_shown_whole_and_opened_only_after_a_yes(
+    answer: Any, outcome: bool | None, opened: int
+) -> None:
+    url = "https://login.example.org/a?b=c"
+    found: list[str] = []
+    person = Person(answer)
+    assert await visit(person, Visit(server="shop", message="Log in", url=url), found.append) is outcome
+    assert found == [url] * opened
+    assert url in person.shown
+    assert person.asked == ["Open it? It leads to login.example.org"]
