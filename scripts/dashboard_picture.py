@@ -1,0 +1,72 @@
+"""Draw the pictures of docs/dashboard.md: the dashboard on the demo's servers, after real calls, as SVG.
+
+The dashboard runs without a terminal, at a size of its own; what it would have drawn becomes the picture.
+Nothing in it is drawn by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from picture import ROOT, SVG
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from dragoman.cli.dashboard.app import Dashboard
+from dragoman.cli.demo import CALLS
+from dragoman.demo.launch import demo_servers
+from dragoman.manager import McpManager
+from dragoman.observe.call_history import CallHistory
+
+if TYPE_CHECKING:
+    from textual.strip import Strip
+
+SIZES = {"dashboard": (160, 36), "dashboard-light": (80, 24)}
+SETTLING = 1.5
+"""Seconds in which the call log is read and everything is drawn."""
+
+
+async def main() -> None:
+    """Connect, call, draw, write."""
+    pictures: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "calls.sqlite3"
+        async with demo_servers() as specs, McpManager(specs, cache=False, call_log=log) as mcp:
+            await mcp.wait_ready()
+            for name, size in SIZES.items():
+                app = Dashboard(mcp, history=CallHistory(log), is_light=name.endswith("light"))
+                async with app.run_test(size=size) as pilot:
+                    for _, tool, arguments in CALLS:
+                        await mcp.call(tool, arguments)
+                    await pilot.press("down", "2")
+                    await pilot.pause(SETTLING)
+                    pictures[name] = _drawn(app, name)
+    for name, svg in pictures.items():
+        path = ROOT / "docs" / "images" / f"{name}.svg"
+        path.write_text(svg, "utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+def _drawn(app: Dashboard, name: str) -> str:
+    console = Console(width=app.size.width + 2, record=True, file=io.StringIO(), force_terminal=True)
+    strips: list[Strip] = app.screen._compositor.render_strips()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as Textual's own export does
+    for strip in strips:
+        text = Text(end="")
+        for words, style, _ in strip:
+            # Some viewers swallow the spaces at the start of a piece; as their own piece they only take room.
+            own = style or Style()
+            text.append(" " * (len(words) - len(words.lstrip())), own + Style(dim=not own.dim))
+            text.append(words.lstrip(), own)
+        console.print(text, no_wrap=True, overflow="crop")
+    console.print()
+    svg = console.export_svg(code_format=SVG, unique_id=name)
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

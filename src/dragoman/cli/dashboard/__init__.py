@@ -1,0 +1,1 @@
+"""The dashboard of `dragoman top`: servers, their offers, calls and logs on one screen of Textual."""
