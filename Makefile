@@ -70,12 +70,20 @@ format: env-dev ## Format the code and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-prove: env-dev servers ## The slow proofs: many mutations, many crashes, long runs
-	@if [ -d tests/prove ]; then \
-		$(BIN)/python -m pytest tests/prove -o timeout=3600 $(ARGS) || [ $$? -eq 5 ]; \
-	else echo 'No proofs yet.'; fi
+# Which parts of tests/prove to run, and the seed of an earlier run to repeat.
+ONLY ?=
+SEED ?=
+PARTS := $(patsubst tests/prove/test_%.py,%,$(sort $(wildcard tests/prove/test_*.py)))
 
-bench: env-dev ## Measure start-up and call costs against plain references
+prove: env-dev servers ## Every proof at full size, then docs/proof.md (ONLY=chaos, SEED=… to repeat a run)
+	@for part in $(ONLY); do [ -f "tests/prove/test_$$part.py" ] || { \
+		echo "There is no part $$part; there are: $(PARTS)" >&2; exit 2; }; done
+	@rm -rf .cache/proof
+	@SEED=$(SEED) $(BIN)/python -m pytest -o timeout=3600 $(ARGS) \
+		$(if $(ONLY),$(ONLY:%=tests/prove/test_%.py),tests/prove); \
+		code=$$?; $(BIN)/python scripts/write_proof.py && exit $$code
+
+bench: env-dev ## Measure dragoman beside its peers, and write docs/performance.md (ARGS="peers --quick")
 	@$(BIN)/python -m bench $(ARGS)
 
 picture: env-dev ## Draw the README's picture again, from a real run
@@ -87,7 +95,7 @@ lock: env-dev ## Compile the lock files again (UPGRADE=--upgrade for newer relea
 		-c requirements/run.txt -o requirements/dev.txt
 	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/adapters/frameworks.in \
 		-c requirements/run.txt -o requirements/adapters/frameworks.txt
-	@for name in $(basename $(wildcard requirements/servers/*.in)); do \
+	@for name in $(basename $(wildcard requirements/servers/*.in requirements/peers/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
 	@for folder in tests/real/npm tests/real/conformance requirements/pyright; do \
 		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done

@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The same examples in every run of `make test`; `make prove` draws new ones (--hypothesis-profile=prove).
 hypothesis.settings.register_profile("test", derandomize=True, deadline=None, database=None)
-hypothesis.settings.register_profile("prove", deadline=None, database=None, max_examples=20_000)
+hypothesis.settings.register_profile("prove", deadline=None, database=None, max_examples=500)
 hypothesis.settings.load_profile("test")
 
 

@@ -54,11 +54,14 @@ class Plan:
     replace: Sequence[str] = ()
     start: Sequence[str] = ()
     stop: Sequence[str] = ()
+    forget: Sequence[str] = ()
+    """Was switched off, and is not there at all now."""
 
 
 def diff(old: Settings, new: Settings) -> Plan:
     """Compare what was wanted with what is wanted now; a server that is switched off counts as absent."""
     before, after = _wanted(old), _wanted(new)
+    listed = {spec.name for spec in new.servers}
     kinds: dict[str, list[str]] = {"keep": [], "adjust": [], "replace": []}
     for name in after:
         if name in before:
@@ -69,6 +72,7 @@ def diff(old: Settings, new: Settings) -> Plan:
         replace=tuple(kinds["replace"]),
         start=tuple(name for name in after if name not in before),
         stop=tuple(name for name in before if name not in after),
+        forget=tuple(spec.name for spec in old.servers if spec.name not in before.keys() | listed),
     )
 
 
@@ -126,7 +130,7 @@ async def apply(
         starts: Whether a server is started without being asked for.
     """
     specs = {spec.name: spec for spec in settings.servers}
-    for name in plan.stop:
+    for name in (*plan.stop, *plan.forget):
         if name not in specs:
             roster.drop(roster.current[name])
     for name in plan.keep:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from dragoman import ConfigError, ConnectError, McpManager, ServerState, Stdio
+from dragoman import ConfigError, ConnectError, McpManager, ServerSpec, ServerState, Stdio
 from dragoman.events import CallStarted, ConfigReloaded, StateChanged, ToolsChanged
 
 if TYPE_CHECKING:
@@ -341,6 +341,15 @@ async def test_servers_are_switched_off_and_on(site: Site) -> None:
         site.write(site.server("s", "2", lazy=True))
         assert (await mcp.reload()).started == ("s",)
         assert mcp.status()["s"].state is ServerState.IDLE
+
+
+async def test_server_that_was_switched_off_and_is_then_removed_is_forgotten(site: Site) -> None:
+    async with site.running(site.server("s"), site.server("off", enabled=False)) as mcp:
+        site.write(site.server("s"))
+        assert (await mcp.reload()).kept == ("s",)
+        assert list(mcp.status()) == ["s"]
+        await mcp.add(ServerSpec("off", Stdio(sys.executable, [str(SERVERS / "plain.py")])))
+        assert mcp.status()["off"].state is ServerState.READY
 
 
 async def test_server_that_a_program_added_survives_a_reload(site: Site) -> None:

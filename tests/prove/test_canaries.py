@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from tests.behaviour.canaries import Garden, live
-from tests.behaviour.test_trust import approve, project, pull, shuffled
+from tests.behaviour.canaries import Garden, echoing, live, servers, written
+from tests.behaviour.test_trust import approve, project, pull
 from tests.behaviour.test_trust_canaries import NASTY, RAW, nasty_logs, texts
-from tests.behaviour.turning import RUG_PULLS, Turncoat
+from tests.behaviour.turning import RUG_PULLS, VICTIMS, Turncoat, shuffled
 
-from dragoman import McpManager, ServerState, Stdio
+from dragoman import McpManager, ServerSpec, ServerState, Stdio
+from dragoman.config.dialects import dialect
+from dragoman.config.export import entry
 from dragoman.events import DefinitionsChanged
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.prove.conftest import Proof
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
 
@@ -31,15 +37,57 @@ RESTARTS = 1_000
 )
 @pytest.mark.parametrize("run", range(3))
 async def test_fifty_secrets_are_seen_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, run: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, run: int, proof: Proof
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed: {seed}")
-    garden = Garden(random.Random(seed))
+    garden = Garden(random.Random(proof.seed))
     with anyio.fail_after(300):
         await live(garden, tmp_path, monkeypatch, status)
+    found = garden.found()
+    proof.record(secrets=len(garden.secrets), outputs=len(garden.outputs), seen=len(found))
     assert len(garden.secrets) >= 50
-    assert garden.found()[:5] == []
+    assert found[:5] == []
+
+
+COMMANDS = [
+    *(["doctor"], ["doctor", "--json"], ["doctor", "leaky", "--debug"], ["status", "--json"], ["status"]),
+    *(["config", "show"], ["config", "show", "--json"], ["config", "check"], ["trust", "show"]),
+    *(["trust", "show", "--json"], ["logs", "leaky"], ["logs", "refusing", "--json"], ["tools", "--json"]),
+    *(["call", "leaky", "fail"], ["call", "leaky", "refuse", "--json"], ["call", "leaky", "die", "--debug"]),
+    *(["call", "far", "ask", "--debug"], ["read", "a:b"], ["prompts", "--debug"], ["resources"], ["calls"]),
+]
+
+
+async def test_no_secret_is_seen_in_what_the_program_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: Proof
+) -> None:
+    garden = Garden(random.Random(proof.seed))
+    with anyio.fail_after(900):
+        async with echoing("500 No") as host:
+            specs, _ = servers(garden, tmp_path, host, monkeypatch)
+            config = tmp_path / "config.json"
+            config.write_text(
+                json.dumps({"mcpServers": {spec.name: entry_of(spec) for spec in specs}}), "utf-8"
+            )
+            for words in COMMANDS:
+                command = [sys.executable, "-m", "dragoman", "--config", str(config), *words]
+                done = await anyio.run_process(command, check=False, stdin=subprocess.DEVNULL)
+                garden.outputs += [(" ".join(words), text.decode()) for text in (done.stdout, done.stderr)]
+    garden.outputs += written(tmp_path)
+    assert len(garden.secrets) >= 50
+    assert all(any(where == " ".join(words) and text for where, text in garden.outputs) for words in COMMANDS)
+    found = garden.found()
+    proof.record(
+        secrets=len(garden.secrets), commands=len(COMMANDS), outputs=len(garden.outputs), seen=len(found)
+    )
+    assert sorted({where for where, _, _ in found}) == []
+    assert found[:5] == []
+
+
+def entry_of(spec: ServerSpec) -> dict[str, Any]:
+    """Write a server as a file has it; what a person would be asked for is left out."""
+    written, _ = entry(spec, dialect("dragoman"))
+    env = {name: value for name, value in written.get("env", {}).items() if "input:" not in str(value)}
+    return {**written, **({"env": env} if env else {})}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +108,7 @@ async def test_every_rug_pull_is_told_and_none_is_of_use(
     tmp_path: Path, field: str, mode: str, trust: Any
 ) -> None:
     coat = Turncoat(tmp_path, trust=trust)
-    name = "send" if field == "a new tool" else "read"
+    name = VICTIMS.get(field, "read")
     with anyio.fail_after(60):
         event, offered, code, _ = await pull(coat, RUG_PULLS[field], mode)
     assert event.tools == (name,)
@@ -70,10 +118,8 @@ async def test_every_rug_pull_is_told_and_none_is_of_use(
         assert "call read" not in coat.log
 
 
-async def test_a_thousand_restarts_with_reordered_keys_raise_no_alarm(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed: {seed}")
-    coat, shuffle = Turncoat(tmp_path, trust="strict"), random.Random(seed)
+async def test_a_thousand_restarts_with_reordered_keys_raise_no_alarm(tmp_path: Path, proof: Proof) -> None:
+    coat, shuffle = Turncoat(tmp_path, trust="strict"), random.Random(proof.seed)
     with anyio.fail_after(1500):
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
@@ -84,6 +130,7 @@ async def test_a_thousand_restarts_with_reordered_keys_raise_no_alarm(tmp_path: 
                 await mcp.restart("coat")
                 assert len(mcp.tools()) == 5
                 assert not [event for event in seen.take() if isinstance(event, DefinitionsChanged)]
+    proof.record(restarts=RESTARTS, false_alarms=0)
     assert coat.log.count("start") == RESTARTS + 1
 
 

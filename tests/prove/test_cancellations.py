@@ -7,12 +7,16 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 from tests.behaviour.faults import faulty
 
 from dragoman import McpManager
+
+if TYPE_CHECKING:
+    from tests.prove.conftest import Proof
 
 pytestmark = pytest.mark.anyio
 
@@ -59,10 +63,8 @@ async def cancel_once(chance: random.Random, *, doubled: bool) -> float:
     return time.monotonic() - began
 
 
-async def test_random_cancellations_leave_nothing_behind() -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed: {seed}")
-    chance = random.Random(seed)
+async def test_random_cancellations_leave_nothing_behind(proof: Proof) -> None:
+    chance = random.Random(proof.seed)
     doubled = [True] * DOUBLED + [False] * (TIMES - DOUBLED)
     chance.shuffle(doubled)
     # What is opened once for the whole process does not count.
@@ -77,7 +79,7 @@ async def test_random_cancellations_leave_nothing_behind() -> None:
 
     with anyio.fail_after(3000):
         await asyncio.gather(*(canceller() for _ in range(AT_ONCE)))
-    print(f"{TIMES} cancellations, {DOUBLED} of them doubled: clean after {longest:.2f} s at most")
+    proof.record(cancellations=TIMES, of_them_doubled=DOUBLED, longest_until_clean_seconds=longest)
     assert longest <= LIMIT
     assert len(asyncio.all_tasks()) == tasks
     assert descriptors_open() <= descriptors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -12,6 +13,9 @@ from tests.behaviour.faults import FAULTS, MODES, STUCK, Fault, Mode, check, com
 from dragoman import McpManager
 from dragoman.events import StateChanged
 from dragoman.model import ServerState
+
+if TYPE_CHECKING:
+    from tests.prove.conftest import Proof
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +53,7 @@ class Neighbour:
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, *STUCK], ids=str)
-async def test_fault_of_a_call_in_its_time(fault: Fault) -> None:
+async def test_fault_of_a_call_in_its_time(fault: Fault, proof: Proof) -> None:
     with anyio.fail_after(120):
         async with McpManager([faulty("bad", health_check_interval=1.0), faulty("good", "good")]) as mcp:
             await mcp.wait_ready()
@@ -68,13 +72,17 @@ async def test_fault_of_a_call_in_its_time(fault: Fault) -> None:
             assert (await mcp.call("mcp_bad_echo", {"text": "again"})).text == "again"
             back = time.monotonic() - began
             slowest = await neighbour.stop()
-    print(f"{fault}: {took:.2f} s, back after {back:.2f} s, neighbour p99 {slowest * 1000:.0f} ms")
+    proof.record(
+        over_the_deadline_seconds=took - fault.timeout,
+        back_after_seconds=back,
+        neighbour_p99_ms=slowest * 1000,
+    )
     assert took <= fault.timeout + SLACK
     assert slowest < SLOWEST
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-async def test_fault_from_the_beginning_in_its_time(mode: Mode) -> None:
+async def test_fault_from_the_beginning_in_its_time(mode: Mode, proof: Proof) -> None:
     specs = [faulty("good", "good"), faulty("bad", mode.name, timeouts={"connect": mode.connect})]
     with anyio.fail_after(120):
         mcp = McpManager(specs)
@@ -86,7 +94,7 @@ async def test_fault_from_the_beginning_in_its_time(mode: Mode) -> None:
             slowest = await neighbour.stop()
             closing = time.monotonic()
         closed = time.monotonic() - closing
-    print(f"{mode}: {took:.2f} s, closed in {closed:.2f} s, neighbour p99 {slowest * 1000:.0f} ms")
+    proof.record(given_up_after_seconds=took, closed_in_seconds=closed, neighbour_p99_ms=slowest * 1000)
     # Ending a child takes 4 s and its family 1 s, at most.
     assert took <= mode.connect + 5 + SLACK
     assert closed <= 5 + SLACK

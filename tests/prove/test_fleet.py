@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 from tests.behaviour.faults import faulty
 
 from dragoman import McpManager
+
+if TYPE_CHECKING:
+    from tests.prove.conftest import Proof
 
 pytestmark = pytest.mark.anyio
 
@@ -31,11 +35,9 @@ async def usable_after(names: list[str], hanging: set[str]) -> float:
     return took
 
 
-async def test_hanging_servers_delay_nobody() -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed: {seed}")
+async def test_hanging_servers_delay_nobody(proof: Proof) -> None:
     names = [f"s{number}" for number in range(SERVERS)]
-    hanging = set(random.Random(seed).sample(names, HANGING))
+    hanging = set(random.Random(proof.seed).sample(names, HANGING))
     with anyio.fail_after(300):
         # Importing the SDK is not a server's start-up.
         await usable_after(names[:1], set())
@@ -44,6 +46,12 @@ async def test_hanging_servers_delay_nobody() -> None:
         first = await usable_after(
             [*sorted(hanging), *(name for name in names if name not in hanging)], hanging
         )
-    print(f"40 alone: {alone:.2f} s; beside 10 hanging: {beside:.2f} s; behind 10 hanging: {first:.2f} s")
+    proof.record(
+        servers=SERVERS,
+        hanging=HANGING,
+        usable_alone_seconds=alone,
+        beside_the_hanging_seconds=beside,
+        behind_the_hanging_seconds=first,
+    )
     assert beside <= alone + SLACK
     assert first <= alone + SLACK

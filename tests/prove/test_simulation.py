@@ -1,18 +1,21 @@
-"""100,000 simulated lives, 1,000 crash loops of ten hours: the seed of a failing one is printed."""
+"""100,000 simulated lives, 1,000 crash loops of ten hours, each replayable by its seed."""
 
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 from tests.property.simulating import crash_for_hours, live
+
+if TYPE_CHECKING:
+    from tests.prove.conftest import Proof
 
 LIVES = 100_000
 CRASH_LOOPS = 1_000
 
 
-def test_a_hundred_thousand_lives(record_property) -> None:
-    first = random.SystemRandom().randrange(2**32)
-    print(f"first seed: {first}")
+def test_a_hundred_thousand_lives(proof: Proof) -> None:
+    first = proof.seed
     calls = starts = 0
     for seed in range(first, first + LIVES):
         try:
@@ -22,12 +25,11 @@ def test_a_hundred_thousand_lives(record_property) -> None:
             raise
         calls += len(life.calls)
         starts += len(life.opened)
-    print(f"{LIVES} lives, {starts} starts, {calls} calls, each resolved exactly once")
+    proof.record(lives=LIVES, starts=starts, calls_each_resolved_once=calls)
 
 
-def test_a_thousand_crash_loops_of_ten_hours() -> None:
-    first = random.SystemRandom().randrange(2**32)
-    print(f"first seed: {first}")
+def test_a_thousand_crash_loops_of_ten_hours(proof: Proof) -> None:
+    first = proof.seed
     most = 0
     for seed in range(first, first + CRASH_LOOPS):
         try:
@@ -36,4 +38,4 @@ def test_a_thousand_crash_loops_of_ten_hours() -> None:
             exc.add_note(f"seed {seed}")
             raise
         most = max(most, len(life.opened))
-    print(f"{CRASH_LOOPS} crash loops of ten hours, at most {most} starts")
+    proof.record(crash_loops=CRASH_LOOPS, hours_each=10, most_starts=most)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.expand import REFERENCE, VARIABLE
+from dragoman.config.expand import REFERENCE, VARIABLE, is_secret_reference
 from dragoman.model import Auth, Stdio
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ _ABSENT = object()
 class Reference:
     """One `${…}` of a template."""
 
-    kind: Literal["variable", "input", "place"]
+    kind: Literal["variable", "input", "place", "secret"]
     name: str
+    """For a secret, with what gives it: `keyring:service/name`."""
     operator: Literal["", ":-", "-"] = ""
     default: str = ""
 
@@ -74,6 +75,8 @@ def _reference(body: str) -> Reference | None:
         return Reference("place", _PLACES[body])
     if body.startswith("input:") and not body.startswith("input:-"):
         return Reference("input", body.removeprefix("input:"))
+    if is_secret_reference(body):
+        return Reference("secret", body)
     variable = VARIABLE.fullmatch(body)
     if variable is None:
         return None

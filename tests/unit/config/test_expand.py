@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -15,11 +16,12 @@ from dragoman.config.expand import (
     expand,
     expand_home,
     expand_transport,
+    secret_references,
     to_template,
     variables,
 )
 from dragoman.errors import MissingVariableError
-from dragoman.model import Http, Origin, ServerSpec, Sse, Stdio, Tls
+from dragoman.model import Auth, Http, Origin, ServerSpec, Sse, Stdio, Tls
 
 AROUND = Surroundings(
     env={"USER": "ana", "EMPTY": "", "NESTED": "${USER}", "input": "a variable"},
@@ -230,7 +232,64 @@ def test_the_spec_may_keep_or_empty_what_has_no_value(policy: str, expected: str
     assert expand_transport(spec, AROUND) == Stdio("x", [expected])
 
 
+FETCHED = {"keyring:a/b": "${USER}", "command:x 'y z'": "printed"}
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("Bearer ${keyring:a/b}!", "Bearer ${USER}!"),
+        ("${command:x 'y z'}", "printed"),
+        ("$${command:x 'y z'}", "${command:x 'y z'}"),
+        ("$$${command:x 'y z'}", "$printed"),
+        ("${keyring:-text}", "text"),
+        ("${command-text}", "text"),
+        ("${keyring:}", "${keyring:}"),
+        ("${Command:x}", "${Command:x}"),
+    ],
+)
+def test_what_a_source_gave_takes_the_place_of_its_reference(template: str, expected: str) -> None:
+    around = replace(AROUND, fetched=FETCHED)
+    assert expand(template, around, text_for_missing) == expected
+
+
+def test_a_source_that_nobody_asked_stays_as_it_is_written() -> None:
+    assert expand("a ${command:x 'y z'}", AROUND, text_for_missing) == "a ${command:x 'y z'}"
+
+
+def test_a_source_without_an_answer_is_missing() -> None:
+    spec = ServerSpec("s", Stdio("x", ["${command:other}"]))
+    with pytest.raises(MissingVariableError, match=r"args\.0"):
+        expand_transport(spec, replace(AROUND, fetched=FETCHED))
+
+
+def test_the_sources_that_a_spec_refers_to_are_told_once_each_with_a_place() -> None:
+    stdio = Stdio("${command:a}", ["${command:b} ${command:a}", "$${command:c}"], env={"K": "${keyring:d/e}"})
+    assert secret_references(ServerSpec("s", stdio)) == {
+        "command:a": "command",
+        "command:b": "args.0",
+        "keyring:d/e": "env.K",
+    }
+    http = Http("https://${command:a}/", headers={"A": "${command:b}"}, tls=Tls(key="${command:c}"))
+    auth = Auth(client_secret="${keyring:d/e}")
+    assert secret_references(ServerSpec("s", http, auth=auth)) == {
+        "command:a": "url",
+        "command:b": "headers.A",
+        "command:c": "tls.key",
+        "keyring:d/e": "auth.client_secret",
+    }
+
+
+@pytest.mark.parametrize("text", ["${command:x}", "${keyring:a/b}"])
+def test_another_hosts_text_never_asks_a_source(text: str) -> None:
+    style = Style(braces=True, defaults=True, env_prefix=True, inputs=True, places=True)
+    template = to_template(text, style)
+    assert secret_references(ServerSpec("s", Stdio(template))) == {}
+    assert expand(template, replace(AROUND, fetched={}), text_for_missing) == text
+
+
 def test_the_surroundings_show_no_value() -> None:
+    assert "printed" not in repr(replace(AROUND, fetched=FETCHED))
     assert "ana" not in repr(AROUND).replace("/home/ana", "")
     assert "1234" not in repr(AROUND)
 

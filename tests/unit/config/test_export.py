@@ -328,3 +328,12 @@ def test_a_loss_reads_as_key_and_reason() -> None:
     assert str(entry(ServerSpec("s", Stdio("x"), lazy=True), dialect("gemini"))[1][0]) == (
         "lazy: Gemini CLI has no key for it"
     )
+
+
+def test_a_source_of_secrets_is_a_named_loss_elsewhere_and_none_at_home() -> None:
+    spec = ServerSpec("s", Stdio("x", env={"A": "${command:get it}", "B": "${keyring:a/b}"}))
+    assert lost(spec, "cursor") == {
+        "env.A": "`${command:get it}` cannot be written in Cursor",
+        "env.B": "`${keyring:a/b}` cannot be written in Cursor",
+    }
+    assert lost(spec, "dragoman") == {}

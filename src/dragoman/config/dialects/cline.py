@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Place, key_table, under
 from dragoman.config.dialects import logins
+from dragoman.config.dialects.sections import PLAIN, SAME
 from dragoman.config.expand import Style
 from dragoman.model import Note
 
@@ -61,12 +62,7 @@ DIALECT = Dialect(
     find=under("mcpServers"),
     translate=translate,
     keys=key_table(
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
+        *PLAIN,
         "disabled",
         type="transport",
         transportType="transport",
@@ -81,12 +77,7 @@ DIALECT = Dialect(
         "remoteConfigured": "it says that an organisation gave the entry to that host",
     },
     writes={
-        "command": "command",
-        "args": "args",
-        "env": "env",
-        "cwd": "cwd",
-        "url": "url",
-        "headers": "headers",
+        **SAME,
         "transport": "type",
         "disabled": "disabled",
         "call": "timeout",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Entry, Key, Place, entries_at, key_table
 from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import table_at
+from dragoman.config.dialects.sections import PLAIN, table_at
 from dragoman.config.documents import printable
 from dragoman.config.expand import Spelling, Style
 from dragoman.model import Note
@@ -126,12 +126,7 @@ DIALECT = Dialect(
     find=find,
     translate=translate,
     keys=key_table(
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
+        *PLAIN,
         "tls",
         type="transport",
         connectionTimeout=Key(field="connect", unit="unknown"),

@@ -7,23 +7,10 @@ the repository only the project's own are read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dragoman.config.dialect import Dialect, Entry, Place, entries_at, key_table
+from dragoman.config.dialect import Dialect, Entry, Place, key_table
 from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import bare_map, table_at
+from dragoman.config.dialects.sections import PLAIN, SAME, wrapped_or_bare
 from dragoman.config.expand import Style
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dragoman.config.documents import Document
-
-
-def find(document: Document, _root: str) -> Iterable[Entry]:
-    """Find the map of servers, or take the document for it."""
-    wrapped = "mcpServers" in table_at(document, ())
-    return entries_at(document, ("mcpServers",)) if wrapped else bare_map(document)
 
 
 def translate(entry: Entry) -> None:
@@ -41,15 +28,10 @@ DIALECT = Dialect(
         Place("${workspaceFolder}/.github/mcp.json", "project"),
         Place("${COPILOT_HOME:-~/.copilot}/mcp-config.json", "user"),
     ),
-    find=find,
+    find=wrapped_or_bare,
     translate=translate,
     keys=key_table(
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
+        *PLAIN,
         type="transport",
         timeout="call",
         tools="allowed_tools",
@@ -69,12 +51,7 @@ DIALECT = Dialect(
         "auth": "a login through that host's own account",
     },
     writes={
-        "command": "command",
-        "args": "args",
-        "env": "env",
-        "cwd": "cwd",
-        "url": "url",
-        "headers": "headers",
+        **SAME,
         "transport": "type",
         "allowed_tools": "tools",
         "denied_tools": "excludeTools",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Entry, entries_at, key_table
+from dragoman.config.dialects.sections import PLAIN
 from dragoman.config.expand import Style
 
 if TYPE_CHECKING:
@@ -25,12 +26,7 @@ def find(document: Document, _root: str) -> Iterable[Entry]:
 
 _KEYS = (
     "transport",
-    "command",
-    "args",
-    "env",
-    "cwd",
-    "url",
-    "headers",
+    *PLAIN,
     "enabled",
     "allowed_tools",
     "fallback",

@@ -7,26 +7,15 @@ the path decides: SSE where it has a part `sse`, else Streamable HTTP.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from dragoman.config.dialect import Dialect, Entry, entries_at, key_table
+from dragoman.config.dialect import Dialect, Entry, key_table
 from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import bare_map, table_at
+from dragoman.config.dialects.sections import PLAIN, SAME, wrapped_or_bare
 from dragoman.config.expand import NONE
 from dragoman.model import Note
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dragoman.config.documents import Document
-
 _SSE = re.compile(r"/sse(/|\?|&|$)")
-
-
-def find(document: Document, _root: str) -> Iterable[Entry]:
-    """Find the map of servers, or take the document for it."""
-    wrapped = "mcpServers" in table_at(document, ())
-    return entries_at(document, ("mcpServers",)) if wrapped else bare_map(document)
 
 
 def translate(entry: Entry) -> None:
@@ -68,15 +57,10 @@ def _hidden_tools(entry: Entry) -> None:
 DIALECT = Dialect(
     name="fastmcp",
     title="FastMCP",
-    find=find,
+    find=wrapped_or_bare,
     translate=translate,
     keys=key_table(
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
+        *PLAIN,
         "auth",
         "transport",
         "description",
@@ -97,12 +81,7 @@ DIALECT = Dialect(
         "icon": "a picture for other programs",
     },
     writes={
-        "command": "command",
-        "args": "args",
-        "env": "env",
-        "cwd": "cwd",
-        "url": "url",
-        "headers": "headers",
+        **SAME,
         "transport": "transport",
         "description": "description",
         "call": "timeout",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
 from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import names_at, table_at
+from dragoman.config.dialects.sections import PLAIN, SAME, names_at, table_at
 from dragoman.config.expand import Style
 from dragoman.model import Note
 
@@ -59,12 +59,7 @@ DIALECT = Dialect(
     patch=patch,
     translate=translate,
     keys=key_table(
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
+        *PLAIN,
         "description",
         oauth="auth",
         type="transport",
@@ -83,12 +78,7 @@ DIALECT = Dialect(
         "targetServiceAccount": "a login through that host's own cloud account",
     },
     writes={
-        "command": "command",
-        "args": "args",
-        "env": "env",
-        "cwd": "cwd",
-        "url": "url",
-        "headers": "headers",
+        **SAME,
         "transport": "type",
         "description": "description",
         "call": "timeout",

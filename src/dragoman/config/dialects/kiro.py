@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Entry, Place, entries_at, key_table
 from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import names_at, table_at
+from dragoman.config.dialects.sections import PLAIN, names_at, table_at
 from dragoman.config.expand import Style
 
 if TYPE_CHECKING:
@@ -65,12 +65,7 @@ DIALECT = Dialect(
     find=find,
     translate=translate,
     keys=key_table(
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
+        *PLAIN,
         "disabled",
         "allowed_tools",
         type="transport",

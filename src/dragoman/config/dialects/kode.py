@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Entry, Patch, entries_at, key_table
-from dragoman.config.dialects.sections import SHELL_LIKE, names_at, table_at
+from dragoman.config.dialects.sections import PLAIN, SHELL_LIKE, names_at, table_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from dragoman.config.documents import Document
 
 _KEYS = (
-    "command",
-    "args",
-    "env",
-    "cwd",
-    "url",
-    "headers",
+    *PLAIN,
     "enabled",
     "disabled",
     "allowed_tools",

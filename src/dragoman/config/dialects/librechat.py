@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
 from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import table_at
+from dragoman.config.dialects.sections import PLAIN, SAME, table_at
 from dragoman.config.expand import Spelling, Style
 from dragoman.model import Input
 
@@ -122,12 +122,7 @@ DIALECT = Dialect(
     patch=patch,
     translate=translate,
     keys=key_table(
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
+        *PLAIN,
         "title",
         "description",
         "lazy",
@@ -155,12 +150,7 @@ DIALECT = Dialect(
         "startup": "whether it is started at once",
     },
     writes={
-        "command": "command",
-        "args": "args",
-        "env": "env",
-        "cwd": "cwd",
-        "url": "url",
-        "headers": "headers",
+        **SAME,
         "transport": "type",
         "title": "title",
         "description": "description",

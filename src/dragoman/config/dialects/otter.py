@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Entry, Patch, entries_at, key_table
-from dragoman.config.dialects.sections import SHELL_LIKE, settings_patch
+from dragoman.config.dialects.sections import PLAIN, SHELL_LIKE, settings_patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 _KEYS = (
     "transport",
-    "command",
-    "args",
-    "env",
-    "cwd",
-    "url",
-    "headers",
+    *PLAIN,
     "enabled",
     "reconnect",
     "max_concurrency",

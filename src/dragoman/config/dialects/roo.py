@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Place, key_table, under
+from dragoman.config.dialects.sections import PLAIN, SAME
 from dragoman.config.expand import Style
 
 if TYPE_CHECKING:
@@ -35,12 +36,7 @@ DIALECT = Dialect(
     find=under("mcpServers"),
     translate=translate,
     keys=key_table(
-        "command",
-        "args",
-        "env",
-        "cwd",
-        "url",
-        "headers",
+        *PLAIN,
         "disabled",
         type="transport",
         timeout="call",
@@ -53,12 +49,7 @@ DIALECT = Dialect(
         "watchPaths": "watching a server's sources is for its developers",
     },
     writes={
-        "command": "command",
-        "args": "args",
-        "env": "env",
-        "cwd": "cwd",
-        "url": "url",
-        "headers": "headers",
+        **SAME,
         "transport": "type",
         "disabled": "disabled",
         "denied_tools": "disabledTools",

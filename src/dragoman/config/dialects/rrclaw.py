@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dragoman.config.dialect import Dialect, key_table, under
-from dragoman.config.dialects.sections import SHELL_LIKE
+from dragoman.config.dialects.sections import PLAIN, SHELL_LIKE
 
 _KEYS = (
     "transport",
-    "command",
-    "args",
-    "env",
-    "cwd",
-    "url",
-    "headers",
+    *PLAIN,
     "allowed_tools",
     "enabled",
     "fallback",

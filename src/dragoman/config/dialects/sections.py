@@ -1,4 +1,4 @@
-"""Pieces that several dialects share: tables of settings, switches by name, maps of entries."""
+"""Pieces that several dialects share: plain keys, tables of settings, switches by name, maps of entries."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 SHELL_LIKE = Style(braces=True, defaults=True)
 """`${VAR}` and `${VAR:-default}`, where an empty value counts as unset."""
+
+PLAIN = ("command", "args", "env", "cwd", "url", "headers")
+"""What most hosts spell as we do."""
+SAME = {key: key for key in PLAIN}
 
 
 def table_at(document: Document, path: Sequence[str]) -> dict[str, Any]:
@@ -37,6 +41,12 @@ def bare_map(document: Document) -> list[Entry]:
     if not any(_ENTRY_KEYS & cast("dict[str, Any]", value).keys() for value in values):
         return []
     return [entry for entry in entries_at(document, ()) if not entry.name.startswith("$")]
+
+
+def wrapped_or_bare(document: Document, _root: str) -> list[Entry]:
+    """Find the map `mcpServers`, or take the document for it."""
+    wrapped = "mcpServers" in table_at(document, ())
+    return entries_at(document, ("mcpServers",)) if wrapped else bare_map(document)
 
 
 _ENTRY_KEYS = frozenset({"command", "url", "serverUrl", "httpUrl"})

@@ -1,0 +1,111 @@
+"""Write docs/mission.md: every requirement of tests/requirements.toml, and the tests that prove it.
+
+Tests name what they prove with `@pytest.mark.requirement("excel-1.2")`. Marks are read from the source, so
+that the answer is the same whatever was run. Proofs (tests/prove) do not count: `make test` leaves them out.
+`--check` writes nothing, and fails if the page is not what the tests say.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+PAGE = ROOT / "docs" / "mission.md"
+HEAD = """\
+---
+summary: Every requirement of the five applications that dragoman serves, with the tests that prove it.
+read_when: You want to know whether something is promised, and where it is tested.
+---
+# The mission
+
+<!-- Written by scripts/draw_mission.py from tests/requirements.toml and the tests; do not edit. -->
+
+Five applications said what they need of an MCP client. Each line is one of their requirements and the tests
+of `make test` that prove it. [proof.md](proof.md) has what was tried at full size.
+"""
+
+
+class Mark(NamedTuple):
+    """A test, or a file of tests, that names a requirement."""
+
+    identifier: str
+    """Empty if it is not written out."""
+    file: str
+    """From the folder of the tests."""
+    line: int
+    test: str
+    """Empty if every test of the file is meant."""
+
+
+def main() -> None:
+    """Write the page, or check it."""
+    text = page(read_requirements(TESTS / "requirements.toml"), list(marks_in(TESTS)))
+    if "--check" in sys.argv[1:]:
+        if not PAGE.exists() or PAGE.read_text("utf-8") != text:
+            sys.exit("docs/mission.md is not what the tests say: run scripts/draw_mission.py")
+        return
+    PAGE.write_text(text, "utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+def read_requirements(file: Path) -> dict[str, str]:
+    """Return what every requirement says by its id, `table-key`."""
+    tables = tomllib.loads(file.read_text("utf-8"))
+    return {
+        f"{table}-{key}": entry["says"] for table, entries in tables.items() for key, entry in entries.items()
+    }
+
+
+def marks_in(folder: Path) -> Iterator[Mark]:
+    """Yield each `pytest.mark.requirement("…")`, wherever it stands in a file."""
+    for path in sorted(folder.rglob("*.py")):
+        if "prove" not in path.relative_to(folder).parts:
+            tree = ast.parse(path.read_text("utf-8"), str(path))
+            yield from _marks(tree, path.relative_to(folder).as_posix())
+
+
+def page(requirements: dict[str, str], marks: Iterable[Mark]) -> str:
+    """Return the page."""
+    proofs: dict[str, dict[str, None]] = {}
+    for mark in marks:
+        proofs.setdefault(mark.identifier, {})[_link(mark)] = None
+    lines = [HEAD]
+    for application, identifiers in groupby(requirements, lambda identifier: identifier.partition("-")[0]):
+        lines += [f"## {application}", "", "| id | requirement | proved by |", "| --- | --- | --- |"]
+        for identifier in identifiers:
+            shown = "<br>".join(proofs.get(identifier, {})) or "**nothing yet**"
+            lines.append(f"| {identifier} | {requirements[identifier]} | {shown} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _link(mark: Mark) -> str:
+    words = mark.test.removeprefix("test_").replace("_", " ") or f"all of {Path(mark.file).name}"
+    return f"[{words}](../tests/{mark.file})"
+
+
+def _marks(tree: ast.Module, file: str) -> Iterator[Mark]:
+    decorated: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inside = [part for one in node.decorator_list for part in ast.walk(one)]
+            decorated |= {id(part): node.name for part in inside}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.requirement"):
+            for argument in node.args:
+                written = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                name = ast.literal_eval(argument) if written else ""
+                yield Mark(name, file, node.lineno, decorated.get(id(node), ""))
+
+
+if __name__ == "__main__":
+    main()
