@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import anyio
 import pytest
 
 from dragoman import DragomanError, Handlers, McpManager, ServerSpec, Stdio, UnknownServerError
+from dragoman.testing import InstantClock, ScriptedServer
 
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 
@@ -78,6 +80,29 @@ async def test_server_that_asks_for_a_form_gets_what_the_handler_says() -> None:
             result = await mcp.call("mcp_asking_book")
             assert "'seats': 4" in result.text
             assert asked == [("asking", "A table for how many?")]
+
+
+def test_time_of_a_call_does_not_run_while_a_person_fills_in_a_form() -> None:
+    shop = ScriptedServer("shop")
+
+    @shop.tool
+    async def book() -> str:
+        """Book a table."""
+        form = {"message": "For how many?", "requestedSchema": {"type": "object", "properties": {}}}
+        answer = await shop.current.ask("elicitation/create", form)
+        return f"booked for {answer['content']['seats']}"
+
+    async def think(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(300)
+        return {"action": "accept", "content": {"seats": 4}}
+
+    async def main() -> None:
+        spec = shop.spec(timeouts={"call": 5})
+        async with McpManager([spec], cache=False, handlers=Handlers(elicitation=think)) as mcp:
+            await mcp.wait_ready()
+            assert (await mcp.call("mcp_shop_book")).text == "booked for 4"
+
+    InstantClock().run(main())
 
 
 async def test_handler_that_fails_refuses_the_request_and_harms_nothing_else() -> None:

@@ -5,6 +5,9 @@ The syntax inside (a *template*):
 - `${VAR}`, or `${env:VAR}`: the variable's value; without one, `unset_variables` of the spec decides.
 - `${VAR:-text}`: `text` where VAR is unset or empty; `${VAR-text}`: only where it is unset.
 - `${input:id}`: a value that a person gives.
+- `${keyring:service/name}`: an entry of the system's keyring; the last `/` parts the two.
+- `${command:words}`: what a command prints, without its last line break. The words are split as a shell
+  would, but no shell runs.
 - `${workspaceFolder}`, `${workspaceFolderBasename}`, `${userHome}`, `${pathSeparator}` or `${/}`.
 - `$${` is a literal `${`. Any other `$` is itself, and so is a `${…}` that names none of the above, or
   that has no end. References do not nest: the first `}` ends one.
@@ -13,6 +16,9 @@ Expansion is one pass and never looks at what it has put in. It is total: any te
 `MissingVariableError`. A leading `~` is the home directory in commands, directories and file names.
 `Style` says which of this a dialect has; `to_template` turns the dialect's text into a template, so
 that what the dialect would leave alone stays alone.
+
+Nothing is asked or run here: whoever opens a connection asks the keyring and the commands that
+`secret_references` tells of, and gives their answers as `fetched`.
 """
 
 from __future__ import annotations
@@ -45,6 +51,7 @@ REFERENCE = re.compile(r"(?<!\$)(?:(?P<escaped>(?:\$\$)+)\{|(?P<pairs>(?:\$\$)*)
 """A reference in a template, or a `${` that its dollars make literal."""
 VARIABLE = re.compile(rf"(?:env:)?(?P<name>{_NAME})(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL)
 _BARE = re.compile(rf"(\$*)\$({_NAME})")
+_SECRET_KINDS = frozenset({"keyring", "command"})
 _PLACES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/"})
 
 
@@ -58,6 +65,9 @@ class Surroundings:
     home: str
     inputs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Answers to `${input:id}`, by id."""
+    fetched: Mapping[str, str] | None = field(default=None, repr=False)
+    """What keyring and commands gave, by what stands in the reference; without it, such a reference stays as
+    it is written, for those who only look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +141,17 @@ def escape_before(text: str) -> str:
 def to_template(text: str, style: Style) -> str:
     """Turn a dialect's text into a template with the same meaning."""
     if style.escape:
-        return text
+        return _rename(text, style.renamed) if style.renamed else text
     if style.spellings:
         return _spelled_to_template(text, style)
     return _plain_to_template(text, style)
+
+
+def _rename(text: str, renamed: Mapping[str, str]) -> str:
+    """Put other templates in the place of some variables; `$${…}` is no reference."""
+    names = "|".join(map(re.escape, renamed))
+    pattern = rf"(?<!\$)((?:\$\$)*)\$\{{({names})(?::?-[^{{}}]*)?\}}"
+    return re.sub(pattern, lambda match: match[1] + renamed[match[2]], text)
 
 
 def spelled(text: str, style: Style) -> Iterator[tuple[re.Match[str], Spelling, str]]:
@@ -227,6 +244,40 @@ def _input_id(body: str) -> str | None:
     return body.removeprefix("input:") if asks else None
 
 
+def is_secret_reference(body: str) -> bool:
+    """Tell whether a keyring or a command gives the value; `keyring:-text` is a variable with a default."""
+    kind, _, rest = body.partition(":")
+    return kind in _SECRET_KINDS and bool(rest) and not rest.startswith("-")
+
+
+def secret_references(spec: ServerSpec) -> dict[str, str]:
+    """Return what a spec asks keyrings and commands for, each with the key where it stands first."""
+    found: dict[str, str] = {}
+    for key, text in _templates(spec):
+        for match in REFERENCE.finditer(text):
+            if match["body"] is not None and is_secret_reference(match["body"]):
+                found.setdefault(match["body"], key)
+    return found
+
+
+def _templates(spec: ServerSpec) -> Iterator[tuple[str, str]]:
+    """Yield every template of a spec with its key, as the two expansions below have them."""
+    transport, auth = spec.transport, spec.auth
+    if isinstance(transport, Stdio):
+        yield "command", transport.command
+        yield from ((f"args.{index}", arg) for index, arg in enumerate(transport.args))
+        yield from ((f"env.{name}", value) for name, value in transport.env.items() if value is not None)
+        yield from ((name, value) for name in ("cwd", "log_file") if (value := getattr(transport, name)))
+        yield from (("env_file", name) for name in transport.env_file)
+    else:
+        yield "url", transport.url
+        yield from ((f"headers.{name}", value) for name, value in transport.headers.items())
+        paths = ((name, getattr(transport.tls, name, None)) for name in ("ca", "cert", "key"))
+        yield from ((f"tls.{name}", path) for name, path in paths if path)
+    texts = ((name, getattr(auth, name, None)) for name in AUTH_TEXTS)
+    yield from ((f"auth.{name}", value) for name, value in texts if value)
+
+
 def variables(text: str) -> list[str]:
     """Return the environment variables that a template refers to, in order."""
     found: list[str] = []
@@ -270,6 +321,10 @@ def _value(body: str, surroundings: Surroundings, missing: Callable[[str, str], 
         case _ if (wanted := _input_id(body)) is not None:
             answer = surroundings.inputs.get(wanted)
             return missing(body, whole) if answer is None else answer
+        case _ if is_secret_reference(body):
+            if surroundings.fetched is None:
+                return whole
+            return missing(body, whole) if (given := surroundings.fetched.get(body)) is None else given
         case _:
             pass
     variable = VARIABLE.fullmatch(body)
@@ -357,14 +412,30 @@ def expand_transport(spec: ServerSpec, surroundings: Surroundings) -> Transport:
 
 
 def _missing(spec: ServerSpec, key: str, name: str) -> MissingVariableError:
-    pointer = ".".join(part for part in (spec.origin.pointer, key) if part)
-    line = spec.lines.get(key) or spec.lines.get(key.partition(".")[0]) or spec.origin.line
     asked = name.startswith("input:")
     what = f"the input `{name.removeprefix('input:')}`" if asked else f"the variable `{name}`"
     hint = "answer it when asked, or pass `inputs`" if asked else f"set {name}, or write ${{{name}:-default}}"
+    return reference_error(spec, key, variable=name, what=what, why="has no value", hint=hint)
+
+
+def reference_error(
+    spec: ServerSpec, key: str, *, variable: str, what: str, why: str, hint: str
+) -> MissingVariableError:
+    """Return the error for a reference without a value; it names the field, the file and the line.
+
+    Args:
+        spec: The server.
+        key: The field with the reference.
+        variable: What stands in the reference, without secrets.
+        what: What was to give the value, as the beginning of a sentence.
+        why: The end of that sentence.
+        hint: What to do.
+    """
+    pointer = ".".join(part for part in (spec.origin.pointer, key) if part)
+    line = spec.lines.get(key) or spec.lines.get(key.partition(".")[0]) or spec.origin.line
     return MissingVariableError(
-        f"{what}, which `{key}` of server `{spec.name}` needs, has no value",
-        variable=name,
+        f"{what}, which `{key}` of server `{spec.name}` needs, {why}",
+        variable=variable,
         source=spec.origin.source,
         pointer=pointer,
         line=line,

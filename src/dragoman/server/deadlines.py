@@ -7,14 +7,22 @@ dictionary. Only when the nearest end comes, all are looked at, at most once in 
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Generator
 
 GRAIN = 0.01
 """How much later than its deadline a request may be ended."""
+ASKING_GRAIN = 0.5
+"""How often it is looked whether a question has been answered."""
+
+
+LONGEST_ANSWER = 600.0
+"""How long a person may take to answer before the call's own time runs again."""
 
 
 class Deadline:
@@ -24,6 +32,10 @@ class Deadline:
 
     def __init__(self, at: float) -> None:
         self.at = at
+
+    def put_off(self, seconds: float) -> None:
+        """Give a call the time back that a person took to answer, within bounds."""
+        self.at += min(seconds, LONGEST_ANSWER)
 
 
 deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
@@ -38,6 +50,9 @@ class Deadlines:
         self._ends: dict[asyncio.Future[Any], tuple[float, Deadline | None] | Deadline] = {}
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
+        self._asking = 0
+        """How many questions of the server's are being answered."""
+        self._asked_at = 0.0
         # The timer is not that of the caller who happens to be the first.
         self._context = Context()
 
@@ -60,6 +75,33 @@ class Deadlines:
         self._ends.clear()
         self._arm(math.inf)
 
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Let no time run out while the application answers a question of the server's.
+
+        Nobody knows which call a question belongs to, so it is given to all that are under way.
+        """
+        if not self._asking:
+            self._asked_at = self._loop.time()
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._put_off(self._loop.time() - self._asked_at)
+
+    def _put_off(self, seconds: float) -> None:
+        seconds = min(seconds, LONGEST_ANSWER)
+        moved: set[int] = set()
+        for future, ends in list(self._ends.items()):
+            own, shared = (math.inf, ends) if isinstance(ends, Deadline) else ends
+            if shared is not None and id(shared) not in moved:
+                moved.add(id(shared))
+                shared.put_off(seconds)
+            if own < math.inf:
+                self._ends[future] = (own + seconds, shared)
+
     def _arm(self, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -71,6 +113,9 @@ class Deadlines:
     def _look(self) -> None:
         # A deadline may have been put off meanwhile, so that only its value of now counts.
         now, nearest = self._loop.time(), math.inf
+        if self._asking and now < self._asked_at + LONGEST_ANSWER:
+            self._arm(now + ASKING_GRAIN)
+            return
         for future, ends in list(self._ends.items()):
             own, shared = (math.inf, ends) if isinstance(ends, Deadline) else ends
             end = own if shared is None or own < shared.at else shared.at

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 from collections import deque
+from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ TURN_DELIVERIES = 50
 MAX_REQUESTS = 100
 """Requests of the server's that are worked on at once; beyond it they are refused."""
 SERVER_BUSY = -32000
+QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage"})
+"""Requests of the server's that a person, or a model, answers in their own time."""
 HANDSHAKE = frozenset({"initialize", "server/discover"})
 """Requests whose failure must not look like an answer: the session takes any answer for an old server."""
 JUNK_LOGGED = 5
@@ -254,7 +257,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         request_id = context.request_id
         try:
             try:
-                result = await self._on_request(context, method, params)
+                with self._deadlines.held() if method in QUESTIONS else nullcontext():
+                    result = await self._on_request(context, method, params)
                 answer = self.rpc.result(request_id, result)
             except Exception as exc:  # noqa: BLE001 -- the one border between a handler and the wire
                 answer = self._refusal(request_id, method, exc)

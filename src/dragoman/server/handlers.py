@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
 from pydantic import TypeAdapter
+
+from dragoman.server.deadlines import deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,11 +75,16 @@ def _roots_of(handlers: Handlers, server: str) -> Sequence[str] | None:
 
 
 async def _answer(handler: Handler, server: str, params: BaseModel, read: Callable[[Any], Any]) -> Any:
+    began = time.monotonic()
     try:
         return read(await _call(handler, server, params))
     except Exception:
         logger.exception("%s: the handler of a request failed", server)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="the client could not answer")
+    finally:
+        # A modern server asks in the middle of its call, whose own time does not run meanwhile.
+        if (end := deadline.get()) is not None:
+            end.put_off(time.monotonic() - began)
 
 
 async def _call(handler: Handler, server: str, params: BaseModel) -> Mapping[str, Any]:

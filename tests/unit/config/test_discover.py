@@ -297,4 +297,4 @@ def test_a_shared_project_file_may_name_the_project_as_claude_code_does(tmp_path
     (spec,) = load().servers
     transport = expand_transport(spec, Surroundings(env={}, root=str(tmp_path), home="/"))
     assert isinstance(transport, Stdio)
-    assert transport.args == [f"{tmp_path}/data"]
+    assert list(transport.args) == [f"{tmp_path}/data"]

@@ -5,6 +5,7 @@ import asyncio
 import anyio
 import pytest
 
+from dragoman.server import deadlines as module
 from dragoman.server.deadlines import GRAIN, Deadline, Deadlines, deadline
 
 pytestmark = pytest.mark.anyio
@@ -57,3 +58,35 @@ async def test_what_is_over_is_forgotten_and_no_timer_stays() -> None:
     deadlines.add(answered, 60)
     deadlines.stop()
     assert deadlines._timer is None
+
+
+async def test_no_time_runs_out_while_the_server_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ASKING_GRAIN", GRAIN)
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    own, shared, marked = loop.create_future(), loop.create_future(), loop.create_future()
+    began = loop.time()
+    deadlines.add(own, GRAIN)
+    deadline.set(Deadline(began + GRAIN))
+    deadlines.add(shared, None)
+    with anyio.fail_after(5):
+        with deadlines.held(), deadlines.held():
+            loop.call_later(5 * GRAIN, marked.set_result, None)
+            await marked
+            assert not own.done()
+            assert not shared.done()
+        answered = loop.time()
+        await asyncio.wait({own, shared})
+    assert loop.time() >= answered
+    assert isinstance(own.result(), TimeoutError)
+    assert isinstance(shared.result(), TimeoutError)
+
+
+async def test_an_answer_that_never_comes_holds_a_call_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ASKING_GRAIN", GRAIN)
+    monkeypatch.setattr(module, "LONGEST_ANSWER", 3 * GRAIN)
+    loop = asyncio.get_running_loop()
+    deadlines, future = Deadlines(loop), loop.create_future()
+    deadlines.add(future, GRAIN)
+    with anyio.fail_after(5), deadlines.held():
+        assert isinstance(await future, TimeoutError)
