@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import re
+import signal
+import struct
+import termios
+from contextlib import asynccontextmanager
+from fcntl import ioctl
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.authorization import Authorization
 from tests.unit.cli.program import PROGRAM, configure, entry, misfits
 
+from dragoman.cli.logins import _has_browser
 from dragoman.cli.shapes import LoginReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 
@@ -65,3 +77,159 @@ async def test_nobody_who_logs_in_is_an_end_in_time() -> None:
         assert code == 3
         assert "not logged in to with OAuth" in said
         assert (await dragoman("login", "law", "--paste"))[0] == 2
+
+
+class Terminal:
+    """The program on a terminal: what it shows, and keys for it."""
+
+    def __init__(self, controller: int, process: asyncio.subprocess.Process) -> None:
+        self.shown = ""
+        self.process = process
+        self._controller = controller
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(controller, self._read)
+
+    async def until(self, pattern: str) -> str:
+        """Wait until something is on the screen; colours and moves are taken out, and broken lines joined."""
+        while (found := re.search(pattern, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self.shown))) is None:
+            self._news.clear()
+            await self._news.wait()
+        return found[0]
+
+    def press(self, keys: str) -> None:
+        os.write(self._controller, keys.encode())
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._controller)
+        os.close(self._controller)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._controller, 65536)
+        except OSError:  # on Linux the end of a terminal is an error
+            self._loop.remove_reader(self._controller)
+            return
+        self.shown += data.decode("utf-8", "replace")
+        self._news.set()
+
+
+@asynccontextmanager
+async def on_a_terminal(*arguments: str) -> AsyncIterator[Terminal]:
+    controller, end = pty.openpty()
+    ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    env = {**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, *arguments, stdin=end, stdout=end, stderr=end, env=env, start_new_session=True
+    )
+    os.close(end)
+    terminal = Terminal(controller, process)
+    try:
+        async with asyncio.timeout(50):
+            yield terminal
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        terminal.close()
+
+
+async def test_address_is_pasted_where_the_browser_runs_elsewhere() -> None:
+    async with Authorization() as server:
+        configure(law={"type": "http", "url": server.url})
+        async with on_a_terminal("login", "law", "--paste") as terminal:
+            url = await terminal.until(r"http://\S+/authorize\?\S+")
+            await terminal.until(r"begins with\n`http://127\.0\.0\.1:\d+/callback`")
+            await terminal.until(r"\naddress:")
+            terminal.press("nonsense\r")
+            await terminal.until("That cannot be used: it is no address that a login ends at")
+            terminal.press(f"{await server.where(url)}\r")
+            await terminal.until("logged in to `law`")
+        assert terminal.process.returncode == 0
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x04"])
+async def test_person_who_gives_up_at_the_paste_ends_it_at_once(key: str) -> None:
+    async with Authorization() as server:
+        configure(law={"type": "http", "url": server.url})
+        async with on_a_terminal("login", "law", "--paste") as terminal:
+            await terminal.until(r"\naddress:")
+            terminal.press(key)
+            await terminal.until("interrupted")
+        assert terminal.process.returncode == 130
+        assert "Traceback" not in terminal.shown
+
+
+async def test_paste_that_nobody_does_ends_in_time() -> None:
+    async with Authorization() as server:
+        configure(law={"type": "http", "url": server.url})
+        async with on_a_terminal("login", "law", "--paste", "--timeout", "3") as terminal:
+            await terminal.until("nobody logged in to server `law` within 3 s")
+        assert terminal.process.returncode == 5
+
+
+async def test_interrupt_ends_the_wait_for_the_browser() -> None:
+    async with Authorization() as server:
+        configure(law={"type": "http", "url": server.url})
+        async with on_a_terminal("login", "law", "--no-browser") as terminal:
+            await terminal.until("Ctrl-C gives up")
+            terminal.process.send_signal(signal.SIGINT)
+            await terminal.until("interrupted")
+        assert terminal.process.returncode == 130
+        assert "Traceback" not in terminal.shown
+
+
+async def test_server_of_a_project_is_told_nothing_before_it_is_approved(tmp_path: Path) -> None:
+    async with Authorization() as server:
+        (tmp_path / "mcp.json").write_text(
+            json.dumps({"mcpServers": {"law": {"type": "http", "url": server.url}}}), "utf-8"
+        )
+        code, _, said = await dragoman("login", "law", "--no-browser")
+        assert code == 8
+        assert "dragoman trust approve law" in said
+        assert not server.seen
+        assert (await dragoman("trust", "approve", "law", "--yes"))[0] == 0
+        assert (await dragoman("login", "law", "--no-browser", server=server))[0] == 0
+
+
+async def test_program_with_credentials_of_its_own_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Authorization(methods=["client_secret_basic"], pkce=None) as server:
+        login = {
+            "grant": "client_credentials",
+            "client_id": "me",
+            "client_secret": "${S}",
+            "scopes": ["read"],
+        }
+        configure(law={"type": "http", "url": server.url, "auth": login})
+        monkeypatch.setenv("S", "s3cret-canary")
+        code, shown, said = await dragoman("login", "law", "--json")
+        assert (code, json.loads(shown)["logged_in"], said) == (0, True, "")
+        assert (await dragoman("call", "law", "read"))[:2] == (0, "done\n")
+        server.token_status = 401
+        code, _, said = await dragoman("login", "law")
+        assert code == 5
+        assert "check `auth.client_id`" in said
+        assert "s3cret-canary" not in said
+
+
+async def test_address_that_cannot_be_used_is_an_error_and_no_traceback() -> None:
+    for url in ("http://127.0.0.1:99999/mcp", "http://[::1/mcp", "http://127.0.0.1:1/mcp", "nonsense"):
+        configure(law={"type": "http", "url": url})
+        code, _, said = await dragoman("login", "law", "--no-browser")
+        assert code in (3, 4, 9), (url, said)
+        assert "error: " in said
+        assert "Traceback" not in said
+        assert "debug" not in said, said
+
+
+def test_browser_is_opened_only_where_there_can_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    assert not _has_browser({"SSH_CONNECTION": "x"})
+    assert not _has_browser({})
+    assert _has_browser({"DISPLAY": ":0"})
+    assert _has_browser({"WAYLAND_DISPLAY": "wayland-0"})
+    assert _has_browser({"BROWSER": "my-browser"})
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert _has_browser({})
+    assert not _has_browser({"SSH_CONNECTION": "x"})

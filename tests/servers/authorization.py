@@ -1,11 +1,14 @@
 """A small authorization server and the MCP server that it guards, on one port of this machine.
 
+The MCP server speaks Streamable HTTP at `/mcp`, or, with `legacy=True`, the older transport at `/sse`.
+
 Everything that a test wants otherwise is a field; everything that it wants to know was counted. Its consent
 page is none: whoever opens the authorization address is sent back with a code at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -32,6 +35,8 @@ class Authorization:
         self.expires_in: int | None = 3600
         self.refreshes = True
         self.scopes = "read"
+        self.demands: list[str] = []
+        """What `write` needs, time after time; afterwards it needs `write`."""
         self.grants: str | None = None
         """What a token is good for, whatever was asked."""
         self.dpop = False
@@ -52,34 +57,46 @@ class Authorization:
         self.proofs: list[str] = []
         self.codes: dict[str, dict[str, str]] = {}
         self.refuses_all = False
+        self.legacy = False
+        self.host = "127.0.0.1"
         self.base = ""
         for name, value in changes.items():
             assert hasattr(self, name), name
             setattr(self, name, value)
         self._runner: web.AppRunner | None = None
+        self._streams: dict[str, web.StreamResponse] = {}
+        self._closing = asyncio.Event()
+
+    @property
+    def path(self) -> str:
+        return "/sse" if self.legacy else "/mcp"
 
     @property
     def url(self) -> str:
-        return f"{self.base}/mcp"
+        return f"{self.base}{self.path}"
 
     async def __aenter__(self) -> Self:
         app = web.Application(middlewares=[self._count])
-        app.router.add_get("/.well-known/oauth-protected-resource/mcp", self._describe_resource)
+        app.router.add_get(f"/.well-known/oauth-protected-resource{self.path}", self._describe_resource)
         app.router.add_get("/.well-known/oauth-authorization-server", self._describe)
         app.router.add_get("/authorize", self._authorize)
         app.router.add_post("/token", self._token)
         app.router.add_post("/register", self._register)
         app.router.add_post("/revoke", self._revoke)
         app.router.add_post("/mcp", self._mcp)
+        app.router.add_get("/sse", self._stream)
+        app.router.add_post("/messages", self._message)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, self.host, 0)
         await site.start()
-        self.base = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        self.base = f"http://{shown}:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._runner is not None
+        self._closing.set()
         await self._runner.cleanup()
 
     async def open(self, url: str) -> str:
@@ -206,7 +223,8 @@ class Authorization:
         return claims
 
     def _refusal(self, status: int, **fields: str) -> web.Response:
-        fields = {"resource_metadata": f"{self.base}/.well-known/oauth-protected-resource/mcp", **fields}
+        described = f"{self.base}/.well-known/oauth-protected-resource{self.path}"
+        fields = {"resource_metadata": described, **fields}
         challenge = ", ".join(f'{name}="{value}"' for name, value in fields.items())
         headers = {"WWW-Authenticate": f"{'DPoP' if self.dpop else 'Bearer'} {challenge}"}
         if fields.get("error") == "use_dpop_nonce":
@@ -214,6 +232,41 @@ class Authorization:
         return web.Response(status=status, headers=headers)
 
     async def _mcp(self, request: web.Request) -> web.Response:
+        refusal = await self._refuse(request)
+        if refusal is not None:
+            return refusal
+        message = json.loads(await request.read())
+        if "id" not in message:
+            return web.Response(status=202)
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **self._answer(message)})
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        refusal = await self._refuse(request)
+        if refusal is not None:
+            return refusal
+        name = secrets.token_hex(4)
+        stream = self._streams[name] = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(request)
+        await stream.write(f"event: endpoint\ndata: /messages?session={name}\n\n".encode())
+        try:
+            await self._closing.wait()
+        finally:
+            del self._streams[name]
+        return stream
+
+    async def _message(self, request: web.Request) -> web.Response:
+        refusal = await self._refuse(request)
+        if refusal is not None:
+            return refusal
+        message = json.loads(await request.read())
+        if "id" in message:
+            answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], **self._answer(message)})
+            stream = self._streams[request.query["session"]]
+            await stream.write(f"event: message\ndata: {answer}\n\n".encode())
+        return web.Response(status=202)
+
+    async def _refuse(self, request: web.Request) -> web.Response | None:
+        """Say what a request lacks, if it lacks something."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         found = self.issued.get(token)
         if found is None or self.refuses_all or (scheme == "DPoP") != (found["key"] is not None):
@@ -222,13 +275,14 @@ class Authorization:
             claims = self._proof(request.headers["DPoP"], request, token)
             if self.nonce and claims.get("nonce") != self.nonce:
                 return self._refusal(401, error="use_dpop_nonce")
-        message = json.loads(await request.read())
+        message = json.loads(await request.read() or b'{"method": ""}')
         name = message.get("params", {}).get("name", "")
-        if message["method"] == "tools/call" and name == "write" and "write" not in found["scope"].split():
-            return self._refusal(403, error="insufficient_scope", scope="write")
-        if "id" not in message:
-            return web.Response(status=202)
-        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **self._answer(message)})
+        if message["method"] != "tools/call" or name != "write":
+            return None
+        wanted = self.demands.pop(0) if self.demands else "write"
+        if wanted in found["scope"].split():
+            return None
+        return self._refusal(403, error="insufficient_scope", scope=wanted)
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         match message["method"]:

@@ -4,8 +4,8 @@ An `Authorizer` outlives the connections of its server. It gives every request i
 expires (one process at a time; the others pick the new one up), and answers a refusal: by what another
 process has got meanwhile, by a refresh, by the program's own credentials, and only then by a person. A
 person's login is never waited for inside a request for long: it goes on beside it, its address is in the
-error and in the status, and whoever supervises the server is told when it is done. There is one login at a
-time, and so at most one browser, which only the application's handler opens.
+error and in the status, and whoever supervises the server is told when it is done. A server has one login at
+a time, and of all servers one is shown to the application's handler, which alone opens a browser.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ _PROBE_HEADERS = {
     "Accept": "application/json, text/event-stream",
     "MCP-Protocol-Version": "2025-11-25",
 }
+_STREAM_HEADERS = {"Accept": "text/event-stream"}
 
 
 def _nothing(*_: object) -> None:
@@ -76,8 +77,19 @@ class Authorizer:
         handler: Handler | None = None,
         tls: ssl.SSLContext | bool = True,
         folder: Path | None = None,
-        fetcher: Fetcher | None = None,
+        streams: bool = False,
     ) -> None:
+        """Prepare for a server; nothing is sent or read yet.
+
+        Args:
+            server: Its name.
+            url: Its address, expanded.
+            auth: How it wants to be logged in to, expanded.
+            handler: The application's, told of the address that a person has to open.
+            tls: Whom authorization servers have to be.
+            folder: Where logins are kept.
+            streams: Whether it is asked by a GET, as servers of the legacy transport are.
+        """
         self.server = server
         self.on_needed: Callable[[AuthRequiredError], None] = _nothing
         """Told that the server is of no use until a person has logged in."""
@@ -89,9 +101,8 @@ class Authorizer:
         self._auth = auth
         self._handler = handler
         self._store = TokenStore(server, url, folder=folder, keyring=auth.store == "keyring")
-        self._fetcher = fetcher or Fetcher(server, hosts=auth.hosts, tls=tls)
-        if (own := written_reach(url)) is not None:
-            self._fetcher.reaches.add(own)
+        self._fetcher = Fetcher(server, hosts=auth.hosts, tls=tls, own=written_reach(url))
+        self._streams = streams
         self._login: Login | None = None
         self._loaded = False
         self._foreign = False
@@ -132,6 +143,9 @@ class Authorizer:
             except ConnectionLostError:
                 if login.is_expired(time.time()):
                     raise
+            except AuthRequiredError as exc:
+                self.on_needed(exc)
+                raise
             login = self._login
             if login is None or not login.access_token:
                 return {}
@@ -171,7 +185,9 @@ class Authorizer:
         login = self._login
         if self._by_person and login is not None and token == login.access_token and self._uses <= 1:
             msg = f"server `{self.server}` does not accept the token that was just given for it"
-            raise self._needed(msg)
+            raise self._needed(
+                msg, hint="check `auth.scopes` and `auth.resource`, or ask who runs the server"
+            )
 
     async def close(self) -> None:
         """End a login that is under way; a renewal is let finish, since its token counts once."""
@@ -188,12 +204,17 @@ class Authorizer:
         *,
         open_url: Callable[[str], Any] | None = None,
         paste: Callable[[], Awaitable[str]] | None = None,
+        on_refused: Callable[[str], Any] | None = None,
     ) -> None:
         """Log in, now, whether the server asks for it or not, and wait until it is done.
 
+        Who is cancelled asks nobody any more; the login ends with that, unless a request wants it too.
+
         Args:
-            open_url: Given the address that a person has to open; may be async.
+            open_url: Given the address that a person has to open; may be async. The handler is not told then.
             paste: Asks the person for the address that the browser ended at; for machines without a browser.
+                What it raises ends the login, and is raised.
+            on_refused: Told why what was pasted is of no use, before it is asked for again.
 
         Raises:
             AuthRequiredError: It was refused, or nobody logged in.
@@ -205,12 +226,15 @@ class Authorizer:
         if self._auth.grant == "client_credentials":
             if not await self._renew("", answer, force=True):
                 msg = f"server `{self.server}` cannot be logged in to with the configured credentials"
-                raise self._needed(msg)
+                raise self._needed(msg, hint="check `auth.client_id`, and its secret or key")
             return
-        visit = self._visit or self._start(answer)
-        visit.join(open_url, paste)
-        assert visit.task is not None  # noqa: S101 -- it was started
-        await asyncio.shield(visit.task)
+        visit = self._visit or self._start(answer, told=open_url is None)
+        try:
+            await visit.accompany(open_url, paste, on_refused)
+        finally:
+            if visit.task is not None and visit.task.cancelling() and self._visit is visit:
+                self._visit = None  # whoever comes next begins anew
+        self._finish(visit)
 
     async def logout(self) -> bool:
         """Forget the login, and tell the authorization server; returns whether there was one."""
@@ -247,7 +271,7 @@ class Authorizer:
             msg = f"server `{self.server}`: its login cannot be renewed: {exc}"
             raise ConnectionLostError(msg, server=self.server, may_have_run=False) from exc
         except StoreError as exc:
-            raise self._needed(str(exc)) from exc
+            raise self._needed(str(exc), hint="") from exc
 
     async def _renew_once(self, token: str, answer: HttpAnswer | None, *, force: bool) -> bool:
         current = self._login
@@ -270,7 +294,8 @@ class Authorizer:
                     renewed = await flow.obtain(self._job(), refusal, stored)
                 except flow.LoginError as exc:
                     msg = f"server `{self.server}` cannot be logged in to: {exc}"
-                    raise self._needed(msg) from None
+                    hint = "check `auth.client_id`, and its secret or key"
+                    raise self._needed(msg, hint=hint) from None
             if renewed is not None:
                 await self._store.save(renewed)
                 self._adopt(renewed)
@@ -345,28 +370,38 @@ class Authorizer:
     async def _ask(self, answer: HttpAnswer) -> bool:
         """Have a person log in; a request waits for that only a moment, and only if somebody was told."""
         visit = self._visit or self._start(answer)
+        visit.wanted = True
         assert visit.task is not None  # noqa: S101 -- it was started
+        await _flow()  # what that takes is not the server's time
         waits: set[asyncio.Future[Any]] = {visit.task, visit.shown}
         await asyncio.wait(waits, timeout=ASK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not visit.task.done() and visit.is_attended:
             await asyncio.wait({visit.task}, timeout=PATIENCE)
         if visit.task.done():
-            visit.task.result()
+            self._finish(visit)
             return True
         visit.blocks = visit.blocks or answer.status == HTTPStatus.UNAUTHORIZED
         msg = f"server `{self.server}` wants a login"
         raise self._needed(msg, url=visit.url)
 
-    def _start(self, answer: HttpAnswer) -> Visit:
+    def _finish(self, visit: Visit) -> None:
+        """Raise what a login that is over has ended with; one that was ended is no cancellation of ours."""
+        assert visit.task is not None  # noqa: S101 -- it was started
+        if visit.task.cancelled():
+            msg = f"the login to server `{self.server}` was ended"
+            raise self._needed(msg)
+        visit.task.result()
+
+    def _start(self, answer: HttpAnswer, *, told: bool = True) -> Visit:
         now = time.monotonic()
         if len(self._logins) == MAX_LOGINS and now - self._logins[0] < LOGINS_WITHIN:
             msg = f"server `{self.server}` was logged in to {MAX_LOGINS} times, and is still not content"
             raise self._needed(msg)
         self._logins.append(now)
         visit = self._visit = Visit(self.server, self._store)
-        if self._handler is not None:
+        if self._handler is not None and told:
             handler = self._handler
-            visit.join(lambda url: handler(self.server, {"url": url}), None)
+            visit.handler = lambda url: handler(self.server, {"url": url})
         visit.on_shown = self._on_shown
         visit.task = asyncio.create_task(self._log_in(visit, answer), name=f"dragoman login {self.server}")
         visit.task.add_done_callback(lambda task: self._on_end(visit, task))
@@ -391,7 +426,7 @@ class Authorizer:
             raise ConnectionLostError(msg, server=self.server, may_have_run=False) from exc
         except (flow.LoginError, ForbiddenTargetError, CallbackError, StoreError) as exc:
             msg = f"server `{self.server}` cannot be logged in to: {exc}"
-            raise self._needed(msg) from None
+            raise self._needed(msg, hint="") from None
         except DragomanError:
             raise
         except TimeoutError:
@@ -401,7 +436,7 @@ class Authorizer:
             # Its text may quote what a token endpoint answered.
             logger.error("%s: a login failed in an unforeseen way (%s)", self.server, type(exc).__name__)
             msg = f"server `{self.server}` cannot be logged in to ({type(exc).__name__})"
-            raise self._needed(msg) from None
+            raise self._needed(msg, hint="") from None
         self._loaded = True
         self._adopt(login, by_person=True)
 
@@ -424,23 +459,25 @@ class Authorizer:
 
     async def _probe(self) -> HttpAnswer:
         """Knock at the server's door without a token, to hear what it wants."""
-        request = HttpRequest("POST", self._url, _PROBE_HEADERS, _PROBE)
+        if self._streams:
+            request = HttpRequest("GET", self._url, _STREAM_HEADERS, b"")
+        else:
+            request = HttpRequest("POST", self._url, _PROBE_HEADERS, _PROBE)
+        method, url, headers, body = request
         try:
             fetched = await self._fetcher.fetch(
-                "POST", self._url, headers=_PROBE_HEADERS, body=_PROBE, configured=True
+                method, url, headers=headers, body=body, configured=True, reads=False
             )
         except FetchError as exc:
             msg = f"server `{self.server}`: {exc}"
             raise ConnectionLostError(msg, server=self.server, may_have_run=False) from exc
         self._fetcher.learn(fetched.peer)
         refused = fetched.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-        headers: Mapping[str, str] = fetched.headers if refused else {}
-        return HttpAnswer(HTTPStatus.UNAUTHORIZED, headers, b"", request)
+        return HttpAnswer(HTTPStatus.UNAUTHORIZED, fetched.headers if refused else {}, b"", request)
 
-    def _needed(self, msg: str, *, url: str = "") -> AuthRequiredError:
-        hint = f"run `dragoman login {self.server}`"
-        if url:
-            hint += ", or open the address in `url`"
+    def _needed(self, msg: str, *, url: str = "", hint: str | None = None) -> AuthRequiredError:
+        if hint is None:
+            hint = f"run `dragoman login {self.server}`{', or open the address in `url`' if url else ''}"
         return AuthRequiredError(msg, server=self.server, url=url, hint=hint)
 
 

@@ -67,6 +67,9 @@ def read_redirect(address: str, *, state: str) -> Redirect:
         msg = "a parameter is there twice"
         raise CallbackError(msg)
     given = {name: values[0] for name, values in found.items()}
+    if not given.keys() & {"code", "state", "error"}:
+        msg = "it is no address that a login ends at"
+        raise CallbackError(msg)
     if not secrets.compare_digest(given.get("state", "").encode(), state.encode()):
         msg = "its `state` is not the one of this login"
         raise CallbackError(msg)

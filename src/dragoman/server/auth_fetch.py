@@ -39,7 +39,9 @@ TOTAL_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 MAX_URL = 8192
 
-_SHARED = ip_network("100.64.0.0/10")
+_LISTING = "if that is right, list its host in `auth.hosts`"
+_PRIVATE = tuple(map(ip_network, ("100.64.0.0/10", "192.0.0.0/24", "fec0::/10", "3fff::/20")))
+"""What Python takes for public, or for neither, and nobody else does."""
 _NAT64 = ip_network("64:ff9b::/96")
 _MAPPED_BITS = 0xFFFFFFFF
 
@@ -77,10 +79,9 @@ def reach_of(address: str) -> Reach:
         return "link"
     if found.is_unspecified or found.is_multicast or found.is_reserved:
         return "special"
-    if found.is_global:
-        return "public"
-    private = found.is_private or (isinstance(found, IPv4Address) and found in _SHARED)
-    return "private" if private else "special"
+    if found.is_private or any(found in network for network in _PRIVATE):
+        return "private"
+    return "public" if found.is_global else "special"
 
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
@@ -118,6 +119,8 @@ class Fetcher:
 
     server: str
     """Its name, for errors."""
+    own: Reach | None = None
+    """The class that the server's address shows by itself."""
     reaches: set[Reach] = field(default_factory=set[Reach])
     """Classes besides `public` that may be reached: those of the server itself."""
     hosts: Iterable[str] = ()
@@ -125,12 +128,21 @@ class Fetcher:
     tls: ssl.SSLContext | bool = True
     resolve: Resolve = resolve
 
+    def __post_init__(self) -> None:
+        """Begin with what is written."""
+        if self.own is not None:
+            self.reaches.add(self.own)
+
     def learn(self, peer: str) -> None:
-        """Take in the address that the server itself answered from."""
+        """Take in the address that the server itself answered from; the latest one counts.
+
+        A name that led elsewhere once opens no way there: its owner may point it to any network for a moment.
+        """
         try:
-            self.reaches.add(reach_of(peer))
+            found = reach_of(peer)
         except ValueError:
             return
+        self.reaches = {found, self.own or found}
 
     def recall(self, reaches: Iterable[str]) -> None:
         """Take in what was learnt at an earlier login."""
@@ -144,6 +156,7 @@ class Fetcher:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         configured: bool = False,
+        reads: bool = True,
     ) -> Fetched:
         """Send a request and read the whole answer, within limits.
 
@@ -153,6 +166,7 @@ class Fetcher:
             headers: What goes with it.
             body: What is sent.
             configured: Whether a person wrote this very address down: it is then not judged.
+            reads: Whether the body is read; that of an event stream has no end.
 
         Raises:
             ForbiddenTargetError: It must not go there.
@@ -188,7 +202,8 @@ class Fetcher:
             ):
                 # Who answered is sure only if nobody else was tried.
                 peer = attempted.pop() if proxy is None and len(attempted) == 1 else ""
-                return Fetched(response.status, response.headers, await _body(response), peer)
+                body = await _body(response) if reads else b""
+                return Fetched(response.status, response.headers, body, peer)
         except (aiohttp.ClientError, OSError) as exc:
             msg = f"`{_shown(target)}` did not answer: {detail(exc)}"
             raise FetchError(msg) from exc
@@ -206,7 +221,7 @@ class Fetcher:
             raise ForbiddenTargetError(msg)
         listed = (found.host or "").lower() in {one.lower() for one in self.hosts}
         if reach not in {"public", *self.reaches} and not listed:
-            msg = f"`{_shown(found)}` lies at a {reach} address, which the server itself does not"
+            msg = f"`{_shown(found)}` lies at a {reach} address, which the server itself does not; {_LISTING}"
             raise ForbiddenTargetError(msg)
         return "".join(f"%{ord(letter):02X}" if letter in "$'();*!" else letter for letter in str(found))
 
@@ -236,7 +251,7 @@ class Fetcher:
         wrong = reaches - {"public"} - self.reaches
         if (wrong or not reaches) and not listed:
             kind = ", ".join(sorted(wrong)) or "no"
-            msg = f"`{_shown(url)}` lies at a {kind} address, which the server itself does not"
+            msg = f"`{_shown(url)}` lies at a {kind} address, which the server itself does not; {_LISTING}"
             raise ForbiddenTargetError(msg)
         return addresses
 

@@ -71,8 +71,9 @@ class Gate:
         *,
         open_url: Callable[[str], Any] | None = None,
         paste: Callable[[], Awaitable[str]] | None = None,
+        on_refused: Callable[[str], Any] | None = None,
     ) -> None:
-        """Have a person log in.
+        """Have a person log in; the arguments are those of `Authorizer.login`.
 
         Raises:
             ConfigError: It is no server that one logs in to.
@@ -82,7 +83,7 @@ class Gate:
         if authorizer is None:
             msg = f"server `{self._server}` is not logged in to with OAuth"
             raise ConfigError(msg, hint="it needs a `url`, no `Authorization` header, and no `auth: none`")
-        await authorizer.login(open_url=open_url, paste=paste)
+        await authorizer.login(open_url=open_url, paste=paste, on_refused=on_refused)
 
     async def logout(self, transport: Transport, auth: Auth | None) -> bool:
         """Forget the login; returns whether there was one."""

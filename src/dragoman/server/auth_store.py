@@ -247,9 +247,9 @@ def stores_of(server: str, *, folder: Path | None = None) -> list[TokenStore]:
 def canonical(url: str) -> str:
     """Return the address that a login belongs to: no user, no query, which may hold secrets, no fragment."""
     parts = urlsplit(url)
-    host = (parts.hostname or "").lower()
-    port = "" if parts.port is None else f":{parts.port}"
-    return urlunsplit((parts.scheme.lower(), f"{host}{port}", parts.path, "", ""))
+    # Cut out of the text: a port that is none is for whoever connects to complain of.
+    host = parts.netloc.rpartition("@")[2].lower()
+    return urlunsplit((parts.scheme.lower(), host, parts.path, "", ""))
 
 
 def _document(content: bytes | str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """One login that waits for a person: the address is shown, and what comes back is waited for.
 
 It comes back through the page on this machine, as a pasted address, or not at all because another process has
-logged in meanwhile. Nothing here opens a browser: whoever joined the visit is told the address.
+logged in meanwhile. Nothing here opens a browser: whoever joined the visit is told the address, at once if
+a person has asked for this very login, and in its turn if it is the application.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dragoman.server.auth_callback import LOOPBACK_NAMES, PATH, Callback, CallbackError, read_redirect
+from dragoman.server.auth_turn import turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -51,34 +53,68 @@ class Visit:
     callback: Callback | None = None
     blocks: bool = False
     """Whether the server is of no use until it is done."""
+    wanted: bool = False
+    """Whether a request was refused for the lack of it."""
+    asked: int = 0
+    """How many have asked for it by name and wait."""
     task: asyncio.Task[None] | None = None
     on_shown: Callable[[Visit], None] = _nothing
+    handler: Callable[[str], Any] | None = None
+    """The application's, told when it is this login's turn."""
     shown: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    _told: list[Callable[[str], Any]] = field(default_factory=list["Callable[[str], Any]"])
+    _told: int = 0
     _pasted: asyncio.Queue[str | Exception] = field(default_factory=asyncio.Queue[str | Exception])
     _helpers: set[asyncio.Future[None]] = field(default_factory=set["asyncio.Future[None]"])
 
     @property
     def is_attended(self) -> bool:
-        """Whether somebody was told, or will be."""
-        return bool(self._told)
+        """Whether somebody was told, or is about to be."""
+        return self._told > 0
 
-    def join(self, open_url: Callable[[str], Any] | None, paste: Callable[[], Awaitable[str]] | None) -> None:
-        """Have somebody told of the address as soon as there is one; what they return counts as pasted."""
+    async def accompany(
+        self,
+        open_url: Callable[[str], Any] | None,
+        paste: Callable[[], Awaitable[str]] | None,
+        on_refused: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Have somebody do this login, and wait until it is over, however it ends.
+
+        Args:
+            open_url: Given the address as soon as there is one; what it returns counts as pasted.
+            paste: Asks for the address that the browser ended at.
+            on_refused: Told why what was pasted is of no use, before it is asked for again.
+
+        Raises:
+            Exception: Whatever `paste` raised: the person has given up.
+        """
+        assert self.task is not None  # noqa: S101 -- it was started
+        self.asked += 1
+        helpers: list[asyncio.Future[None]] = []
+        waits: set[asyncio.Future[None]] = {self.task}
         if open_url is not None:
-            self._told.append(open_url)
-            if self.url:
-                self._start(self._tell(open_url))
+            helpers.append(self._have_told(open_url))
         if paste is not None:
-            self._start(self._let_paste(paste))
+            helpers.append(self._start(self._let_paste(paste, on_refused or _nothing)))
+            waits.add(helpers[-1])
+        try:
+            while not self.task.done():
+                done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for one in done - {self.task}:
+                    one.result()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            self.asked -= 1
+            if not self.asked and not self.wanted:
+                self.task.cancel()
 
     async def show(self, url: str, state: str) -> None:
         """Make the address known."""
         self.url, self.state = url, state
         if self.callback is not None:
             self.callback.expect(state)
-        for open_url in self._told:
-            self._start(self._tell(open_url))
+        if self.handler is not None:
+            turns().take(self, self._on_turn)
         if not self.shown.done():
             self.shown.set_result(None)
         self.on_shown(self)
@@ -98,7 +134,8 @@ class Visit:
                         raise ElsewhereError
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Ask nobody any more, and let the next login be shown."""
+        turns().leave(self)
         for helper in self._helpers:
             helper.cancel()
         self.shown.cancel()
@@ -121,7 +158,16 @@ class Visit:
             return found
         return None
 
+    def _on_turn(self) -> None:
+        assert self.handler is not None  # noqa: S101 -- it has a turn for that
+        self._have_told(self.handler)
+
+    def _have_told(self, open_url: Callable[[str], Any]) -> asyncio.Future[None]:
+        self._told += 1
+        return self._start(self._tell(open_url))
+
     async def _tell(self, open_url: Callable[[str], Any]) -> None:
+        await asyncio.wait({self.shown})
         try:
             outcome = open_url(self.url)
             outcome = await outcome if isawaitable(outcome) else outcome
@@ -131,7 +177,7 @@ class Visit:
         if isinstance(outcome, str) and outcome:
             self._pasted.put_nowait(outcome)
 
-    async def _let_paste(self, paste: Callable[[], Awaitable[str]]) -> None:
+    async def _let_paste(self, paste: Callable[[], Awaitable[str]], on_refused: Callable[[str], Any]) -> None:
         await asyncio.wait({self.shown})
         for left in range(MAX_PASTES - 1, -1, -1):
             try:
@@ -141,17 +187,23 @@ class Visit:
                 logger.warning("%s: what was pasted cannot be used: %s", self.server, exc)
                 if not left:
                     self._pasted.put_nowait(exc)
-                continue
-            except Exception as exc:  # noqa: BLE001 -- the application's own code
-                logger.warning("%s: nothing could be pasted (%s)", self.server, type(exc).__name__)
+                else:
+                    on_refused(str(exc))
+            else:
+                self._pasted.put_nowait(text)
                 return
-            self._pasted.put_nowait(text)
-            return
 
-    def _start(self, work: Any) -> None:
+    def _start(self, work: Any) -> asyncio.Future[None]:
         task = asyncio.ensure_future(work)
         self._helpers.add(task)
-        task.add_done_callback(self._helpers.discard)
+        task.add_done_callback(self._on_helped)
+        return task
+
+    def _on_helped(self, task: asyncio.Future[None]) -> None:
+        self._helpers.discard(task)
+        if not task.cancelled():
+            # Asking for it keeps Python quiet about an error that nobody waits for any more.
+            task.exception()
 
 
 async def listen(stack: AsyncExitStack, auth: Auth, stored: Login | None) -> Callback | None:

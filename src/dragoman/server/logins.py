@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dragoman.errors import ConfigError
-from dragoman.model import Auth, Stdio, Tls
+from dragoman.model import Auth, Sse, Stdio, Tls
 from dragoman.server.auth import Authorizer
 from dragoman.server.auth_fetch import Fetcher
 from dragoman.server.auth_revoke import forget
 from dragoman.server.auth_store import stores_of
-from dragoman.server.http_route import tls_context
+from dragoman.server.http_route import endpoint, tls_context
 
 if TYPE_CHECKING:
     import ssl
@@ -40,14 +40,19 @@ def authorizer_for(
         handler: The application's, told of the address that a person has to open.
         tls: Whom authorization servers have to be.
         folder: Where logins are kept.
+
+    Raises:
+        ConnectError: The address cannot be used.
     """
     auth = auth or Auth()
     if isinstance(transport, Stdio) or auth.mode == "none":
         return None
+    endpoint(transport.url, server)
     given = any(name.lower() == "authorization" for name in transport.headers)
     if auth.mode != "oauth" and (given or urlsplit(transport.url).username):
         return None
-    return Authorizer(server, transport.url, auth, handler=handler, tls=tls, folder=folder)
+    streams = isinstance(transport, Sse)
+    return Authorizer(server, transport.url, auth, handler=handler, tls=tls, folder=folder, streams=streams)
 
 
 async def open_authorizer(
@@ -56,7 +61,7 @@ async def open_authorizer(
     """Return the same, with the authority that the server's own certificate is checked against.
 
     Raises:
-        ConnectError: That authority cannot be read.
+        ConnectError: The address cannot be used, or that authority not be read.
     """
     own = None if isinstance(transport, Stdio) else transport.tls
     if own is None or own.ca is None:
@@ -73,6 +78,7 @@ async def login(
     *,
     open_url: Callable[[str], Any] | None = None,
     paste: Callable[[], Awaitable[str]] | None = None,
+    on_refused: Callable[[str], Any] | None = None,
 ) -> None:
     """Log in to a server from outside of any manager, as `dragoman login` does.
 
@@ -80,8 +86,9 @@ async def login(
         server: Its name.
         transport: How it is reached, expanded.
         auth: How it wants to be logged in to, expanded.
-        open_url: As for `Authorizer.login`; so is `paste`.
+        open_url: As for `Authorizer.login`; so are `paste` and `on_refused`.
         paste: Asks the person for the address that the browser ended at.
+        on_refused: Told why what was pasted is of no use.
 
     Raises:
         ConfigError: It is no server that one logs in to in this way.
@@ -93,7 +100,7 @@ async def login(
         hint = 'it is a child process, has an `Authorization` header, or says `auth = "none"`'
         raise ConfigError(msg, hint=hint)
     try:
-        await authorizer.login(open_url=open_url, paste=paste)
+        await authorizer.login(open_url=open_url, paste=paste, on_refused=on_refused)
     finally:
         await authorizer.close()
 

@@ -159,8 +159,9 @@ def test_there_are_sixty_addresses() -> None:
 async def test_address_that_a_server_must_not_send_us_to_is_never_reached(address: str) -> None:
     async with canary() as (port, hits):
         fetcher = Fetcher("srv", resolve=lookup)
-        with pytest.raises((ForbiddenTargetError, FetchError)):
+        with pytest.raises((ForbiddenTargetError, FetchError)) as caught:
             await fetcher.fetch("GET", address.format(port=port))
+        assert isinstance(caught.value, ForbiddenTargetError) or "cannot be resolved" in str(caught.value)
         assert not hits
 
 
@@ -189,6 +190,20 @@ async def test_listed_host_may_be_private_but_is_still_spoken_to_over_tls() -> N
     with pytest.raises(ForbiddenTargetError, match="https"):
         await fetcher.fetch("GET", "http://private.evil.example/")
     assert await fetcher._judge(_url("https://private.evil.example/"), proxied=False) == ["10.0.0.1"]
+
+
+async def test_server_that_was_seen_elsewhere_opens_no_way_there() -> None:
+    async with canary() as (port, hits):
+        fetcher = Fetcher("srv")
+        fetcher.learn("127.0.0.1")
+        # Its name leads to the public now, and what it says now is said from there.
+        fetcher.learn("93.184.216.34")
+        with pytest.raises(ForbiddenTargetError, match=r"auth\.hosts"):
+            await fetcher.fetch("GET", f"http://127.0.0.1:{port}/")
+        assert not hits
+        written = Fetcher("srv", own=written_reach(f"http://127.0.0.1:{port}/mcp"))
+        written.learn("93.184.216.34")
+        assert (await written.fetch("GET", f"http://127.0.0.1:{port}/")).status == 200
 
 
 async def test_name_is_resolved_once_and_what_was_checked_is_connected_to() -> None:
@@ -260,6 +275,15 @@ async def test_behind_a_proxy_a_name_has_to_resolve_or_to_be_listed(monkeypatch:
         ("10.0.0.1", "private"),
         ("100.64.0.1", "private"),
         ("fd00::1", "private"),
+        ("fec0::1", "private"),
+        ("192.0.0.8", "private"),
+        ("198.18.0.1", "private"),
+        ("3fff::1", "private"),
+        ("192.0.2.1", "private"),
+        ("64:ff9b::a00:1", "private"),
+        ("64:ff9b:1::a00:1", "special"),
+        ("::ffff:0:7f00:1", "special"),
+        ("1.1.1.1", "public"),
         ("127.9.9.9", "loopback"),
         ("::ffff:127.0.0.1", "loopback"),
         ("169.254.0.1", "link"),
