@@ -1,23 +1,31 @@
-"""`python -m bench [NAME …]`: run the measurements, all of them unless some are named."""
+"""`python -m bench [NAME …] [--OPTION …]`: run the measurements, all of them unless some are named.
+
+Options belong to `peers`, which is described in its package.
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-NAMES = ("startup", "calls", "fleet", "tools", "agent")
+NAMES = ("startup", "calls", "fleet", "tools", "agent", "peers")
 
 
 def main(arguments: list[str]) -> int:
     """Run what the arguments name."""
-    unknown = [name for name in arguments if name not in NAMES]
-    if unknown:
-        print(f"no such measurement: {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+    at = next((at for at, argument in enumerate(arguments) if argument.startswith("--")), len(arguments))
+    names, options = arguments[:at], arguments[at:]
+    unknown = [name for name in names if name not in NAMES]
+    if unknown or (options and names != ["peers"]):
+        named = f"no such measurement: {', '.join(unknown)}" if unknown else "only `peers` takes options"
+        print(f"{named}; there are: {', '.join(NAMES)}")
         return 2
-    for name in arguments or NAMES:
+    failed = 0
+    for name in names or NAMES:
         print(f"\n── {name}")
-        import_module(f"bench.{name}").main()
-    return 0
+        module = import_module(f"bench.{name}")
+        failed |= (module.main(options) if name == "peers" else module.main()) or 0
+    return failed
 
 
 if __name__ == "__main__":

@@ -1,0 +1,191 @@
+"""`docs/performance.md` from a result: every word and figure of the page comes from here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.peers.field import BY_NAME, FLOOR, OURS
+from bench.peers.result import Figure, shown
+
+if TYPE_CHECKING:
+    from bench.peers.result import Result, Row
+
+HEAD = """\
+---
+summary: dragoman measured beside the SDK and five other clients - imports, starts, calls, memory, trouble.
+read_when: You want to know what dragoman costs, or you change something on the way of a call or a start.
+---
+# Performance
+
+<!-- Written by `make bench ARGS=peers` from its own run; do not edit. -->
+
+Every client does the same work with the same small servers, in one run and in turns, each in an environment
+of its own with the newest release that was there. The best round counts. Machines differ: read the ratios.
+
+![Bars of CPU, time and memory for each client](images/performance.svg)
+"""
+TITLES = {
+    "import": "Import",
+    "start": "Start to all tools",
+    "calls-stdio": "A call over stdio",
+    "calls-http": "A call over Streamable HTTP",
+    "memory": "Memory",
+    "conduct": "In trouble",
+}
+TEXTS = {
+    "import": """\
+CPU of the import alone, in a new interpreter. dragoman puts the import of the SDK off until the first
+connection; that part is in *from a new process* below.
+""",
+    "start": """\
+Time until the tools of all servers can be used, over stdio, with the libraries imported already. A slow
+server answers after 1.5 s, a dead one ends at once; there the time is that of the good ones. *From a new
+process* counts from the start of the interpreter. dragoman starts without what it remembers from the last
+run, which would make its tools known at once.
+""",
+    "calls-stdio": """\
+CPU of the client for each call of a tool that echoes five letters, and the time: the median of calls that
+are made one after the other, or the share of each where 32 are under way.
+""",
+    "calls-http": "The same over HTTP, with answers as JSON.\n",
+    "memory": """\
+Of a new process that is connected to 20 servers with 50 tools each, keeps their listings and has made one
+call. PSS counts pages that are shared with other processes in part.
+""",
+    "conduct": """\
+Observed, each with a deadline. **Bold** is what a user does not want. A helper is a process that a server
+has started and that outlives it.
+""",
+}
+_SHARED = (
+    "The servers' own CPU, shared by the cores, is most of this time; the client's own CPU stands beside it."
+)
+WHY = {
+    "start-1": "One server takes about the same time for all clients, which is that of the server itself.",
+    "start-5": _SHARED,
+    "start-20": _SHARED,
+    "start-cpu-20": (
+        "dragoman enters each process in a ledger, marks it, guards it so that it dies with its client, "
+        "and checks, compares and registers each listing."
+    ),
+    "cold-5": (
+        "Most of it is the import of the SDK, whose models of three protocol versions are built then; "
+        "dragoman's servers start meanwhile, and its own modules come on top."
+    ),
+    "memory": (
+        "On top of the SDK come an HTTP client of our own (aiohttp, 9 MiB), the validator of schemas "
+        "(jsonschema-rs, 5 MiB) and our modules."
+    ),
+    "left-crash": (
+        "A process that a server has started is ended by the next start of dragoman, which finds it by its "
+        "mark; nobody is there to do it earlier."
+    ),
+}
+"""What is known about rows, or sections, in which some peer is ahead or level."""
+
+
+ABOVE_THE_FLOOR = (
+    "A call costs more than the floor because arguments and results are checked, by the SDK too, deadlines "
+    "and cancellation are kept, and events and metrics are counted."
+)
+
+
+def page(result: Result) -> str:
+    """Return the whole page."""
+    parts = [HEAD, _goals(result), _behind(result)]
+    for section, title in TITLES.items():
+        rows = [row for row in result.rows if row.section == section]
+        if rows:
+            table = _conduct(rows, result) if section == "conduct" else _table(rows, result)
+            parts.append(f"## {title}\n\n{TEXTS[section]}\n{table}")
+    parts.append(_who(result))
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def _goals(result: Result) -> str:
+    lines = ["## Goals", "", "| goal | bound | measured | |", "| --- | ---: | ---: | --- |"]
+    for goal in result.goals():
+        measured = "—" if goal.ratio is None else f"{goal.ratio:.2f} ×"
+        lines.append(
+            f"| {goal.title} | {goal.bound:g} × | {measured} | {'met' if goal.met else '**missed**'} |"
+        )
+    behind = [row for row in result.rows if row.ahead()]
+    rows = f"{len(result.rows) - len(behind)} of {len(result.rows)} rows"
+    lines.append(
+        f"| ahead of every peer, or level | every row | {rows} | {'**missed**' if behind else 'met'} |"
+    )
+    return "\n".join([*lines, "", ABOVE_THE_FLOOR])
+
+
+def _behind(result: Result) -> str:
+    lines = ["## Where dragoman is not ahead", ""]
+    for row in result.rows:
+        words = [
+            f"{_title(peer)} needs {ratio:.2f} × of it"
+            if ratio is not None
+            else f"{_title(peer)} does better"
+            for peer, ratio in row.ahead().items()
+        ]
+        words += [f"{_title(peer)} is level ({ratio:.2f} ×)" for peer, ratio in row.level().items()]
+        if words:
+            why = WHY.get(row.name) or WHY.get(row.section, "")
+            lines.append(f"- {_named(row)}: {', '.join(words)}.{' ' + why if why else ''}")
+    if len(lines) == 2:
+        lines.append("Nowhere in this run.")
+    return "\n".join(lines)
+
+
+def _named(row: Row) -> str:
+    return f"*{TITLES[row.section]}*, {row.title}"
+
+
+def _table(rows: list[Row], result: Result) -> str:
+    """Write peers down and rows across, with the ratios to dragoman and to the floor below each figure."""
+    lines = [
+        "| | " + " | ".join(row.title for row in rows) + " |",
+        "| --- | " + " | ".join("---:" for _ in rows) + " |",
+    ]
+    for peer in result.versions:
+        cells = [_cell(row, peer) for row in rows]
+        lines.append(f"| {_title(peer)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n\nBelow each figure: times dragoman's, times the floor's."
+
+
+def _cell(row: Row, peer: str) -> str:
+    figure = row.figures.get(peer, Figure())
+    text = shown(figure, row.unit)
+    if figure.value is None:
+        return text
+    ratios = [row.ratio(peer, other) for other in (OURS, FLOOR)]
+    below = " · ".join("—" if ratio is None else f"{ratio:.2f} ×" for ratio in ratios)
+    return f"**{text}**<br>{below}" if peer == OURS else f"{text}<br>{below}"
+
+
+def _conduct(rows: list[Row], result: Result) -> str:
+    lines = [
+        "| | " + " | ".join(map(_title, result.versions)) + " |",
+        "| --- | " + " | ".join("---" for _ in result.versions) + " |",
+    ]
+    for row in rows:
+        cells = [row.figures.get(peer, Figure()) for peer in result.versions]
+        texts = [f"**{cell.text}**" if cell.good is False else cell.text or "—" for cell in cells]
+        lines.append(f"| {row.title} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def _who(result: Result) -> str:
+    lines = ["## Who and where", "", "| | versions | used as |", "| --- | --- | --- |"]
+    for peer, versions in result.versions.items():
+        named = ", ".join(f"{name} {version}" for name, version in versions.items()) or "—"
+        way = BY_NAME[peer].way if peer in BY_NAME else ""
+        lines.append(f"| {_title(peer)} | {named} | {way or '`McpManager`'} |")
+    lines += ["", "; ".join(f"{name}: {value}" for name, value in result.facts.items()) + "."]
+    lines += [
+        "",
+        "Measure on your machine: `make bench ARGS=peers` (`ARGS='peers --quick'` for a short look).",
+    ]
+    return "\n".join(lines)
+
+
+def _title(peer: str) -> str:
+    return BY_NAME[peer].title if peer in BY_NAME else peer

@@ -1,0 +1,76 @@
+"""Install the libraries that `python -m bench peers` compares, under `.cache/peers/`.
+
+Each gets an environment of its own from `requirements/peers/NAME.txt`, since no two agree on what they need.
+dragoman gets one too, from `requirements/run.txt`: what developers need besides would weigh on it. Runs with
+the standard library only. What is in place is left alone.
+
+Usage: python scripts/install_peers.py [NAME …]   (all of them without a name)
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from environment import (
+    ROOT,
+    InstallError,
+    create,
+    fingerprint,
+    install_lock,
+    is_current,
+    pip_install,
+    write_stamp,
+)
+
+OURS = "dragoman"
+LOCKS = {
+    OURS: ROOT / "requirements" / "run.txt",
+    **{lock.stem: lock for lock in sorted((ROOT / "requirements" / "peers").glob("*.txt"))},
+}
+TARGET = ROOT / ".cache" / "peers"
+AT_ONCE = 2
+
+
+def install(name: str) -> bool:
+    """Install one peer; return whether there was anything to do.
+
+    Raises:
+        InstallError: A step failed.
+    """
+    lock, environment = LOCKS[name], TARGET / name
+    stamp = fingerprint(lock, *([ROOT / "pyproject.toml"] if name == OURS else []))
+    if is_current(environment, "lock", stamp):
+        return False
+    create(environment)
+    install_lock(environment, lock)
+    if name == OURS:
+        pip_install(environment, "--no-build-isolation", "--no-deps", "--no-index", "--editable", str(ROOT))
+    write_stamp(environment, "lock", stamp)
+    return True
+
+
+def main(names: list[str]) -> int:
+    """Install what is named, two at a time, and say so."""
+    unknown = [name for name in names if name not in LOCKS]
+    if unknown:
+        print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(LOCKS)}", file=sys.stderr)
+        return 2
+
+    def attempt(name: str) -> str | None:
+        try:
+            if install(name):
+                print(f"  {name} is ready", flush=True)
+        except InstallError as error:
+            return f"{name}: {error}"
+        return None
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        failures = [text for text in pool.map(attempt, names or LOCKS) if text]
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
