@@ -1,4 +1,4 @@
-"""RRClaw: `connect_all`, `tools`, `shutdown`, and `allowed_tools`."""
+"""RRClaw: `connect_all`, `tools`, `shutdown`, with `allowed_tools` and a policy."""
 
 import asyncio
 import logging
@@ -12,6 +12,21 @@ from model import model
 from dragoman import McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
 
+POLICY = {
+    "default": "deny",
+    "rules": [
+        {
+            "action": "allow",
+            "server": "files",
+            "tool": "write_file",
+            "arguments": {"path": {"path": "drafts/**"}},
+        },
+        {"action": "deny", "tool": "write_*", "reason": "only drafts may be written"},
+        {"action": "allow", "server": "files"},
+        {"action": "allow", "server": "clock"},
+    ],
+}
+"""What RRClaw's own `SecurityPolicy` says, for every call, whatever the configuration lets through."""
 QUESTION = "When are claws sharpened? See notes.md; then change it to Tuesdays."
 
 
@@ -22,7 +37,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         project = shutil.copytree(Path(__file__).parent / "project", Path(folder), dirs_exist_ok=True)
         settings = McpManager.from_config("rrclaw", root=project, trust_project=True).settings
-        mcp = await McpManager.connect_all(settings, cache=False, trust_project=True)
+        mcp = await McpManager.connect_all(settings, cache=False, trust_project=True, policy=POLICY)
         try:
             await work(mcp)
         finally:

@@ -125,9 +125,10 @@ class McpManager:
         registry: AsyncRegistry | None = None,
         cache: Path | bool | None = True,
         trust_project: bool = False,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> Self:
         """Return a started manager once every server is ready or has failed once; later `shutdown()` it."""
-        made = cls(servers, registry=registry, cache=cache, trust_project=trust_project)
+        made = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
         made._start()
         try:
             made.wait_ready()

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from dragoman.cache import ManifestCache, Memory, default_folder
 from dragoman.config.expand import Surroundings
 from dragoman.events import ConfigReloaded, StateChanged
-from dragoman.model import ServerState
+from dragoman.model import Handlers, ServerState
 from dragoman.reload import apply, diff, hold, unapproved
 from dragoman.server.roster import Roster, see_out
 from dragoman.server.supervisor import Supervisor
+from dragoman.server.wire import caller_headers
 from dragoman.toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from dragoman.events import Event
     from dragoman.guard import Guard
-    from dragoman.model import Handlers, ServerSpec, Settings
+    from dragoman.model import ServerSpec, Settings
     from dragoman.tools.registry import RemoteCall, ToolRegistry
 
 STARTING_AT_ONCE = 32
@@ -69,7 +70,8 @@ class Crew:
         self._root = root
         self._publish = publish
         self._inputs = dict(inputs or {})
-        self._handlers = handlers
+        handlers = handlers or Handlers()
+        self._handlers = replace(handlers, headers=guard.watch_headers(handlers.headers, caller_headers))
         self._greet = greet
         folder = default_folder() if cache is True else cache or None
         hides = guard.redactor.holds

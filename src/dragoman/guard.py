@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.errors import ConfigError, InvalidResultError, ToolFailedError
 from dragoman.model import CallRequest, Settings, Stdio
@@ -20,16 +21,16 @@ from dragoman.trust.approval import comes_from_project, fingerprint
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_filter import protect
 from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, denial, read_policy
-from dragoman.trust.redactor import Redactor, scrub_error, secret_values, spec_values
+from dragoman.trust.redactor import Redactor, header_values, scrub_error, secret_values, spec_values
 from dragoman.trust.sanitize import for_log
 from dragoman.trust_store import Approvals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
     from dragoman.errors import ConnectError
     from dragoman.events import Event
-    from dragoman.model import ApprovalHandler, Auth, ServerSpec, ToolDef, Transport
+    from dragoman.model import ApprovalHandler, Auth, HeaderProvider, ServerSpec, ToolDef, Transport
     from dragoman.trust.policy import Decision, Scope
 
 logger = logging.getLogger("dragoman")
@@ -86,6 +87,7 @@ class Guard:
         self._policy = Policy()
         self._limits = Limits()
         self._by_field = False
+        self._caller: Callable[[], Mapping[str, str] | None] = lambda: None
         self._unprotect: list[Callable[[], None]] = []
         self.adopt(settings or Settings())
 
@@ -162,6 +164,41 @@ class Guard:
             found |= {text for text in (auth.client_secret, auth.private_key) if text}
         self.redactor.add(found)
 
+    def watch_headers(
+        self, provider: HeaderProvider | None, caller: Callable[[], Mapping[str, str] | None]
+    ) -> HeaderProvider:
+        """Return a provider that hides what is sent with calls: its own headers, and their caller's.
+
+        Args:
+            provider: The application's, if it has one.
+            caller: Tells the headers of the call that is being made.
+        """
+        self._caller = caller
+
+        def headers(server: str) -> Mapping[str, str] | Awaitable[Mapping[str, str]]:
+            self._hide(caller())
+            if provider is None:
+                return {}
+            given = provider(server)
+            if inspect.isawaitable(given):
+                return awaited(given)
+            self._hide(given)
+            return given
+
+        async def awaited(given: Awaitable[Mapping[str, str]]) -> Mapping[str, str]:
+            found = await given
+            self._hide(found)
+            return found
+
+        return headers
+
+    def _hide(self, headers: object) -> None:
+        """Hide headers for a while; what cannot be sent is left to whoever refuses to send it."""
+        if headers and isinstance(headers, Mapping):
+            items = cast("Mapping[object, object]", headers).items()
+            texts = {str(name): text for name, text in items if isinstance(text, str)}
+            self.redactor.add_passing(header_values(texts))
+
     # What is seen
 
     def begin(self) -> None:
@@ -179,6 +216,8 @@ class Guard:
 
     def scrub(self, error: BaseException) -> None:
         """Take the secrets out of an error that leaves the library."""
+        # Other calls may have pushed the headers of this one out of memory.
+        self._hide(self._caller())
         # A tool's own words are for the model: a link in them has to stay usable.
         said = isinstance(error, ToolFailedError | InvalidResultError)
         scrub_error(error, self.redactor, only_known=said)

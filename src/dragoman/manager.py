@@ -180,9 +180,10 @@ class McpManager(Upkeep):
         registry: ToolRegistry | None = None,
         cache: Path | bool | None = True,
         trust_project: bool = False,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> Self:
         """Return a started manager once every server is ready or has failed once; later `shutdown()` it."""
-        manager = cls(servers, registry=registry, cache=cache, trust_project=trust_project)
+        manager = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
         try:
             manager._start()
             await manager._require()

@@ -2,8 +2,8 @@
 
 Opt in: an application registers what these functions return. `list_resources`, `read_resource`,
 `list_prompts` and `get_prompt` go to whatever has the manager's methods; `read_result` reads on in a result
-that was cut. What they return is text in bounds. A server that cannot answer is an error of the tool, in
-words, and nothing more.
+that was cut. What they return is text in bounds, and harmless for a model. A server that cannot answer is an
+error of the tool, in words, and nothing more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dragoman.model import ToolDef
 from dragoman.tools.budget import Budget, fit
 from dragoman.tools.content import to_part
 from dragoman.tools.rendering import describe, render
+from dragoman.trust.sanitize import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 200
 """Resources or prompts in one answer; a filter narrows what there is."""
+MAX_FACT = 300
+MAX_URI = 2_000
 DEFAULT_BUDGET = Budget(limit=50_000)
 
 _SERVER = {"type": "string", "description": "Only of this server; of all connected servers unless given."}
@@ -65,7 +68,7 @@ def resource_tools(manager: Offering, *, budget: Budget = DEFAULT_BUDGET) -> lis
 
     async def read_resource(uri: str, server: str | None = None) -> str:
         parts = await _asked("read_resource", manager.read(uri, server))
-        return render(parts, budget=budget) or f"[the resource `{uri}` is empty]"
+        return for_model(render(parts, budget=budget)) or f"[the resource `{uri}` is empty]"
 
     return [
         _tool(
@@ -96,7 +99,7 @@ def prompt_tools(manager: Offering, *, budget: Budget = DEFAULT_BUDGET) -> list[
 
     async def get_prompt(name: str, server: str, arguments: dict[str, str] | None = None) -> str:
         raw = await _asked("get_prompt", manager.prompt(name, arguments, server=server))
-        said = [f"{role}: {text}" for role, text in map(prompt_message, raw)]
+        said = [f"{_plain(role)}: {for_model(text)}" for role, text in map(prompt_message, raw)]
         return fit("\n\n".join(said), budget) or f"[the prompt `{name}` is empty]"
 
     return [
@@ -125,7 +128,7 @@ def result_tool(spill: Spill) -> ToolDef:
 
     def read_result(file: str, offset: int = 0, limit: int = 20_000) -> str:
         try:
-            return spill.read(file, offset=offset, limit=limit)
+            return for_model(spill.read(file, offset=offset, limit=limit))
         except FileNotFoundError as exc:
             raise ToolFailedError(str(exc), tool="read_result", hint="call the tool again") from exc
 
@@ -177,19 +180,25 @@ def _listing(lines: Sequence[str], query: str | None, what: str) -> str:
 
 def _resource_line(one: Resource) -> str:
     kind = "template" if one.is_template else "resource"
-    facts = [one.title or one.name, one.mime_type, " ".join(one.description.split())[:300]]
+    facts = [one.title or one.name, one.mime_type, one.description]
     updated = one.annotations.get("lastModified")
     facts += [f"updated {updated}"] if isinstance(updated, str) else []
-    return f"- {one.uri} ({kind} of `{one.server}`): {', '.join(fact for fact in facts if fact)}".rstrip(": ")
+    shown = ", ".join(_plain(fact) for fact in facts if fact)
+    return f"- {_plain(one.uri, MAX_URI)} ({kind} of `{one.server}`): {shown}".rstrip(": ")
 
 
 def _prompt_line(one: Prompt) -> str:
     names = [
-        f"{argument.get('name')}{'' if argument.get('required') is True else '?'}"
+        f"{_plain(str(argument.get('name')))}{'' if argument.get('required') is True else '?'}"
         for argument in one.arguments
     ]
-    about = " ".join((one.description or one.title).split())[:300]
-    return f"- {one.name}({', '.join(names)}) of `{one.server}`: {about}".rstrip(": ")
+    about = _plain(one.description or one.title)
+    return f"- {_plain(one.name)}({', '.join(names)}) of `{one.server}`: {about}".rstrip(": ")
+
+
+def _plain(text: str, most: int = MAX_FACT) -> str:
+    """Return a server's words on one line, so that no entry can look like two."""
+    return for_model(" ".join(for_model(text, 2 * most).split()), most)
 
 
 def _tool(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -147,3 +148,42 @@ async def test_a_person_gets_the_call_as_it_would_be_sent() -> None:
     (request,) = asked
     assert (request.tool, request.rule, request.reason) == ("mcp_fs_read", "code: look", "be careful")
     assert "/x" not in repr(request)
+
+
+def test_headers_of_callers_and_providers_are_hidden_when_they_are_sent() -> None:
+    guard = Guard()
+    caller = {"Authorization": "Bearer caller-t0ken"}
+    provider = guard.watch_headers(lambda server: {"X-Key": f"key-of-{server}-1"}, lambda: caller)
+    assert not guard.redactor.holds("caller-t0ken")
+    assert provider("far") == {"X-Key": "key-of-far-1"}
+    for secret in ("caller-t0ken", "key-of-far-1"):
+        assert secret not in guard.redactor.mask(f"it said {secret}!")
+
+
+async def test_headers_that_take_their_time_are_hidden_too() -> None:
+    async def given(_: str) -> dict[str, str]:
+        return {"X-Key": "awaited-k3y-value"}
+
+    guard = Guard()
+    answer = guard.watch_headers(given, lambda: None)("far")
+    assert inspect.isawaitable(answer)
+    assert await answer == {"X-Key": "awaited-k3y-value"}
+    assert guard.redactor.holds("awaited-k3y-value")
+
+
+@pytest.mark.parametrize("odd", [None, 5, {"X-Key": 5}, {5: b"x"}, ["X-Key"]])
+def test_headers_that_cannot_be_sent_are_left_to_whoever_refuses_them(odd: Any) -> None:
+    guard = Guard()
+    assert guard.watch_headers(lambda _: odd, lambda: None)("far") is odd
+    assert len(guard.redactor) == 0
+
+
+def test_an_error_of_a_call_is_without_its_headers_however_many_others_were_made_since() -> None:
+    guard = Guard()
+    caller = {"X-Key": "caller-k3y-value"}
+    headers = guard.watch_headers(None, lambda: caller)
+    assert headers("far") == {}
+    guard.redactor.add_passing(f"other-{number}-value" for number in range(1_000))
+    error = ToolFailedError("you sent caller-k3y-value", tool="t", server="far")
+    guard.scrub(error)
+    assert "caller-k3y-value" not in str(error)

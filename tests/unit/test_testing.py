@@ -434,11 +434,14 @@ def test_a_lazy_unused_server_is_let_go_in_no_time() -> None:
         assert (await mcp.call("mcp_law_article", {"number": 1})).success is False
         await mcp.wait_ready(["law"])
         await mcp.restart("law")
+        used = time.monotonic()
         assert (await mcp.call("mcp_law_article", {"number": 1})).success
         await until(mcp, ServerState.IDLE, lambda: None)
+        assert time.monotonic() - used >= HOUR
 
     clock = with_manager(server, job, lazy=True, timeouts={"idle": HOUR})
-    assert clock.skipped >= HOUR - 1
+    # What is not skipped was waited for: for threads, mostly.
+    assert clock.elapsed - clock.skipped < HOUR / 60
 
 
 def test_no_listing_on_disk_is_mistaken_for_another_servers(tmp_path: Path) -> None:

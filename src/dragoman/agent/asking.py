@@ -22,6 +22,7 @@ from dragoman.agent.messages import Answered, Message, ModelRequest, ToolCall
 from dragoman.errors import AgentError, ModelError
 from dragoman.model import Handlers, Part, ToolDef
 from dragoman.tools.registry import ToolRegistry
+from dragoman.trust.sanitize import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -119,7 +120,7 @@ class _Sampling:
         system = params.get("systemPrompt")
         request = ModelRequest(
             messages=[
-                *([Message(role="system", text=str(system))] if system else []),
+                *([Message(role="system", text=for_model(str(system)))] if system else []),
                 *(turn for entry in params.get("messages") or () for turn in _turns(entry, tools)),
             ],
             tools=tools.tools,
@@ -194,7 +195,8 @@ def _turns(entry: Mapping[str, Any], tools: Export) -> list[Message]:
 
 
 def _text(blocks: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    texts = (str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    return for_model("\n".join(texts))
 
 
 def _part(block: Mapping[str, Any]) -> Part | None:

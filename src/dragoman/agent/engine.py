@@ -37,6 +37,7 @@ from dragoman.resource_tools import result_tool
 from dragoman.spill import Spill, default_folder
 from dragoman.tools.budget import Budget as TextBudget
 from dragoman.tools.registry import ToolRegistry
+from dragoman.trust.sanitize import for_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -326,7 +327,7 @@ class AgentEngine:
         emit(ToolFinished(call=call, tool=name, result=result))
         return Message(
             role="tool",
-            text=result.text,
+            text=for_model(result.text),
             parts=tuple(part for part in result.parts if part.kind != "text"),
             call_id=call.id,
             name=call.name,

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from dragoman.events import StateChanged, ToolsChanged
 from dragoman.model import ServerState
+from dragoman.trust.sanitize import for_model
 
 if TYPE_CHECKING:
     from dragoman.manager import McpManager
     from dragoman.observe.bus import Subscription
 
 MAX_NAMES = 8
+MAX_REASON = 500
 
 _LOST = frozenset({ServerState.BACKOFF, ServerState.FAILED, ServerState.NEEDS_AUTH, ServerState.CLOSED})
 
@@ -48,7 +50,8 @@ class Notices:
             if event.server in self._lost:
                 return ""
             self._lost.add(event.server)
-            reason = f": {event.reason}" if event.reason else ""
+            # Of a crash, the reason has words of the server's own.
+            reason = f": {for_model(event.reason, MAX_REASON)}" if event.reason else ""
             return f"server `{event.server}` is not available{reason}; its tools may fail until it is back"
         if event.after is ServerState.READY and event.server in self._lost:
             self._lost.discard(event.server)
@@ -68,4 +71,5 @@ def _changed(server: str, changes: list[ToolsChanged]) -> str:
 
 def _few(names: list[str]) -> str:
     shown = ", ".join(names[:MAX_NAMES])
+    shown = for_model(shown)
     return f"{shown} and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else shown

@@ -15,6 +15,7 @@ from dragoman.agent.search import ToolIndex
 from dragoman.model import ToolDef
 from dragoman.tools import budget
 from dragoman.tools.registry import ToolRegistry
+from dragoman.trust.sanitize import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from dragoman.tools.formats.export import Api, Export
 
 MAX_FOUND = 20
+MAX_READ = 2_000
+"""Characters of a description in which its first line is looked for."""
 
 _NATIVE: Mapping[str, JsonObject] = {
     "anthropic": {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
@@ -213,5 +216,6 @@ def _exposed(tool: JsonObject, export: Export) -> str:
 
 
 def _first_line(text: str, most: int = 200) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    # What is cut is cleaned again, since half of an emoji is no text; far beyond the limit nothing is read.
+    lines = for_model(text, MAX_READ).splitlines()
+    return for_model(next((line.strip() for line in lines if line.strip()), ""), most)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.config.expand import expand_auth, expand_transport
 from dragoman.model import Stdio
 from dragoman.server.secret_sources import fetch
+from dragoman.trust.redactor import in_use
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,6 +40,7 @@ async def reach(spec: ServerSpec, surroundings: Surroundings, guard: Guard) -> t
     surroundings = await fetch(spec, surroundings)
     # Wherever such a value stands, it is a secret.
     guard.redactor.add((surroundings.fetched or {}).values())
+    in_use.set(guard.redactor)
     transport = placed(expand_transport(spec, surroundings), surroundings.root)
     auth = expand_auth(spec, surroundings)
     if isinstance(transport, Stdio) and transport.env_file:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragoman.trust.redactor import Redactor
+from dragoman.trust.redactor import Redactor, in_use
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -36,11 +36,12 @@ class RotatingLog:
         Args:
             path: The newest file.
             server: Whose it is, for warnings.
-            secrets: What is masked.
+            secrets: What is masked, beside what the connection's own redactor knows.
         """
         self._path = Path(path)
         self._server = server
         self._redactor = Redactor(secrets)
+        self._known = in_use.get() or self._redactor
         self._begun = b""
         self._file: int | None = None
         with self._giving_up():
@@ -65,9 +66,11 @@ class RotatingLog:
         self._close()
 
     def _write(self, lines: bytes) -> None:
-        if len(self._redactor):
+        if len(self._redactor) or len(self._known):
             text = lines.decode("utf-8", "surrogateescape")
-            lines = self._redactor.mask_known(text).encode("utf-8", "surrogateescape")
+            text = self._redactor.mask_known(text)
+            text = text if self._known is self._redactor else self._known.mask_known(text)
+            lines = text.encode("utf-8", "surrogateescape")
         with self._giving_up():
             for start in range(0, len(lines), MAX_BYTES):
                 self._put(lines[start : start + MAX_BYTES])

@@ -13,19 +13,25 @@ from dragoman.cli.progress import Progress
 pytestmark = pytest.mark.anyio
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is one."""
+class Stream(io.StringIO):
+    """A standard error that can be waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, terminal: bool) -> None:
         super().__init__()
-        self.written = asyncio.Event()
+        self._terminal = terminal
+        self._written = asyncio.Event()
 
     def isatty(self) -> bool:
-        return True
+        return self._terminal
 
     def write(self, text: str) -> int:
-        self.written.set()
+        self._written.set()
         return super().write(text)
+
+    async def shows(self, text: str) -> None:
+        while text not in self.getvalue():
+            self._written.clear()
+            await self._written.wait()
 
 
 @pytest.fixture
@@ -37,13 +43,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 async def test_a_terminal_gets_one_line_that_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
+    terminal = Stream(terminal=True)
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "20")
     async with Progress() as show:
         show.report(1, 4, "律师律师律师律师律师\nnext\x1b[2J")
-        await terminal.written.wait()
+        await terminal.shows("1/4")
     written = terminal.getvalue()
     assert written.endswith("\r\x1b[K")
     assert "\n" not in written
@@ -52,17 +58,14 @@ async def test_a_terminal_gets_one_line_that_is_taken_away(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("quick")
-async def test_what_is_no_terminal_gets_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_is_no_terminal_gets_a_line_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Stream(terminal=False)
+    monkeypatch.setattr("sys.stderr", pipe)
     async with Progress("connecting") as show:
-        seen = ""
-        while "connecting" not in seen:
-            await asyncio.sleep(0.001)
-            seen += capsys.readouterr().err
+        await pipe.shows("connecting")
         show.text = "calling"
-        while "calling" not in seen:
-            await asyncio.sleep(0.001)
-            seen += capsys.readouterr().err
-    assert seen == "connecting\ncalling\n"
+        await pipe.shows("calling")
+    assert pipe.getvalue() == "connecting\ncalling\n"
 
 
 async def test_quick_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
