@@ -14,6 +14,7 @@ from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, 
 from mcp.client.streamable_http import streamable_http_client
 
 from dragoman.model import Http, Sse, Stdio
+from dragoman.server.auth_sdk import SdkLogin
 from dragoman.server.http_client import application_headers
 from dragoman.server.http_route import tls_context
 from dragoman.server.process import StderrTail, child_environment, kill_group, removed_variables, stderr_log
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
     from dragoman.model import HeaderProvider, Transport
+    from dragoman.server.http_client import HttpAuth
     from dragoman.server.trail import Trail
 
 _HTTP_TIMEOUT = 30.0
@@ -42,6 +44,7 @@ def sdk_transport(
     trail: Trail,
     ended: Callable[[], None],
     header_provider: HeaderProvider | None = None,
+    auth: HttpAuth | None = None,
 ) -> AbstractAsyncContextManager[TransportStreams]:
     """Return the SDK's transport for one of ours, watched for its end.
 
@@ -55,14 +58,15 @@ def sdk_transport(
         trail: Filled in on the way.
         ended: Called when nothing more can come.
         header_provider: Asked for more headers before each request.
+        auth: Asked for what proves who we are.
     """
     match transport:
         case Stdio():
             wire = _stdio(transport, name, env, trail)
         case Http():
-            wire = _http(transport, name, trail, header_provider)
+            wire = _http(transport, name, trail, header_provider, auth)
         case Sse():
-            wire = _sse(transport, name, trail, header_provider)
+            wire = _sse(transport, name, trail, header_provider, auth)
     return _watched(wire, ended, trail)
 
 
@@ -112,18 +116,18 @@ def _process_of(wire: object) -> object:
 
 @asynccontextmanager
 async def _http(
-    http: Http, name: str, trail: Trail, header_provider: HeaderProvider | None
+    http: Http, name: str, trail: Trail, header_provider: HeaderProvider | None, auth: HttpAuth | None
 ) -> AsyncGenerator[TransportStreams]:
-    client = await _http_client(http, name, trail, header_provider)
+    client = await _http_client(http, name, trail, header_provider, auth)
     async with client, streamable_http_client(http.url, http_client=client) as streams:
         yield streams
 
 
 @asynccontextmanager
 async def _sse(
-    sse: Sse, name: str, trail: Trail, header_provider: HeaderProvider | None
+    sse: Sse, name: str, trail: Trail, header_provider: HeaderProvider | None, auth: HttpAuth | None
 ) -> AsyncGenerator[TransportStreams]:
-    client = await _http_client(sse, name, trail, header_provider)
+    client = await _http_client(sse, name, trail, header_provider, auth)
 
     def the_client(**_: object) -> httpx2.AsyncClient:
         return client
@@ -133,7 +137,7 @@ async def _sse(
 
 
 async def _http_client(
-    server: Http | Sse, name: str, trail: Trail, header_provider: HeaderProvider | None
+    server: Http | Sse, name: str, trail: Trail, header_provider: HeaderProvider | None, auth: HttpAuth | None
 ) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         trail.http_status = response.status_code
@@ -143,12 +147,14 @@ async def _http_client(
         request.headers.update(await application_headers(name, header_provider) or {})
 
     tls = None if server.tls is None else await asyncio.to_thread(tls_context, server.tls, name)
+    login = None if auth is None else SdkLogin(auth, name=name, trail=trail, prepare=add_headers)
     return httpx2.AsyncClient(
         headers=dict(server.headers),
+        auth=login,
         verify=True if tls is None else tls,
         # Reading waits as long as the call's own deadline says; a stream may be silent for hours.
         timeout=httpx2.Timeout(_HTTP_TIMEOUT, read=None),
-        event_hooks={"request": [add_headers], "response": [note]},
+        event_hooks={"request": [add_headers] if login is None else [], "response": [note]},
     )
 
 

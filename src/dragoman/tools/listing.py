@@ -43,41 +43,41 @@ def excess(raw: Mapping[str, Any], limits: Limits) -> str:
     for key, what in (("inputSchema", "its input schema"), ("outputSchema", "its output schema")):
         if (schema := raw.get(key)) is None:
             continue
-        try:
-            text = json.dumps(schema)
-        except RecursionError:
-            return limits.excess("schema_depth", _MOST_LEVELS, what=what)
-        except (TypeError, ValueError):
-            continue
-        opened = text.count("{") + text.count("[")
-        wrong = limits.excess("schema_bytes", len(text), what=what) or limits.excess(
-            "schema_nodes", text.count("{"), what=what
+        nodes, levels = _measured(schema, limits)
+        wrong = limits.excess("schema_depth", levels, what=what) or limits.excess(
+            "schema_nodes", nodes, what=what
         )
-        # A text with few brackets cannot be deep, so that most schemas are not walked through.
-        if not wrong and opened > limits.schema_depth:
-            wrong = limits.excess("schema_depth", _levels(schema, limits.schema_depth + 1), what=what)
+        if not wrong:
+            try:
+                # What has few parts is written out fast, however long its texts are.
+                wrong = limits.excess("schema_bytes", len(json.dumps(schema)), what=what)
+            except (TypeError, ValueError):
+                continue
         if wrong:
             return wrong
     return ""
 
 
-_MOST_LEVELS = 1_000
-"""What a schema is taken to have that is too deep to be written out."""
-
-
-def _levels(schema: object, most: int) -> int:
+def _measured(schema: object, limits: Limits) -> tuple[int, int]:
+    """Count objects and levels, no further than one beyond the limits: a bomb is not walked through."""
+    nodes = levels = 0
     level: list[object] = [schema]
-    count = 0
-    while level and count < most:
+    while level and levels <= limits.schema_depth:
+        levels += 1
         inner: list[object] = []
         for node in level:
             if isinstance(node, dict):
-                inner += cast("dict[str, object]", node).values()
+                nodes += 1
+                inner += [one for one in cast("dict[str, object]", node).values() if type(one) in _NESTING]
             elif isinstance(node, list):
-                inner += cast("list[object]", node)
-        level = [node for node in inner if isinstance(node, dict | list)]
-        count += 1
-    return count
+                inner += [one for one in cast("list[object]", node) if type(one) in _NESTING]
+            if nodes > limits.schema_nodes:
+                return nodes, levels
+        level = inner
+    return nodes, levels
+
+
+_NESTING = (dict, list)
 
 
 def readmit(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_NODES = 10_000
 MAX_DEPTH = 64
-MAX_EXPANDED = 5_000
+MAX_EXPANDED = 2_000
 """Subschemas after references are written out."""
 
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
