@@ -90,8 +90,8 @@ picture: env-dev ## Draw the README's picture again, from a real run
 	@$(BIN)/python scripts/picture.py $(ARGS)
 
 lock: env-dev ## Compile the lock files again (UPGRADE=--upgrade for newer releases)
-	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in -o requirements/run.txt
-	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in requirements/dev.in \
+	@$(COMPILE) $(UPGRADE) --extra tui pyproject.toml requirements/build.in -o requirements/run.txt
+	@$(COMPILE) $(UPGRADE) --extra tui pyproject.toml requirements/build.in requirements/dev.in \
 		-c requirements/run.txt -o requirements/dev.txt
 	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/adapters/frameworks.in \
 		-c requirements/run.txt -o requirements/adapters/frameworks.txt

@@ -1,3 +1,3 @@
 """The version, in the one place that packaging and `--version` both read."""
 
-VERSION = "0.1.0.dev0"
+VERSION = "0.1.0"
