@@ -323,6 +323,7 @@ class McpManager:
         *,
         open_url: Callable[[str], Any] | None = None,
         paste: Callable[[], str] | None = None,
+        on_refused: Callable[[str], Any] | None = None,
     ) -> None:
         """Have a person log in to a server, and wait until it is ready or has failed.
 
@@ -330,6 +331,7 @@ class McpManager:
             name: The server.
             open_url: Given the address that the person has to open.
             paste: Asks the person for the address that the browser ended at; for machines without a browser.
+            on_refused: Told why what was pasted is of no use, before it is asked for again.
 
         Raises:
             AuthRequiredError: It was refused, or nobody logged in.
@@ -337,7 +339,7 @@ class McpManager:
         """
         shown = None if open_url is None else in_thread(open_url)
         asked = None if paste is None else in_thread(paste)
-        self._thread.run(lambda: self._mcp.login(name, open_url=shown, paste=asked))
+        self._thread.run(lambda: self._mcp.login(name, open_url=shown, paste=asked, on_refused=on_refused))
 
     def logout(self, name: str) -> bool:
         """Forget the login of a server; returns whether there was one."""

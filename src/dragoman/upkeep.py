@@ -83,6 +83,7 @@ class Upkeep(Offers):
         *,
         open_url: Callable[[str], Any] | None = None,
         paste: Callable[[], Awaitable[str]] | None = None,
+        on_refused: Callable[[str], Any] | None = None,
     ) -> None:
         """Have a person log in to a server, and wait until it is ready or has failed.
 
@@ -90,6 +91,7 @@ class Upkeep(Offers):
             name: The server.
             open_url: Given the address that the person has to open; may be async.
             paste: Asks the person for the address that the browser ended at; for machines without a browser.
+            on_refused: Told why what was pasted is of no use, before it is asked for again.
 
         Raises:
             AuthRequiredError: It was refused, or nobody logged in.
@@ -97,7 +99,7 @@ class Upkeep(Offers):
         """
         self._check_open()
         supervisor = self._supervisor(name)
-        await supervisor.login(open_url=open_url, paste=paste)
+        await supervisor.login(open_url=open_url, paste=paste, on_refused=on_refused)
         await supervisor.wait_settled()
 
     async def logout(self, name: str) -> bool:

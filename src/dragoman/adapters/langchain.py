@@ -10,6 +10,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from dragoman.adapters.bridge import Bridge
+from dragoman.trust.sanitize import for_model
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
@@ -84,11 +85,11 @@ async def _never() -> None:
 
 def _content(result: ToolResult) -> tuple[Any, ToolResult]:
     if not result.success:
-        raise ToolException(result.text)
+        raise ToolException(for_model(result.text))
     images = [part for part in result.parts if part.kind == "image" and part.data]
     if not images:
-        return result.text, result
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": result.text}]
+        return for_model(result.text), result
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": for_model(result.text)}]
     for part in images:
         data = base64.b64encode(part.data).decode()
         blocks.append({"type": "image", "base64": data, "mime_type": part.mime_type})

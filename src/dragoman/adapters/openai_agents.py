@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.adapters.bridge import Bridge
 from dragoman.tools.blocks import responses_output
+from dragoman.trust.sanitize import for_model
 
 try:
     from agents import FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
@@ -65,7 +66,7 @@ def agents_tools(
 
 def _output(result: ToolResult) -> Any:
     """Return a result in the framework's own pieces; text alone stays text."""
-    blocks = responses_output(result.text, result.parts)
+    blocks = responses_output(for_model(result.text), result.parts)
     return blocks if isinstance(blocks, str) else [_piece(block) for block in blocks]
 
 

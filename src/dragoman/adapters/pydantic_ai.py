@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.adapters.bridge import Bridge
 from dragoman.errors import InvalidArgumentsError
+from dragoman.trust.sanitize import for_model
 
 try:
     from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolReturn
@@ -93,12 +94,14 @@ class DragomanToolset(AbstractToolset[Any]):
         del ctx, tool
         result = await self._bridge.call(name, tool_args)
         if isinstance(result.exception, InvalidArgumentsError):
-            raise ModelRetry(result.text)
+            raise ModelRetry(for_model(result.text))
         if not result.success:
-            raise ToolFailed(result.text)
+            raise ToolFailed(for_model(result.text))
         pictures = [
             BinaryContent(part.data, media_type=part.mime_type)
             for part in result.parts
             if part.kind == "image" and part.data
         ]
-        return ToolReturn([result.text, *pictures] if pictures else result.text, metadata=result)
+        return ToolReturn(
+            [for_model(result.text), *pictures] if pictures else for_model(result.text), metadata=result
+        )

@@ -7,7 +7,6 @@ holds for the session is forgotten with it; a yes to a project's server is remem
 from __future__ import annotations
 
 import asyncio
-import webbrowser
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from dragoman.agent.forms import Visit
 from dragoman.cli.known import of_project
+from dragoman.cli.logins import open_browser
 from dragoman.cli.output import one_line, safe
 from dragoman.cli.questions import YES_OR_NO, AbandonedError, argument_lines, fill, visit
 from dragoman.config.expand import REFERENCE
@@ -99,7 +99,7 @@ class Consent:
         """Have a person answer a server's question, as `agent.asking` wants it."""
         async with self._turn:
             if isinstance(asked, Visit):
-                return await visit(self._asker, asked, webbrowser.open)
+                return await visit(self._asker, asked, open_browser)
             return await fill(self._asker, asked)
 
 

@@ -110,20 +110,59 @@ _NPM_MISSING = re.compile(r"npm (?:ERR!|error) (?:code )?E404|404 Not Found - GE
 _PYPI_MISSING = re.compile(
     r"was not found in the package registry|No matching distribution found|No solution found when resolving"
 )
-_OFFLINE = re.compile(r"EAI_AGAIN|ENOTFOUND|ECONNREFUSED.*registry|Failed to fetch|dns error|getaddrinfo")
+_OFFLINE = re.compile(
+    r"EAI_AGAIN|ENOTFOUND|ECONNREFUSED.*registry|Failed to fetch|dns error|getaddrinfo"
+    r"|Name or service not known|Temporary failure in name resolution|NameResolutionError|fetch failed"
+)
+_INSTALLER = re.compile(
+    r"\bnpm (?:ERR!|error|warn)|\bregistry\b|\bpypi\b|/simple/|Failed to fetch: `", re.IGNORECASE
+)
+"""What tells that npm, uv or pip failed, not the program that they were to start."""
+_HOST = re.compile(
+    r"\b(?:hostname: |host=|ENOTFOUND |EAI_AGAIN |resolve host )['\"]?((?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24})\b",
+    re.IGNORECASE,
+)
+_UNTRUSTED = re.compile(
+    r"CERTIFICATE_VERIFY_FAILED|SELF_SIGNED_CERT_IN_CHAIN|self[- ]signed certificate|UNABLE_TO_GET_ISSUER_CERT"
+    r"|UNABLE_TO_VERIFY_LEAF_SIGNATURE|unable to get local issuer certificate|invalid peer certificate"
+)
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+_BUNDLES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 _OLD_NODE = re.compile(
     r"EBADENGINE|Unsupported engine|requires Node|SyntaxError: Unexpected (?:token|identifier)"
+    r"|does not support Node(?:\.js)? v?\d|Please upgrade to a newer LTS"
 )
 _DAEMON = re.compile(
     r"Cannot connect to the Docker daemon|docker daemon is not running|dockerDesktopLinuxEngine"
 )
-_USAGE = re.compile(r"^\s*usage:|the following arguments are required|missing required argument", re.I | re.M)
+_USAGE = re.compile(
+    r"^\s*usage:|arguments? (?:are|is) required|missing (?:required )?argument|required argument"
+    r"|command[- ]line arg|unrecognized arguments|no such option|unknown option",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NO_SUBCOMMAND = re.compile(
+    r"Required command was not provided|Unknown command: (?:undefined|null|none)\b|Missing command\b"
+    r"|^\s*usage:[^\n]{0,200}(?:\bCOMMAND\b|\[command\]|<command>)|(?:sub)?command is required",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SUBCOMMAND = re.compile(r"^ {1,8}([a-z][a-z-]{1,30})(?: {2,}|$)", re.MULTILINE)
+"""A line of a list of commands, as command-line programs print it."""
+_SERVING = re.compile(r"(?:.*-)?(?:stdio|mcp|serve|server|start|run)(?:-.*)?")
+_SIGN_IN = re.compile(
+    r"\b(?:run|use|try|execute)\b[^\n]{0,60}?([`'\"])((?:[\w@./-]{1,60} ){0,4}(?:auth|login|signin|sign-in|configure)"
+    r"(?: [\w-]{1,20}){0,2})\1",
+    re.IGNORECASE,
+)
+"""Where a program names what logs in, in quotes."""
 _VARIABLE = re.compile(
     r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,60}?"
     r"\b(?:not set|unset|required|missing|must be set|not provided|undefined|not found)\b"
-    r"|\b(?:missing|required|set|provide|no)\b[^\n]{0,60}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b",
+    r"|\b(?:missing|required|set|provide|pass|no)\b[^\n]{0,60}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b",
     re.IGNORECASE,
 )
+_JOINED = re.compile(r"[`'\"]?(?:,? and |, ?)[`'\"]?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b")
+"""A further variable in the same list."""
+_MOST_VARIABLES = 4
 _TOKEN = re.compile(r"\b(?:api.?key|access.?token|auth(?:entication)? token|credentials)\b", re.IGNORECASE)
 _IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _DENIED = re.compile(r"EACCES|[Pp]ermission denied")
@@ -137,16 +176,30 @@ def _last_words(facts: Facts) -> Iterable[str]:
     package = package_of(transport)
     shown = package.name if package is not None else transport.command
     if _SDK_OLD.search(text):
-        yield (
-            f"`{shown}` was written for version 1 of the `mcp` package: run it with `mcp<2`, as in "
-            f"`uvx --with 'mcp<2' {shown}`, or take a newer release of it"
+        how = (
+            f"run it with `mcp<2`, as in `uvx --with 'mcp<2' {shown}`"
+            if package is not None
+            else "install `mcp<2` beside it, as in `pip install 'mcp<2'`"
         )
+        yield f"`{shown}` was written for version 1 of the `mcp` package: {how}, or take a newer release of it"
     elif module := _MODULE.search(text):
-        yield f"`{module[1]}` is not installed there: install it, or name the right interpreter"
+        if re.search(r"[/\\]node_modules[/\\]", module[1]):
+            yield f"`{shown}` lacks a file of its own: install it again, or take another release of it"
+        else:
+            yield f"`{module[1]}` is not installed there: install it, or name the right interpreter"
     if _NPM_MISSING.search(text) or _PYPI_MISSING.search(text):
         yield f"the registry has no package `{shown}` (or no such version): check its name"
+    elif _UNTRUSTED.search(text):
+        yield "it does not trust the certificate of what it calls: give it the file of your authority"
+        yield from _kept_back(facts, _BUNDLES)
     elif _OFFLINE.search(text):
-        yield "it cannot reach its package registry: check network and proxy, or install the package"
+        if package is not None and _INSTALLER.search(text):
+            yield "it cannot reach its package registry: check network and proxy, or install the package"
+        else:
+            host = _HOST.search(text)
+            what = f"`{host[1]}`" if host else "a service that it needs"
+            yield f"it runs, but cannot reach {what}: check network, proxy and DNS"
+        yield from _kept_back(facts, _PROXIES)
     if _OLD_NODE.search(text):
         yield "it needs a newer Node.js: `node --version` says what you have"
     if _DAEMON.search(text):
@@ -157,35 +210,89 @@ def _last_words(facts: Facts) -> Iterable[str]:
         yield "it may not read or execute something: its last words name the file"
 
 
+def _kept_back(facts: Facts, names: Sequence[str]) -> Iterable[str]:
+    """Name the first of some variables that is set here and not handed on."""
+    transport = facts.spec.transport
+    if not isinstance(transport, Stdio) or transport.inherit_env == "all" or facts.env is None:
+        return
+    given = {*transport.env, *(() if transport.inherit_env == "safe" else transport.inherit_env)}
+    for name in names:
+        if facts.env.get(name) and name not in given:
+            yield _hand_on([name])
+            return
+
+
+def _hand_on(names: Sequence[str]) -> str:
+    listed, entries = _listed(names)
+    are = "are" if len(names) > 1 else "is"
+    return (
+        f"{listed} {are} set here, but servers get only what their entry names: add `{entries}` to its `env`"
+    )
+
+
+def _listed(names: Sequence[str]) -> tuple[str, str]:
+    """Return some variables as words, and as they stand in an entry."""
+    quoted = [f"`{name}`" for name in names]
+    words = " and ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
+    return words, ", ".join(f'"{name}": "${{{name}}}"' for name in names)
+
+
+def _wanted(text: str) -> list[str]:
+    """Return the variables that last words ask for, in their order."""
+    found: list[str] = []
+    for match in _VARIABLE.finditer(text):
+        name, end = match[1] or match[2], match.end(1) if match[1] else match.end(2)
+        while name.isupper():
+            if name not in found:
+                found.append(name)
+            further = _JOINED.match(text, end)
+            if further is None:
+                break
+            name, end = further[1], further.end()
+        if len(found) >= _MOST_VARIABLES:
+            break
+    return found[:_MOST_VARIABLES]
+
+
 def _variables(facts: Facts) -> Iterable[str]:
     transport = facts.spec.transport
     if not isinstance(transport, Stdio):
         return
-    for match in _VARIABLE.finditer(facts.stderr):
-        name = match[1] or match[2]
-        if not name.isupper():
-            continue
-        if name in transport.env:
-            yield f"`{name}` is given to it, but perhaps empty or wrong: check its value"
-        elif facts.env is not None and name in facts.env:
+    if wanted := _wanted(facts.stderr):
+        here: Mapping[str, str] = facts.env or {}
+        missing = [name for name in wanted if name not in transport.env]
+        if not missing:
+            yield f"`{wanted[0]}` is given to it, but perhaps empty or wrong: check its value"
+        if unset := [name for name in missing if name not in here]:
+            listed, entries = _listed(unset)
+            many = len(unset) > 1
             yield (
-                f"`{name}` is set here, but servers get only what their entry names: "
-                f'add `"{name}": "${{{name}}}"` to its `env`'
+                f"it wants the variable{'s' * many} {listed}: set {'them' if many else 'it'}, "
+                f"and add `{entries}` to its `env`"
             )
-        else:
-            yield f'it wants the variable `{name}`: set it, and add `"{name}": "${{{name}}}"` to its `env`'
-        return
-    if _TOKEN.search(facts.stderr):
+        if kept := [name for name in missing if name in here]:
+            yield _hand_on(kept)
+    elif not _SIGN_IN.search(facts.stderr) and _TOKEN.search(facts.stderr):
         yield "it wants a key or a token: its documentation says which variable; put that into its `env`"
+    if sign_in := _SIGN_IN.search(facts.stderr):
+        yield f"it wants a login first: run it by hand once, with `{sign_in[2]}`"
 
 
 def _ending(facts: Facts) -> Iterable[str]:
     transport = facts.spec.transport
     if not isinstance(transport, Stdio):
         return
-    if _USAGE.search(facts.stderr):
+    if _NO_SUBCOMMAND.search(facts.stderr):
+        likely = [name for name in _SUBCOMMAND.findall(facts.stderr) if _SERVING.fullmatch(name)]
+        such = (
+            f"perhaps `{min(likely, key=_rank)}`" if likely else "such as `stdio`, `mcp`, `serve` or `start`"
+        )
+        yield f"it wants a subcommand, {such}: that goes into `args`"
+    elif _USAGE.search(facts.stderr):
         yield "it wants other arguments: its last words show which; they go into `args`"
-    if facts.junk:
+    if facts.junk and facts.exit_code is not None:
+        yield "it printed text that is no message, and ended: it may want other arguments, or a subcommand"
+    elif facts.junk:
         yield "it prints lines that are no messages to standard output: have it log to standard error"
     if facts.timed_out and facts.stage in ("start", "handshake"):
         if package_of(transport) is not None:
@@ -195,6 +302,13 @@ def _ending(facts: Facts) -> Iterable[str]:
         yield f"it was killed by signal {-facts.exit_code}: memory may be short"
     elif facts.stage == "handshake" and facts.exit_code == 0:
         yield "it ended by itself: perhaps it is no server, or needs an option such as `stdio`"
+
+
+def _rank(name: str) -> tuple[int, int]:
+    """Return how little a subcommand looks like the one that serves MCP."""
+    parts = name.split("-")
+    signs = ("stdio", "mcp", "serve", "server", "start", "run")
+    return next(index for index, sign in enumerate(signs) if sign in parts), len(name)
 
 
 def _network(facts: Facts) -> Iterable[str]:

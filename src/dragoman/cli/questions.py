@@ -18,7 +18,7 @@ from dragoman.tools.validation import Validators
 from dragoman.trust.redact import is_telling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -216,7 +216,7 @@ def _typed_default(value: object) -> str:
             return str(value)
 
 
-async def visit(asker: Asker, asked: Visit, open_url: Callable[[str], object]) -> bool | None:
+async def visit(asker: Asker, asked: Visit, open_url: Callable[[str], Awaitable[object]]) -> bool | None:
     """Ask whether an address may be opened; the whole of it is shown, and its host beside it."""
     asker.show(_heading(asked.server, "wants you to open an address", asked.message))
     asker.show(Text(f"  {safe(asked.url)}", style="bold"))
@@ -227,7 +227,7 @@ async def visit(asker: Asker, asked: Visit, open_url: Callable[[str], object]) -
         return False if left.declined else None
     if answer != "y":
         return False
-    open_url(asked.url)
+    await open_url(asked.url)
     return True
 
 

@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from dragoman.cli.command import Context, UsageError, near, server_named, split
+from dragoman.cli.logins import open_browser
 from dragoman.cli.output import safe
 from dragoman.cli.tables import reload_view, servers_view, tools_table
 
@@ -81,14 +82,16 @@ async def login(context: Context, words: str) -> RenderableType:
         msg = f"nobody can be shown the address here: `dragoman login {name}` shows it"
         raise UsageError(msg)
 
-    def open_url(url: str) -> None:
+    async def open_url(url: str) -> None:
         say(Text(f"Open this address to log in to `{name}`:\n\n  {safe(url)}\n"))
         if not how:
-            import webbrowser
+            await open_browser(url)
 
-            webbrowser.open(url)
+    def complain(why: str) -> None:
+        say(Text(f"That cannot be used: {safe(why)}.", style="yellow"))
 
-    await context.mcp.login(name, open_url=open_url, paste=_paster(context) if how else None)
+    paste = _paster(context) if how else None
+    await context.mcp.login(name, open_url=open_url, paste=paste, on_refused=complain)
     return _one(context, name)
 
 

@@ -281,6 +281,7 @@ class Supervisor:
         *,
         open_url: Callable[[str], Any] | None = None,
         paste: Callable[[], Awaitable[str]] | None = None,
+        on_refused: Callable[[str], Any] | None = None,
     ) -> None:
         """Have a person log in, and connect with that.
 
@@ -288,7 +289,8 @@ class Supervisor:
             ConfigError: It is no server that one logs in to.
             AuthRequiredError: It was refused, or nobody logged in.
         """
-        await self._gate.login(*await self._reached(), open_url=open_url, paste=paste)
+        reached = await self._reached()
+        await self._gate.login(*reached, open_url=open_url, paste=paste, on_refused=on_refused)
         if self._state is not ServerState.READY:
             self._signal(Signal.RESTART)
 

@@ -129,7 +129,11 @@ async def test_an_address_is_shown_whole_and_opened_only_after_a_yes(
     url = "https://login.example.org/a?b=c"
     found: list[str] = []
     person = Person(answer)
-    assert await visit(person, Visit(server="shop", message="Log in", url=url), found.append) is outcome
+
+    async def open_url(address: str) -> None:
+        found.append(address)
+
+    assert await visit(person, Visit(server="shop", message="Log in", url=url), open_url) is outcome
     assert found == [url] * opened
     assert url in person.shown
     assert person.asked == ["Open it? It leads to login.example.org"]
