@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dragoman.agent.messages import Price, Provider
-    from dragoman.cli.consent import Consent
-    from dragoman.cli.conversation import Conversation
-    from dragoman.cli.logbook import Warnings
-    from dragoman.cli.prompting import TerminalAsker
-    from dragoman.cli.screen import Screen
+    from dragoman.cli.session.consent import Consent
+    from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.logbook import Warnings
+    from dragoman.cli.session.prompting import TerminalAsker
+    from dragoman.cli.session.screen import Screen
     from dragoman.manager import McpManager
     from dragoman.model import Handlers
 
@@ -72,9 +72,9 @@ def _read_price(text: str) -> Price:
 
 
 async def _chat(options: Options, model: str | None, transcript: str | None, price: Price | None) -> bool:
-    from dragoman.cli.logbook import NAME, Warnings, logbook, state_folder
-    from dragoman.cli.prompting import TerminalAsker
-    from dragoman.cli.screen import Screen
+    from dragoman.cli.session.logbook import NAME, Warnings, logbook, state_folder
+    from dragoman.cli.session.prompting import TerminalAsker
+    from dragoman.cli.session.screen import Screen
 
     screen = Screen()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -94,9 +94,9 @@ async def _open(
     transcript: str | None,
     price: Price | None,
 ) -> bool:
-    from dragoman.cli.consent import Consent, approve_project, ask_inputs
-    from dragoman.cli.conversation import Conversation
-    from dragoman.cli.questions import AbandonedError
+    from dragoman.cli.session.consent import Consent, approve_project, ask_inputs
+    from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.questions import AbandonedError
     from dragoman.manager import McpManager
 
     provider = await choose_model(model, os.environ)
@@ -152,7 +152,7 @@ async def _converse(
     from rich.text import Text
 
     from dragoman.cli.output import one_line
-    from dragoman.cli.session import Session, lines_of_stdin
+    from dragoman.cli.session.session import Session, lines_of_stdin
 
     session = Session(mcp, screen, conversation=conversation, asker=asker)
     if asker is None:

@@ -58,9 +58,9 @@ async def _run(options: Options, *, interactive: bool) -> int:
         if options.json:
             _print_json(mcp, results)
         if ready and interactive:
-            from dragoman.cli.logbook import NAME, logbook, state_folder
-            from dragoman.cli.screen import Screen
-            from dragoman.cli.session import Session
+            from dragoman.cli.session.logbook import NAME, logbook, state_folder
+            from dragoman.cli.session.screen import Screen
+            from dragoman.cli.session.session import Session
 
             console.print(
                 "\n[dim]A small session on the same two servers:[/] /help [dim]lists the commands.[/]"

@@ -132,6 +132,8 @@ class Examiner:
         self._redactor = self._guard.redactor
         self._limits = self._guard.limits_of(spec)
         self._keep = keep
+        self._said = ""
+        """All that is known of its standard error: what is wrong often stands before a long help text."""
 
     async def run(self, junk: Callable[[], int] = lambda: 0) -> Examination:
         """Go through the stages until one fails.
@@ -338,6 +340,11 @@ class Examiner:
             useless=useless,
             redactor=self._redactor,
         )
+        if not connection.tools and not self.result.offered.prompts:
+            self.result.hints.append(
+                "it has no tools and no prompts: unless it is for resources only, it may want variables or "
+                "arguments, which its documentation names"
+            )
         began = time.monotonic()
         alive = await session.probe(min(PROBE_SECONDS, max(1.0, self._until - began)))
         if not alive:
@@ -385,7 +392,7 @@ class Examiner:
         facts = Facts(
             spec=self._spec,
             stage=self.result.stages[-1].name,
-            stderr=self.result.stderr,
+            stderr=self._said,
             exit_code=self.result.exit_code,
             content_type=page,
             env=os.environ,
@@ -398,8 +405,8 @@ class Examiner:
     def _keep_stderr(self) -> None:
         if self._trail is None or self._trail.stderr is None:
             return
-        lines = self._redactor.mask(self._trail.stderr.text()).splitlines()
-        self.result.stderr = "\n".join(lines[-self._keep :])
+        self._said = self._redactor.mask(self._trail.stderr.text())
+        self.result.stderr = "\n".join(self._said.splitlines()[-self._keep :])
 
     def _surroundings(self) -> Surroundings:
         from dragoman.config.expand import Surroundings

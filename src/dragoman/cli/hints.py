@@ -99,7 +99,7 @@ def _command(facts: Facts) -> Iterable[str]:
 
 
 _SDK_OLD = re.compile(
-    r"No module named ['\"]mcp\.[\w.]+['\"]|cannot import name [^\n]* from ['\"]mcp\b"
+    r"No module named ['\"]mcp\.[\w.]+['\"]|cannot import name [^\n]{0,200}? from ['\"]mcp\b"
     r"|AttributeError: (?:module ['\"]mcp\b|'Server' object has no attribute '(?:list|call|get|read)_)"
 )
 """What a program says that was written for version 1 of the SDK and gets version 2."""
@@ -111,20 +111,26 @@ _PYPI_MISSING = re.compile(
     r"was not found in the package registry|No matching distribution found|No solution found when resolving"
 )
 _OFFLINE = re.compile(
-    r"EAI_AGAIN|ENOTFOUND|ECONNREFUSED.*registry|Failed to fetch|dns error|getaddrinfo"
+    r"EAI_AGAIN|ENOTFOUND|Failed to fetch|dns error|getaddrinfo"
     r"|Name or service not known|Temporary failure in name resolution|NameResolutionError|fetch failed"
 )
 _INSTALLER = re.compile(
     r"\bnpm (?:ERR!|error|warn)|\bregistry\b|\bpypi\b|/simple/|Failed to fetch: `", re.IGNORECASE
 )
 """What tells that npm, uv or pip failed, not the program that they were to start."""
+_REFUSED = re.compile(
+    r"ECONNREFUSED(?: ([\w.:\[\]-]{3,60}:\d{1,5}))?|\b[Cc]onnection\s+refused|actively refused it",
+    re.IGNORECASE,
+)
 _HOST = re.compile(
-    r"\b(?:hostname: |host=|ENOTFOUND |EAI_AGAIN |resolve host )['\"]?((?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24})\b",
+    r"\b(?:hostname: |host=|ENOTFOUND |EAI_AGAIN |resolve host )['\"]?"
+    r"((?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24})\b",
     re.IGNORECASE,
 )
 _UNTRUSTED = re.compile(
-    r"CERTIFICATE_VERIFY_FAILED|SELF_SIGNED_CERT_IN_CHAIN|self[- ]signed certificate|UNABLE_TO_GET_ISSUER_CERT"
-    r"|UNABLE_TO_VERIFY_LEAF_SIGNATURE|unable to get local issuer certificate|invalid peer certificate"
+    r"CERTIFICATE_VERIFY_FAILED|SELF_SIGNED_CERT_IN_CHAIN|self[- ]signed certificate"
+    r"|UNABLE_TO_GET_ISSUER_CERT|UNABLE_TO_VERIFY_LEAF_SIGNATURE|unable to get local issuer certificate"
+    r"|invalid peer certificate"
 )
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _BUNDLES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
@@ -136,8 +142,9 @@ _DAEMON = re.compile(
     r"Cannot connect to the Docker daemon|docker daemon is not running|dockerDesktopLinuxEngine"
 )
 _USAGE = re.compile(
-    r"^\s*usage:|arguments? (?:are|is) required|missing (?:required )?argument|required argument"
-    r"|command[- ]line arg|unrecognized arguments|no such option|unknown option",
+    r"^(?:\[\d+\])?\s*usage:|arguments? (?:are|is) required|missing (?:required )?argument|required argument"
+    r"|number of arguments|command[- ]line arg|unrecognized arguments|no such option|unknown option"
+    r"|required[^\n]{0,60}? --[a-z]",
     re.IGNORECASE | re.MULTILINE,
 )
 _NO_SUBCOMMAND = re.compile(
@@ -147,17 +154,19 @@ _NO_SUBCOMMAND = re.compile(
 )
 _SUBCOMMAND = re.compile(r"^ {1,8}([a-z][a-z-]{1,30})(?: {2,}|$)", re.MULTILINE)
 """A line of a list of commands, as command-line programs print it."""
+_CHOICES = re.compile(r"(?<!\w )\{([a-z][\w,-]{2,200})\}")
+"""A choice that is no value of an option."""
 _SERVING = re.compile(r"(?:.*-)?(?:stdio|mcp|serve|server|start|run)(?:-.*)?")
 _SIGN_IN = re.compile(
-    r"\b(?:run|use|try|execute)\b[^\n]{0,60}?([`'\"])((?:[\w@./-]{1,60} ){0,4}(?:auth|login|signin|sign-in|configure)"
-    r"(?: [\w-]{1,20}){0,2})\1",
+    r"\b(?:run|use|try|execute)\b[^\n]{0,60}?"
+    r"([`'\"])((?:[\w@./-]{1,60} ){0,4}(?:auth|login|signin|sign-in|configure)(?: [\w-]{1,20}){0,2})\1",
     re.IGNORECASE,
 )
 """Where a program names what logs in, in quotes."""
 _VARIABLE = re.compile(
     r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,60}?"
     r"\b(?:not set|unset|required|missing|must be set|not provided|undefined|not found)\b"
-    r"|\b(?:missing|required|set|provide|pass|no)\b[^\n]{0,60}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b",
+    r"|\b(?:missing|required|set|provide|pass|no(?! attribute))\b[^\n]{0,60}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b",
     re.IGNORECASE,
 )
 _JOINED = re.compile(r"[`'\"]?(?:,? and |, ?)[`'\"]?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b")
@@ -181,7 +190,7 @@ def _last_words(facts: Facts) -> Iterable[str]:
             if package is not None
             else "install `mcp<2` beside it, as in `pip install 'mcp<2'`"
         )
-        yield f"`{shown}` was written for version 1 of the `mcp` package: {how}, or take a newer release of it"
+        yield f"`{shown}` was written for version 1 of the `mcp` package: {how}, or take a newer release"
     elif module := _MODULE.search(text):
         if re.search(r"[/\\]node_modules[/\\]", module[1]):
             yield f"`{shown}` lacks a file of its own: install it again, or take another release of it"
@@ -192,14 +201,8 @@ def _last_words(facts: Facts) -> Iterable[str]:
     elif _UNTRUSTED.search(text):
         yield "it does not trust the certificate of what it calls: give it the file of your authority"
         yield from _kept_back(facts, _BUNDLES)
-    elif _OFFLINE.search(text):
-        if package is not None and _INSTALLER.search(text):
-            yield "it cannot reach its package registry: check network and proxy, or install the package"
-        else:
-            host = _HOST.search(text)
-            what = f"`{host[1]}`" if host else "a service that it needs"
-            yield f"it runs, but cannot reach {what}: check network, proxy and DNS"
-        yield from _kept_back(facts, _PROXIES)
+    else:
+        yield from _unreached(facts, is_installing=package is not None and bool(_INSTALLER.search(text)))
     if _OLD_NODE.search(text):
         yield "it needs a newer Node.js: `node --version` says what you have"
     if _DAEMON.search(text):
@@ -208,6 +211,23 @@ def _last_words(facts: Facts) -> Iterable[str]:
         yield "its port is taken by another process: stop that one, or give the server another port"
     if _DENIED.search(text):
         yield "it may not read or execute something: its last words name the file"
+
+
+def _unreached(facts: Facts, *, is_installing: bool) -> Iterable[str]:
+    refused = _REFUSED.search(facts.stderr)
+    if not refused and not _OFFLINE.search(facts.stderr):
+        return
+    if is_installing:
+        yield "it cannot reach its package registry: check network and proxy, or install the package"
+    elif refused:
+        where = f" at `{refused[1]}`" if refused[1] else ""
+        yield f"what it needs does not run{where} (connection refused): start that, or correct its address"
+        return
+    else:
+        host = _HOST.search(facts.stderr)
+        what = f"`{host[1]}`" if host else "a service that it needs"
+        yield f"it runs, but cannot reach {what}: check network, proxy and DNS"
+    yield from _kept_back(facts, _PROXIES)
 
 
 def _kept_back(facts: Facts, names: Sequence[str]) -> Iterable[str]:
@@ -282,8 +302,10 @@ def _ending(facts: Facts) -> Iterable[str]:
     transport = facts.spec.transport
     if not isinstance(transport, Stdio):
         return
-    if _NO_SUBCOMMAND.search(facts.stderr):
-        likely = [name for name in _SUBCOMMAND.findall(facts.stderr) if _SERVING.fullmatch(name)]
+    choices = _CHOICES.search(facts.stderr) if "required" in facts.stderr else None
+    if choices or _NO_SUBCOMMAND.search(facts.stderr):
+        names = choices[1].split(",") if choices else _SUBCOMMAND.findall(facts.stderr)
+        likely = [name for name in names if _SERVING.fullmatch(name)]
         such = (
             f"perhaps `{min(likely, key=_rank)}`" if likely else "such as `stdio`, `mcp`, `serve` or `start`"
         )

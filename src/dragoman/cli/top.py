@@ -61,12 +61,12 @@ def has_light_background(env: Mapping[str, str]) -> bool:
 
 
 async def _top(options: Options, *, demo: bool, is_light: bool) -> None:
-    from dragoman.cli.consent import Consent
     from dragoman.cli.dashboard import pictures
     from dragoman.cli.dashboard.app import Dashboard
     from dragoman.cli.dashboard.asking import ScreenAsker
     from dragoman.cli.dashboard.quiet import kept_logs
     from dragoman.cli.progress import Progress
+    from dragoman.cli.session.consent import Consent
     from dragoman.model import Handlers
     from dragoman.observe.call_history import CallHistory
 

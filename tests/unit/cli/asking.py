@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from dragoman.cli.questions import AbandonedError
+from dragoman.cli.session.questions import AbandonedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

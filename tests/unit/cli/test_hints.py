@@ -14,6 +14,20 @@ NPX = ServerSpec("fs", Stdio("npx", ["-y", "@scope/server"]))
 HTTP = ServerSpec("law", Http("http://127.0.0.1:8000/mcp"))
 SSE = ServerSpec("law", Sse("http://127.0.0.1:8000/sse"))
 TOKEN = ServerSpec("law", Http("http://127.0.0.1/mcp", headers={"authorization": "Bearer x"}))
+LOCAL = ServerSpec("own", Stdio("/opt/own/bin/server", ["--db", "x"]))
+NPX_OFFLINE = "npm error code ENOTFOUND\nnpm error request to https://registry.example/x failed"
+COMMANDS = """Usage: agent [OPTIONS] COMMAND [ARGS]...
+
+Commands:
+  config                Manage the configuration.
+  project-server        Start the server of a project.
+  start-mcp-server      Start the MCP server.
+  tools                 Commands about tools.
+"""
+SIGN_IN = """Error: No access token was provided.
+Run `watcher-mcp auth login` interactively first, or pass `--access-token` / `WATCHER_ACCESS_TOKEN`.
+Usage: watcher-mcp [--access-token=<token>]
+"""
 FASTMCP = "  File x\nModuleNotFoundError: No module named 'mcp.server.fastmcp'\n"
 
 
@@ -52,7 +66,125 @@ FASTMCP = "  File x\nModuleNotFoundError: No module named 'mcp.server.fastmcp'\n
         ),
         (NPX, {"stage": "handshake", "stderr": "Error: listen EADDRINUSE"}, "port is taken"),
         (NPX, {"stage": "handshake", "stderr": "Usage: server DIR"}, "other arguments"),
+        (LOCAL, {"stage": "handshake", "stderr": FASTMCP}, "install `mcp<2` beside it"),
+        (
+            NPX,
+            {
+                "stage": "handshake",
+                "stderr": "Cannot find module '/x/node_modules/sdk/dist/mcp' imported from",
+            },
+            "`@scope/server` lacks a file of its own",
+        ),
+        (NPX, {"stage": "handshake", "stderr": NPX_OFFLINE}, "cannot reach its package registry"),
+        (
+            NPX,
+            {
+                "stage": "handshake",
+                "stderr": "code: 'ENOTFOUND',\n hostname: 'mcp.pay.example'",
+                "timed_out": True,
+            },
+            "it runs, but cannot reach `mcp.pay.example`",
+        ),
+        (
+            LOCAL,
+            {
+                "stage": "handshake",
+                "stderr": "Could not download model: [Errno -2] Name or service not known",
+            },
+            "cannot reach a service that it needs",
+        ),
+        (
+            NPX,
+            {"stage": "handshake", "stderr": "code: 'SELF_SIGNED_CERT_IN_CHAIN'"},
+            "does not trust the certificate",
+        ),
+        (
+            LOCAL,
+            {
+                "stage": "handshake",
+                "stderr": "TypeError: fetch failed\n  connect ECONNREFUSED 127.0.0.1:5432",
+            },
+            "what it needs does not run at `127.0.0.1:5432`",
+        ),
+        (
+            LOCAL,
+            {"stage": "handshake", "stderr": "  [Errno 111] Connection\n   refused", "timed_out": True},
+            "what it needs does not run (connection refused)",
+        ),
+        (
+            NPX,
+            {"stage": "handshake", "stderr": "npm error FetchError: connect ECONNREFUSED 127.0.0.1:4873"},
+            "cannot reach its package registry",
+        ),
+        # Subcommands, arguments, logins
+        (LOCAL, {"stage": "handshake", "stderr": COMMANDS, "exit_code": 2}, "perhaps `start-mcp-server`"),
+        (
+            LOCAL,
+            {"stage": "handshake", "stderr": "Required command was not provided.", "junk": 9, "exit_code": 1},
+            "it wants a subcommand, such as `stdio`",
+        ),
+        (
+            LOCAL,
+            {"stage": "handshake", "stderr": "Error: Unknown command: undefined. Expected 'init' or 'run'."},
+            "it wants a subcommand",
+        ),
+        (
+            LOCAL,
+            {
+                "stage": "handshake",
+                "stderr": "usage: runner [-h] [--port PORT]\n  [{stdio,http,example}]\nerror: Mode is required",
+            },
+            "perhaps `stdio`",
+        ),
+        (
+            LOCAL,
+            {
+                "stage": "handshake",
+                "stderr": "usage: z [-h] [--transport {stdio,sse}]\nz: error: unrecognized arguments: serve",
+            },
+            "other arguments",
+        ),
+        (
+            LOCAL,
+            {"stage": "handshake", "stderr": "Please provide a database URL as a command-line argument"},
+            "other arguments",
+        ),
+        (LOCAL, {"stage": "handshake", "stderr": "Invalid number of arguments"}, "other arguments"),
+        (
+            LOCAL,
+            {"stage": "handshake", "stderr": "[17] Usage: relay <https://server-url>"},
+            "other arguments",
+        ),
+        (
+            LOCAL,
+            {"stage": "handshake", "stderr": "Error: a spec is required. Use one of: --spec, --inline"},
+            "other arguments",
+        ),
+        (
+            LOCAL,
+            {"stage": "handshake", "stderr": "Credentials not found. Please run with 'auth' argument first."},
+            "it wants a login first: run it by hand once, with `auth`",
+        ),
+        (
+            LOCAL,
+            {"stage": "handshake", "junk": 9, "exit_code": 1},
+            "printed text that is no message, and ended",
+        ),
         # Variables
+        (
+            NPX,
+            {
+                "stage": "handshake",
+                "stderr": "Please set CHAT_BOT_TOKEN and CHAT_TEAM_ID environment variables",
+            },
+            "it wants the variables `CHAT_BOT_TOKEN` and `CHAT_TEAM_ID`: set them",
+        ),
+        (
+            NPX,
+            {"stage": "handshake", "stderr": "Missing required variables: DB_HOST, DB_USER, DB_PASSWORD"},
+            '`"DB_HOST": "${DB_HOST}", "DB_USER": "${DB_USER}", "DB_PASSWORD": "${DB_PASSWORD}"`',
+        ),
+        (NPX, {"stage": "handshake", "stderr": SIGN_IN}, "it wants the variable `WATCHER_ACCESS_TOKEN`"),
         (
             NPX,
             {"stage": "handshake", "stderr": "GITHUB_TOKEN is not set"},
@@ -103,6 +235,48 @@ def test_a_proxy_is_named_when_the_way_is_blocked() -> None:
     assert any("http://proxy:3128" in hint and "NO_PROXY" in hint for hint in found)
 
 
+def test_an_attribute_is_no_variable() -> None:
+    text = "AttributeError: module 'lib' has no attribute 'X509_V_FLAG_NOTIFY_POLICY'"
+    assert not any("X509" in hint for hint in hints(Facts(spec=LOCAL, stage="handshake", stderr=text)))
+
+
+def test_a_login_is_named_besides_the_variable() -> None:
+    found = hints(Facts(spec=NPX, stage="handshake", stderr=SIGN_IN))
+    assert found[1] == "it wants a login first: run it by hand once, with `watcher-mcp auth login`"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "name"),
+    [("getaddrinfo ENOTFOUND api.example", "HTTPS_PROXY"), ("CERTIFICATE_VERIFY_FAILED", "SSL_CERT_FILE")],
+)
+def test_a_proxy_or_an_authority_that_is_not_handed_on_is_named(stderr: str, name: str) -> None:
+    def told(**more: Any) -> bool:
+        spec = ServerSpec("x", Stdio("server", **more))
+        found = hints(Facts(spec=spec, stage="handshake", stderr=stderr, env={name: "x"}))
+        return any(f"`{name}` is set here" in hint and f'"{name}": "${{{name}}}"' in hint for hint in found)
+
+    assert told()
+    assert not told(env={name: "x"})
+    assert not told(inherit_env="all")
+    assert not told(inherit_env=[name])
+
+
+def test_variables_are_parted_into_those_that_are_set_here_and_those_that_are_not() -> None:
+    text = "Set `ONE_TOKEN`, `TWO_TOKEN` and `RED_TOKEN`"
+    spec = ServerSpec("x", Stdio("server", env={"RED_TOKEN": "x"}))
+    found = hints(Facts(spec=spec, stage="handshake", stderr=text, env={"TWO_TOKEN": "x"}))
+    assert "it wants the variable `ONE_TOKEN`" in found[0]
+    assert found[1].startswith("`TWO_TOKEN` is set here")
+    assert not any("RED_TOKEN" in hint for hint in found)
+
+
 def test_hostile_last_words_cost_no_time() -> None:
-    for text in ("A_" * 50_000, "set " * 20_000, "cannot import name " * 10_000, "x" * 100_000):
+    for text in (
+        *("{abc} " * 20_000 + "required", "run " * 20_000 + "'", "use 'a a a a " * 9_000, "A_B, " * 20_000),
+        *("Usage: " * 20_000, "missing A_B and " * 9_000, "host=a." * 20_000),
+        "A_" * 50_000,
+        "set " * 20_000,
+        "cannot import name " * 10_000,
+        "x" * 100_000,
+    ):
         hints(Facts(spec=NPX, stage="handshake", stderr=text))

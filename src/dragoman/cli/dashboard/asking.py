@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from dragoman.cli.output import safe
-from dragoman.cli.questions import AbandonedError
+from dragoman.cli.session.questions import AbandonedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

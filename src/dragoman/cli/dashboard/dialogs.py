@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from dragoman.cli.output import one_line, safe
-from dragoman.cli.slash import COMMANDS
+from dragoman.cli.slash.table import COMMANDS
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -10,7 +10,7 @@ from textual.suggester import Suggester
 from textual.widgets import Input
 
 from dragoman.cli.signatures import properties_of
-from dragoman.cli.slash import COMMANDS
+from dragoman.cli.slash.table import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

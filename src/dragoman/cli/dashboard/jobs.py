@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.text import Text
 
 from dragoman.cli.arguments import written
-from dragoman.cli.command import Context, Leave, PastCall, UsageError
 from dragoman.cli.dashboard.dialogs import Login
 from dragoman.cli.output import one_line, safe
-from dragoman.cli.questions import AbandonedError
-from dragoman.cli.slash import run
+from dragoman.cli.session.questions import AbandonedError
+from dragoman.cli.slash.command import Context, Leave, PastCall, UsageError
+from dragoman.cli.slash.table import run
 from dragoman.errors import DragomanError
 from dragoman.tools.rendering import describe
 from dragoman.trust.redact import mask_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dragoman.cli.dashboard.app import Dashboard
     from dragoman.cli.dashboard.offers import Offer
     from dragoman.cli.dashboard.stream import CallStream
-    from dragoman.cli.questions import Asker
+    from dragoman.cli.session.questions import Asker
     from dragoman.manager import McpManager
     from dragoman.model import Prompt, Resource, ToolDef
 

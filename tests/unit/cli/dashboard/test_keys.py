@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.cli.dashboard.driving import LARGE, seated
 
-from dragoman.cli.consent import Consent
+from dragoman.cli.session.consent import Consent
 from dragoman.demo.png import solid_png
 from dragoman.model import Handlers, Part, ServerSpec, Stdio, ToolResult
 from dragoman.observe.calllog import CallLog

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from dragoman.cli.command import Context, UsageError, near, server_named, split
 from dragoman.cli.logins import open_browser
 from dragoman.cli.output import safe
+from dragoman.cli.slash.command import Context, UsageError, near, server_named, split
 from dragoman.cli.tables import reload_view, servers_view, tools_table
 
 if TYPE_CHECKING:

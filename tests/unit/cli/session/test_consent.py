@@ -13,8 +13,8 @@ from tests.unit.cli.asking import Person
 from tests.unit.cli.program import SERVERS
 
 from dragoman import Handlers, McpManager, ServerSpec, Stdio
-from dragoman.cli.consent import Consent, approve_project, ask_inputs
-from dragoman.cli.questions import AbandonedError
+from dragoman.cli.session.consent import Consent, approve_project, ask_inputs
+from dragoman.cli.session.questions import AbandonedError
 from dragoman.config.discover import load
 from dragoman.model import CallRequest, Http, Input, Settings
 from dragoman.trust_store import Approvals

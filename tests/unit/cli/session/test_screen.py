@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from dragoman.cli.markdown import THEME
-from dragoman.cli.screen import Screen
+from dragoman.cli.session.markdown import THEME
+from dragoman.cli.session.screen import Screen
 
 
 class Paper(io.StringIO):

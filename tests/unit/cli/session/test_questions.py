@@ -9,7 +9,14 @@ from tests.unit.cli.asking import Person
 
 from dragoman import ToolDef
 from dragoman.agent.forms import Form, Visit, question
-from dragoman.cli.questions import AbandonedError, ask_missing, ask_prompt_arguments, choices_of, fill, visit
+from dragoman.cli.session.questions import (
+    AbandonedError,
+    ask_missing,
+    ask_prompt_arguments,
+    choices_of,
+    fill,
+    visit,
+)
 from dragoman.model import Prompt
 
 

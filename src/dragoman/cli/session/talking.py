@@ -13,11 +13,11 @@ from rich.text import Text
 
 from dragoman.agent.messages import CallDelta, Retrying, TextDelta, ThoughtDelta
 from dragoman.agent.steps import Noticed, StepStarted, ToolFinished, ToolProgressed, ToolStarted
-from dragoman.cli.call_lines import Running, called, finished, frame, short_arguments
-from dragoman.cli.command import PastCall
-from dragoman.cli.markdown import CONTEXT, Markdown, code_tail
 from dragoman.cli.output import one_line, safe
-from dragoman.cli.streaming import Blocks
+from dragoman.cli.session.call_lines import Running, called, finished, frame, short_arguments
+from dragoman.cli.session.markdown import CONTEXT, Markdown, code_tail
+from dragoman.cli.session.streaming import Blocks
+from dragoman.cli.slash.command import PastCall
 from dragoman.cli.tables import duration
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dragoman.agent.steps import AgentEvent
-    from dragoman.cli.command import Context
-    from dragoman.cli.conversation import Conversation
-    from dragoman.cli.screen import Screen
-    from dragoman.cli.streaming import Block
+    from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.screen import Screen
+    from dragoman.cli.session.streaming import Block
+    from dragoman.cli.slash.command import Context
 
 ENDS = {
     "length": "the answer was cut off: it reached the model's limit",

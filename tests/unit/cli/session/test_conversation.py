@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers.model_api import ModelApi
 from tests.unit.cli.program import SERVERS
-from tests.unit.cli.test_slash import answer, complaint
+from tests.unit.cli.slash.test_table import answer, complaint
 
 from dragoman import McpManager, ServerSpec, Stdio
 from dragoman.agent import Price, Say, ScriptedProvider, Usage
-from dragoman.cli import slash
-from dragoman.cli.conversation import Conversation, as_markdown
+from dragoman.cli.session.conversation import Conversation, as_markdown
+from dragoman.cli.slash import table as slash
 from dragoman.errors import AgentError, DragomanError
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from dragoman.agent.forms import Visit
 from dragoman.cli.known import of_project
 from dragoman.cli.logins import open_browser
 from dragoman.cli.output import one_line, safe
-from dragoman.cli.questions import YES_OR_NO, AbandonedError, argument_lines, fill, visit
+from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, argument_lines, fill, visit
 from dragoman.config.expand import REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dragoman.agent.forms import Form
-    from dragoman.cli.questions import Asker
+    from dragoman.cli.session.questions import Asker
     from dragoman.model import CallRequest, Input, ServerSpec, Settings
 
 SHOWN = 2_000

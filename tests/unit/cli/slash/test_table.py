@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.unit.cli.asking import Person
 
 from dragoman import McpManager, ServerSpec, ServerState, Stdio, ToolDef
-from dragoman.cli import slash
+from dragoman.cli.slash import table as slash
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from prompt_toolkit.styles import Style
 from rich.text import Text
 
 from dragoman.cli.output import safe
-from dragoman.cli.questions import AbandonedError
+from dragoman.cli.session.questions import AbandonedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
     from rich.console import RenderableType
 
-    from dragoman.cli.screen import Screen
+    from dragoman.cli.session.screen import Screen
 
 PROMPT = "dragoman> "
 _MORE = "… "

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.agent.messages import Usage
-from dragoman.cli.command import Context, UsageError, conversation_of
-from dragoman.cli.conversation import as_markdown
 from dragoman.cli.output import one_line, safe, shorten_path
+from dragoman.cli.session.conversation import as_markdown
+from dragoman.cli.slash.command import Context, UsageError, conversation_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli.command import Command, Context, Leave, UsageError, near
-from dragoman.cli.slash_calls import call, last, parse_arguments, tools
-from dragoman.cli.slash_offers import prompt, prompts, read, resources
-from dragoman.cli.slash_servers import disable, enable, login, logs, reload, restart, server_tools, status
-from dragoman.cli.slash_talk import cost, model, save
+from dragoman.cli.slash.calls import call, last, parse_arguments, tools
+from dragoman.cli.slash.command import Command, Context, Leave, UsageError, near
+from dragoman.cli.slash.offers import prompt, prompts, read, resources
+from dragoman.cli.slash.servers import disable, enable, login, logs, reload, restart, server_tools, status
+from dragoman.cli.slash.talk import cost, model, save
 from dragoman.manager import McpManager
 
 if TYPE_CHECKING:

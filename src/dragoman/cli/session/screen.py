@@ -18,8 +18,8 @@ from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.text import Text
 
-from dragoman.cli.markdown import THEME
 from dragoman.cli.output import safe
+from dragoman.cli.session.markdown import THEME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence

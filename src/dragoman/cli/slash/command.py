@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dragoman.cli.conversation import Conversation
-    from dragoman.cli.questions import Asker
+    from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.questions import Asker
     from dragoman.manager import McpManager
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.console import Group
 from rich.text import Text
 
-from dragoman.cli.command import Context, UsageError, near, server_named, split
 from dragoman.cli.output import one_line, safe
-from dragoman.cli.questions import YES_OR_NO, AbandonedError, ask_prompt_arguments
+from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_prompt_arguments
+from dragoman.cli.slash.command import Context, UsageError, near, server_named, split
 from dragoman.cli.tables import offers_view
 from dragoman.tools.content import to_part
 from dragoman.tools.rendering import describe

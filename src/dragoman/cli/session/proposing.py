@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import Completer, Completion
 
-from dragoman.cli import slash
 from dragoman.cli.output import cut, one_line
-from dragoman.cli.questions import choices_of
+from dragoman.cli.session.questions import choices_of
 from dragoman.cli.signatures import description_of, properties_of, required_of, type_name
+from dragoman.cli.slash import table as slash
 from dragoman.errors import DragomanError
 from dragoman.events import ConfigReloaded, PromptsChanged, ResourcesChanged, StateChanged
 from dragoman.model import ServerState

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from dragoman.cli import slash
-from dragoman.cli.call_lines import Running
-from dragoman.cli.history import LineHistory
-from dragoman.cli.logbook import state_folder
 from dragoman.cli.output import one_line, safe
-from dragoman.cli.prompting import LineEditor, TerminalAsker, fitted
-from dragoman.cli.proposing import Listed, SlashCompleter
-from dragoman.cli.questions import AbandonedError
-from dragoman.cli.talking import talk
+from dragoman.cli.session.call_lines import Running
+from dragoman.cli.session.history import LineHistory
+from dragoman.cli.session.logbook import state_folder
+from dragoman.cli.session.prompting import LineEditor, TerminalAsker, fitted
+from dragoman.cli.session.proposing import Listed, SlashCompleter
+from dragoman.cli.session.questions import AbandonedError
+from dragoman.cli.session.talking import talk
+from dragoman.cli.slash import table as slash
 from dragoman.errors import DragomanError
 from dragoman.model import ServerState
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.formatted_text import FormattedText
 
-    from dragoman.cli.conversation import Conversation
-    from dragoman.cli.screen import Screen
+    from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.screen import Screen
     from dragoman.manager import McpManager
 
 HISTORY = "history"

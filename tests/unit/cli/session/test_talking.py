@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.cli.program import SERVERS
-from tests.unit.cli.test_screen import Desk
+from tests.unit.cli.session.test_screen import Desk
 
 from dragoman import McpManager, ServerSpec, Stdio
 from dragoman.agent import Say, ScriptedProvider
 from dragoman.agent.messages import CallDelta, Retrying, TextDelta, ToolCall
 from dragoman.agent.steps import Noticed, StepStarted, ToolFinished, ToolProgressed, ToolStarted
-from dragoman.cli import slash
-from dragoman.cli.conversation import Conversation
-from dragoman.cli.screen import Screen, make_console
-from dragoman.cli.talking import Talk, talk
+from dragoman.cli.session.conversation import Conversation
+from dragoman.cli.session.screen import Screen, make_console
+from dragoman.cli.session.talking import Talk, talk
+from dragoman.cli.slash import table as slash
 from dragoman.model import Part, ToolResult
 
 if TYPE_CHECKING:

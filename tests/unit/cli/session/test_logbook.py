@@ -7,7 +7,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING
 
-from dragoman.cli.logbook import Warnings, logbook
+from dragoman.cli.session.logbook import Warnings, logbook
 
 if TYPE_CHECKING:
     from pathlib import Path

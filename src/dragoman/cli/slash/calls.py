@@ -9,10 +9,10 @@ from rich.console import Group
 from rich.text import Text
 
 from dragoman.cli import arguments
-from dragoman.cli.call_lines import called
-from dragoman.cli.command import Context, PastCall, UsageError, split, tool_named
-from dragoman.cli.questions import ask_missing
+from dragoman.cli.session.call_lines import called
+from dragoman.cli.session.questions import ask_missing
 from dragoman.cli.signatures import properties_of, type_name
+from dragoman.cli.slash.command import Context, PastCall, UsageError, split, tool_named
 from dragoman.cli.tables import result_view, tools_table
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
-from dragoman.cli.prompting import LineEditor, TerminalAsker, fitted
-from dragoman.cli.questions import YES_OR_NO, AbandonedError
-from dragoman.cli.screen import Screen
+from dragoman.cli.session.prompting import LineEditor, TerminalAsker, fitted
+from dragoman.cli.session.questions import YES_OR_NO, AbandonedError
+from dragoman.cli.session.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

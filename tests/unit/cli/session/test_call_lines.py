@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dragoman import ToolResult
-from dragoman.cli.call_lines import Running, called, finished, short_arguments
+from dragoman.cli.session.call_lines import Running, called, finished, short_arguments
 from dragoman.model import Part
 
 if TYPE_CHECKING:
