@@ -45,7 +45,7 @@ SERVER_LAYERS = [
     {"rotating"},
     {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning", "bounded"}
     | {"deadlines", "farewell", "pace", "auth_callback", "auth_dpop", "auth_store", "auth_turn"},
-    {"trail", "lines", "event_stream", "wire", "child", "secret_sources"},
+    {"trail", "lines", "event_stream", "wire", "child", "secret_sources", "http_options"},
     {"attempts", "headstart", "http_answer", "http_route", "outbox"},
     {"pipe", "http_client", "auth_fetch"},
     {

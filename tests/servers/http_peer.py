@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from dragoman.server.http_client import HttpOptions
+from dragoman.server.http_options import HttpOptions
 from dragoman.server.rpc import Rpc
 from dragoman.server.trail import Trail
 from dragoman.server.wire import Envelope

@@ -30,7 +30,8 @@ from dragoman.server.http_answer import (
     read_refusal,
     rpc_error,
 )
-from dragoman.server.http_client import LOGIN, NO_VERDICT, PLAIN, HttpClient
+from dragoman.server.http_client import LOGIN, NO_VERDICT, HttpClient
+from dragoman.server.http_options import PLAIN
 from dragoman.server.outbox import Outbox
 from dragoman.server.wire import on_own_account
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.model import Http
-    from dragoman.server.http_client import HttpOptions
+    from dragoman.server.http_options import HttpOptions
     from dragoman.server.rpc import RequestId, Rpc
     from dragoman.server.trail import Trail
     from dragoman.server.wire import Envelope, Wire

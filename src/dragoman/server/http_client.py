@@ -14,10 +14,9 @@ import math
 import re
 from base64 import b64encode
 from contextvars import Context
-from dataclasses import dataclass
 from http import HTTPStatus
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 from multidict import CIMultiDict
@@ -33,8 +32,9 @@ from dragoman.server.http_answer import (
     read_refusal,
     retry_after,
 )
+from dragoman.server.http_options import HttpAnswer, HttpRequest
 from dragoman.server.http_route import endpoint, lasting_socket, proxy_for, tls_context, within_origin
-from dragoman.server.rpc import INVALID_REQUEST, MAX_MESSAGE_BYTES
+from dragoman.server.rpc import INVALID_REQUEST
 from dragoman.server.wire import caller_headers
 from dragoman.version import VERSION
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.model import HeaderProvider, Http, Sse
+    from dragoman.server.http_options import HttpAuth, HttpOptions
     from dragoman.server.trail import Trail
 
 logger = logging.getLogger("dragoman")
@@ -67,53 +68,6 @@ _OURS = frozenset(
     {"accept", "content-type", "content-length", "transfer-encoding", "connection", "mcp-session-id"}
     | {"mcp-protocol-version", "last-event-id"}
 )
-
-
-class HttpRequest(NamedTuple):
-    """A request as `HttpAuth` sees it."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class HttpAnswer(NamedTuple):
-    """A refusal as `HttpAuth` sees it."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    request: HttpRequest
-    peer: str = ""
-    """The address that answered; empty where a proxy stands between."""
-
-
-class HttpAuth(Protocol):
-    """Whoever logs us in."""
-
-    async def headers(self, request: HttpRequest) -> Mapping[str, str]:
-        """Return what proves who we are."""
-        ...
-
-    async def on_challenge(self, answer: HttpAnswer) -> bool:
-        """Take a refusal (401 or 403) in; returns whether trying once more makes sense."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions:
-    """What a wire is told beside the transport; a pipe reads the limit alone."""
-
-    limit: int = MAX_MESSAGE_BYTES
-    """Bytes of one message, at most, unpacked."""
-    header_provider: HeaderProvider | None = None
-    """Asked for more headers before each request: in the context of whoever calls, else in an empty one."""
-    auth: HttpAuth | None = None
-    """Asked for what proves who we are."""
-
-
-PLAIN = HttpOptions()
 
 
 class HttpClient:
@@ -150,7 +104,7 @@ class HttpClient:
             self.url = self.url.with_user(None)
         self._headers.update(_allowed(server.headers))
         self._header_provider = options.header_provider
-        self._auth = options.auth
+        self._auth: HttpAuth | None = options.auth
         self._proxy, self._proxy_headers = proxy_for(self.url, name)
         if self._proxy_headers is not None and self.url.scheme == "http":
             # Without a tunnel the proxy reads what the server is sent.

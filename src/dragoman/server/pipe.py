@@ -79,15 +79,20 @@ class Pipe:
         self._loop.add_reader(stdout, self._on_readable)
 
     def send(self, message: bytes, envelope: Envelope = NO_ENVELOPE) -> None:
-        """Queue a message; what is queued in one turn of the loop goes out in one write."""
+        """Send a lone request at once; what else is sent in one turn of the loop goes out in one write."""
         if self._stdin is None:
             self._refuse(envelope, "its input is closed")
             return
         if envelope.request_id is None and len(self._queue) >= MAX_UNREAD_ANSWERS:
             return
-        if not self._queue and not self._blocked:
-            self._loop.call_soon(self._flush)
         self._queue.append((message, envelope))
+        if len(self._queue) > 1 or self._blocked:
+            return
+        if envelope.request_id is not None and self._rpc.waiting <= 1:
+            # Nobody else calls: waiting for more to send along would cost a turn of the loop.
+            self._flush()
+        else:
+            self._loop.call_soon(self._flush)
 
     def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
         """Take a queued request back, or tell the server that nobody waits for it."""

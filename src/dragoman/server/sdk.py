@@ -6,6 +6,7 @@ groups are opened here. Everything above speaks in our nouns.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from asyncio import CancelledError
@@ -31,9 +32,8 @@ from dragoman.errors import (
 from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
 from dragoman.server.dispatcher import WireDispatcher
-from dragoman.server.http_client import HttpOptions
+from dragoman.server.http_options import HttpOptions
 from dragoman.server.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
-from dragoman.server.sdk_transports import sdk_transport
 from dragoman.server.session import Era, Session
 from dragoman.server.transports import exit_reason, open_wire
 from dragoman.version import VERSION
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import HeaderProvider, ServerSpec, Transport
     from dragoman.server.headstart import HeadStart
-    from dragoman.server.http_client import HttpAuth
+    from dragoman.server.http_options import HttpAuth
     from dragoman.server.trail import Trail
 
 # The SDK reports every junk line with a traceback; without a handler Python prints that to the terminal.
@@ -97,7 +97,7 @@ async def open_session(
     dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3) if ours else None
     wire: Any = _UNUSED
     if not ours:
-        wire = sdk_transport(
+        wire = (await asyncio.to_thread(_sdk_transports))(
             transport,
             name=spec.name,
             env=env,
@@ -137,6 +137,13 @@ async def open_session(
             version = client.protocol_version
             dispatcher.peer = Peer.of(transport, protocol_version=version, session_id=session_id or "")
         yield Session(client, dispatcher)
+
+
+def _sdk_transports() -> Callable[..., Any]:
+    """Import the SDK's own transports, which few servers want: they bring our HTTP client along."""
+    from dragoman.server.sdk_transports import sdk_transport
+
+    return sdk_transport
 
 
 def is_answer(exc: BaseException) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
     from dragoman.model import HeaderProvider, Transport
-    from dragoman.server.http_client import HttpAuth
+    from dragoman.server.http_options import HttpAuth
     from dragoman.server.trail import Trail
 
 _HTTP_TIMEOUT = 30.0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mcp.client.client import Client
+    from mcp.shared.dispatcher import CallOptions
     from pydantic import BaseModel
 
     from dragoman.server.dispatcher import WireDispatcher
@@ -72,6 +73,31 @@ class _Finality:
             # The session has checked that it is a result or a wish for input; a wish may hold anything else.
             types.CallToolResult.model_validate(raw, **how)
         return True
+
+
+def is_plain_result(raw: Mapping[str, Any]) -> bool:
+    """Tell whether an answer is surely a valid result: texts, and perhaps an object, but no more."""
+    for key, value in raw.items():
+        match key:
+            case "content":
+                if type(value) is not list or not all(map(_is_text_block, cast("list[object]", value))):
+                    return False
+            case "isError":
+                if type(value) is not bool:
+                    return False
+            case "structuredContent":
+                if type(value) is not dict:
+                    return False
+            case _:
+                return False
+    return "content" in raw
+
+
+def _is_text_block(block: object) -> bool:
+    if type(block) is not dict or len(cast("dict[str, Any]", block)) != 2:
+        return False
+    fields = cast("dict[str, Any]", block)
+    return fields.get("type") == "text" and type(fields.get("text")) is str
 
 
 class Session:
@@ -229,9 +255,10 @@ class Session:
     ) -> Answer:
         """Call a tool.
 
-        Over our own wires the session sends and checks, but builds no models: nearly every answer is final,
-        and is read as it came. Where it is not (input is wanted, headers were refused), the SDK's client
-        takes over, beginning with the answer that is already here.
+        Over our own wires the session builds no models: nearly every answer is final, and is read as it came.
+        The session sends and checks, but for what a glance tells of a server of the older era. Where an
+        answer is not final (input is wanted, headers were refused), the SDK's client takes over, beginning
+        with the answer that is already here.
         """
         meta = self._with_log_level(meta)
         if self._dispatcher is not None:
@@ -239,6 +266,15 @@ class Session:
             if meta is not None:
                 request["_meta"] = dict(meta)
             try:
+                if self.era.mode == "legacy":
+                    # In this era the session adds its version, and else only checks the result.
+                    opts: CallOptions = {"headers": self._headers}
+                    if on_progress is not None:
+                        opts["on_progress"] = on_progress
+                    answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
+                    if is_plain_result(answer):
+                        return to_answer(answer)
+                    known_outcome.set(answer)
                 is_final: object = await self._session.send_request(
                     request, self._finality, progress_callback=on_progress
                 )

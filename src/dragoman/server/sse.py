@@ -19,7 +19,8 @@ from yarl import URL
 from dragoman.errors import ConnectError, ConnectionLostError
 from dragoman.server.event_stream import EventStream
 from dragoman.server.http_answer import EVENTS, JSON, SLACK_BYTES, excerpt, hear, is_type, read_refusal
-from dragoman.server.http_client import PLAIN, HttpClient
+from dragoman.server.http_client import HttpClient
+from dragoman.server.http_options import PLAIN
 from dragoman.server.http_route import within_origin
 from dragoman.server.outbox import Outbox
 from dragoman.server.wire import on_own_account
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from dragoman.model import Sse
-    from dragoman.server.http_client import HttpOptions
+    from dragoman.server.http_options import HttpOptions
     from dragoman.server.rpc import Rpc
     from dragoman.server.trail import Trail
     from dragoman.server.wire import Envelope, Wire

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.model import ToolDef
 from dragoman.tools.naming import Pair, expose
+from dragoman.tools.plain_schema import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,6 +97,8 @@ def schema_fault(schema: object) -> str:
     """Say why something is not a valid JSON Schema for arguments, or nothing if it is one."""
     if not isinstance(schema, dict):
         return "it is not an object"
+    if is_plain(cast("object", schema)):
+        return ""
     checked = _mapping(cast("object", schema))
     if _is_too_deep(checked):
         return f"it is nested more than {MAX_DEPTH} deep"

@@ -1,8 +1,9 @@
 """Values against schemas: arguments before they are sent, structured results when they come.
 
 The policy: a schema is compiled once, from its plain form (`schema_cost`), with patterns that take linear
-time; nothing is ever fetched. What cannot be checked (a pattern, a reference, a whole schema that is a bomb
-or does not compile) is left out and noted: validation never makes a tool unusable that its server accepts.
+time, and not before a value comes of which a glance does not tell that it fits (`plain_schema`); nothing is
+ever fetched. What cannot be checked (a pattern, a reference, a whole schema that is a bomb or does not
+compile) is left out and noted: validation never makes a tool unusable that its server accepts.
 
 Checks run on the event loop, so their work is bounded to some 50 ms: by `MAX_WORK` (places of the value times
 what each is checked against) and by the value's depth; a value beyond either is not checked. Patterns are
@@ -15,6 +16,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from dragoman.tools.plain_schema import Glance
 from dragoman.tools.problems import word
 from dragoman.tools.schema_cost import Cost, Node, Plain, TooDearError, flatten, price
 
@@ -55,7 +57,9 @@ class Validator:
         "_core",
         "_cost",
         "_depth",
+        "_glance",
         "_is_open",
+        "_late",
         "_lite",
         "_most",
         "_schema",
@@ -73,6 +77,7 @@ class Validator:
         plain: Plain | None = None,
         cost: Cost | None = None,
         core: jsonschema_rs.Validator | None = None,
+        glance: Glance | None = None,
     ) -> None:
         self.notes = notes
         """What is not checked, and why."""
@@ -83,6 +88,9 @@ class Validator:
         self._most = MAX_WORK // self._cost.weight
         self._small = min(self._most, SMALL) if self._depth >= 2 else 0
         self._core = core
+        self._glance = glance
+        self._late = plain if core is None else None
+        """What is compiled only when a glance does not tell."""
         self._lite: tuple[Node, jsonschema_rs.Validator] | None = None
         self._text: int | None = None
         if plain is not None and plain.patterns:
@@ -97,7 +105,9 @@ class Validator:
 
     def problems(self, value: object, *, limit: int = 20) -> list[str]:
         """Return what is wrong with a value, worded for a model; nothing if it fits or cannot be checked."""
-        core, schema = self._core, self._schema
+        if self._glance is not None and self._glance.fits(value):
+            return []
+        core, schema = self._whole(), self._schema
         if self._is_open and not _is_small(value, self._small, self._text):
             core, schema = self._checker(value)
         try:
@@ -115,7 +125,7 @@ class Validator:
 
     def work(self, value: object) -> int:
         """Return what finding all errors of a value costs at most, in the units of `MAX_ERROR_WORK`."""
-        return self._cost.weight * _copied(*self._size(value)) if self._core else 0
+        return self._cost.weight * _copied(*self._size(value)) if self._whole() else 0
 
     def _checker(self, value: object) -> tuple[jsonschema_rs.Validator | None, Node]:
         """Choose what checks a value: all of the schema, all but its patterns, or nothing."""
@@ -125,7 +135,12 @@ class Validator:
         if self._text is not None and characters > self._text:
             schema, core = self._without_patterns()
             return core, schema
-        return self._core, self._schema
+        return self._whole(), self._schema
+
+    def _whole(self) -> jsonschema_rs.Validator | None:
+        if self._late is not None:
+            self._core, self._late = _compiled(self._late), None
+        return self._core
 
     def _size(self, value: object) -> tuple[int, int]:
         return _measure(value, self._most, self._depth, counts_text=True)
@@ -190,13 +205,15 @@ def compile_schema(schema: object) -> Validator:
     try:
         plain = flatten(schema, is_readable=_Readable())
         cost = price(plain.schema)
-        core = _compiled(plain)
+        # A schema of which a glance tells is valid, so it compiles; most arguments never need that.
+        glance = Glance.of(schema)
+        core = _compiled(plain) if glance is None else None
     except TooDearError as exc:
         return Validator(schema, notes=(f"nothing is checked against the schema: {exc}",))
     except (ValueError, TypeError, RecursionError) as exc:
         reason = f"it does not compile ({type(exc).__name__})"
         return Validator(schema, notes=(f"nothing is checked against the schema: {reason}",))
-    return Validator(schema, notes=plain.notes, plain=plain, cost=cost, core=core)
+    return Validator(schema, notes=plain.notes, plain=plain, cost=cost, core=core, glance=glance)
 
 
 def _compiled(plain: Plain) -> jsonschema_rs.Validator:

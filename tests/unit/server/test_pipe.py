@@ -99,6 +99,24 @@ async def test_what_is_sent_in_one_turn_goes_out_in_its_order(ends: Ends) -> Non
     ]
 
 
+async def test_lone_request_goes_out_at_once_and_those_beside_it_together(ends: Ends) -> None:
+    first, _, _ = ends.call()
+    assert [message["id"] for message in ends.heard()] == [first]
+    beside = [ends.call() for _ in range(2)]
+    assert ends.heard() == []
+    assert ends.pipe.abandon(*beside[1][1:], "too late")
+    await turns()
+    assert [message["id"] for message in ends.heard()] == [beside[0][0]]
+
+
+async def test_lone_request_stays_behind_what_was_sent_before(ends: Ends) -> None:
+    ends.pipe.send(ends.rpc.notification("n"))
+    ends.call()
+    assert ends.heard() == []
+    await turns()
+    assert [message["method"] for message in ends.heard()] == ["n", "m"]
+
+
 async def test_answers_resolve_their_calls(ends: Ends) -> None:
     request_id, _, _ = ends.call()
     ends.say(b'{"jsonrpc":"2.0","id":%d,"result":{"a":1}}\n' % request_id)

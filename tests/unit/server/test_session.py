@@ -11,10 +11,11 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from mcp_types.methods import validate_server_result
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
 from dragoman.server.dispatcher import WireDispatcher
-from dragoman.server.session import Session
+from dragoman.server.session import Session, is_plain_result
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -138,3 +139,59 @@ async def test_result_that_is_none_is_refused_by_the_session() -> None:
     async with script.session() as session:
         with pytest.raises(ValueError, match="content"):
             await session.call_tool("t", {})
+
+
+PLAIN = [
+    TEXT,
+    {"content": []},
+    {"content": [{"type": "text", "text": ""}] * 2, "isError": True},
+    {"content": [], "structuredContent": {"a": [1, None]}, "isError": False},
+]
+NOT_PLAIN = [
+    {},
+    {"content": None},
+    {"content": {}},
+    {"content": ["text"]},
+    {"content": [{"type": "text"}]},
+    {"content": [{"type": "text", "text": 1}]},
+    {"content": [{"type": "text", "extra": "x"}]},
+    {"content": [{"type": "text", "text": "x", "annotations": {"priority": 7}}]},
+    {"content": [{"type": "image", "data": ""}]},
+    {"content": [], "isError": "no"},
+    {"content": [], "structuredContent": []},
+    {"content": [], "_meta": 1},
+]
+
+
+@pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
+async def test_what_is_a_result_at_a_glance_is_one_for_the_sdk(version: str) -> None:
+    for raw in PLAIN:
+        assert is_plain_result(raw)
+        validate_server_result("tools/call", version, raw)
+    assert not any(map(is_plain_result, NOT_PLAIN))
+
+
+@pytest.mark.parametrize("raw", [*NOT_PLAIN, *PLAIN], ids=str)
+async def test_server_of_the_older_era_is_judged_as_the_client_of_the_sdk_judges_it(
+    raw: dict[str, Any],
+) -> None:
+    script = Script([{"result": raw}, {"result": raw}])
+    verdicts: list[bool] = []
+    async with script.session("legacy") as session:
+        for call in (session.call_tool, session._client.call_tool):
+            try:
+                await call("t", {})
+            except ValueError:
+                verdicts.append(False)
+            else:
+                verdicts.append(True)
+    assert len(script.calls) == 2, "each is sent once"
+    assert verdicts[0] == verdicts[1]
+
+
+async def test_refusal_of_a_server_of_the_older_era_reaches_the_caller() -> None:
+    script = Script([{"error": {"code": -32602, "message": "no"}}])
+    async with script.session("legacy") as session:
+        with pytest.raises(MCPError, match="no"):
+            await session.call_tool("t", {})
+    assert len(script.calls) == 1
