@@ -6,6 +6,8 @@ import json
 import pytest
 from tests.unit.tools.formats.fitted import fitted, parameter, reason, whys
 
+from dragoman.tools.formats.schema import MAX_EXPANDED
+
 GEMINI = ("gemini", "gemini-openapi")
 STRING = {"type": "string"}
 
@@ -81,7 +83,7 @@ def test_schema_that_stays_too_large_is_left_out() -> None:
         "properties": {f"p{number}": {"$ref": "#/$defs/A"} for number in range(4000)},
         "$defs": {"A": {"anyOf": [STRING, {"type": "integer"}]}},
     }
-    assert "more than 5000 parts once references are written out" in reason("gemini", schema)
+    assert f"more than {MAX_EXPANDED} parts once references are written out" in reason("gemini", schema)
 
 
 def test_reference_to_where_no_schema_stands_is_found_out() -> None:
