@@ -49,6 +49,7 @@ GUARD = 30.0
 _NAMES = {"spawn": "start"}
 """Stages of a trail that are called otherwise for people."""
 _PREFIX = re.compile(r"^cannot connect to server `[^`]*`(?: \([^)]*\))?: ")
+_EARLIER = re.compile(r"; before that: cannot connect to server `[^`]*`( \([^)]*\))?: ")
 _DOUBTFUL = frozenset({"type", "unknown", "conflict", "path", "name"})
 """Notes on an entry that may be the reason why it does not work."""
 _APIS = ("openai", "anthropic", "gemini")
@@ -428,7 +429,7 @@ class Examiner:
 
     def _reason(self, error: DragomanError) -> str:
         """Return why, without what the stage and the last words say already."""
-        text = _PREFIX.sub("", error.message)
+        text = _EARLIER.sub(r"; before that\1: ", _PREFIX.sub("", error.message))
         tail = getattr(error, "stderr_tail", "")
         return text.partition("; its last words: ")[0] if tail else text
 
@@ -446,16 +447,20 @@ class Examiner:
 
 
 def _near(command: str, path: str | None) -> list[str]:
-    """Return programs on PATH that are called nearly so."""
+    """Return programs that are called nearly so, on PATH or in the directory that the command names."""
     import difflib
 
+    wanted = Path(command)
     names: set[str] = set()
-    for folder in (path or os.defpath).split(os.pathsep):
+    folders = [str(wanted.parent)] if wanted.name != command else (path or os.defpath).split(os.pathsep)
+    for folder in folders:
         try:
             names.update(entry.name for entry in os.scandir(folder or "."))
         except OSError:
             continue
-    return difflib.get_close_matches(Path(command).name, sorted(names), n=2, cutoff=0.75)
+    # Of short names nearly all are alike: `mcp` is not meant to be `cp`.
+    alike = [name for name in sorted(names) if name[:1] == wanted.name[:1]]
+    return difflib.get_close_matches(wanted.name, alike, n=2, cutoff=0.75)
 
 
 class _JunkCount(logging.Handler):

@@ -106,6 +106,16 @@ _SDK_OLD = re.compile(
 _MODULE = re.compile(
     r"(?:ModuleNotFoundError: No module named|Cannot find (?:module|package)) ['\"]([^'\"]+)['\"]"
 )
+_MISFIT = re.compile(
+    r"ImportError: cannot import name ['\"][^'\"\n]{1,100}['\"] from ['\"]([\w.]{1,200})['\"]"
+)
+_PROGRAM = re.compile(
+    r"No such file or directory: ['\"]([a-z][\w.-]{0,30})['\"]|\bspawn ([a-z][\w.-]{0,30}) ENOENT"
+    r"|\b([a-z][\w.-]{0,30}): (?:command )?not found$|executable file not found in \$PATH",
+    re.MULTILINE,
+)
+"""What a server says that starts a program which is not there."""
+_BROWSER = re.compile(r"playwright install|Could not find (?:Chrome|browser)|puppeteer browsers install")
 _NPM_MISSING = re.compile(r"npm (?:ERR!|error) (?:code )?E404|404 Not Found - GET https?://registry\.npmjs")
 _PYPI_MISSING = re.compile(
     r"was not found in the package registry|No matching distribution found|No solution found when resolving"
@@ -166,7 +176,8 @@ _SIGN_IN = re.compile(
 _VARIABLE = re.compile(
     r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,60}?"
     r"\b(?:not set|unset|required|missing|must be set|not provided|undefined|not found)\b"
-    r"|\b(?:missing|required|set|provide|pass|no(?! attribute))\b[^\n]{0,60}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b",
+    r"|\b(?:missing|required|set|provide|pass|no(?! attribute))\b[^\n]{0,60}?"
+    r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b",
     re.IGNORECASE,
 )
 _JOINED = re.compile(r"[`'\"]?(?:,? and |, ?)[`'\"]?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b")
@@ -194,8 +205,14 @@ def _last_words(facts: Facts) -> Iterable[str]:
     elif module := _MODULE.search(text):
         if re.search(r"[/\\]node_modules[/\\]", module[1]):
             yield f"`{shown}` lacks a file of its own: install it again, or take another release of it"
+        elif "." in module[1].strip("./") and "/" not in module[1]:
+            top = module[1].partition(".")[0]
+            yield f"`{top}` is not installed there, or in another version than it wants: install that one"
         else:
             yield f"`{module[1]}` is not installed there: install it, or name the right interpreter"
+    elif misfit := _MISFIT.search(text):
+        top = misfit[1].partition(".")[0]
+        yield f"`{top}` is there in another version than it wants: install `{shown}` anew, or a newer one"
     if _NPM_MISSING.search(text) or _PYPI_MISSING.search(text):
         yield f"the registry has no package `{shown}` (or no such version): check its name"
     elif _UNTRUSTED.search(text):
@@ -205,6 +222,12 @@ def _last_words(facts: Facts) -> Iterable[str]:
         yield from _unreached(facts, is_installing=package is not None and bool(_INSTALLER.search(text)))
     if _OLD_NODE.search(text):
         yield "it needs a newer Node.js: `node --version` says what you have"
+    if started := _PROGRAM.search(text):
+        name = started[1] or started[2] or started[3] or ""
+        what = f"`{name}`" if name else "a program"
+        yield f"it starts {what}, which is not there: install {_PROGRAMS.get(name, what)}"
+    if _BROWSER.search(text):
+        yield "it wants a browser: its last words say how to install one"
     if _DAEMON.search(text):
         yield "Docker does not run: start it"
     if _IN_USE.search(text):

@@ -88,7 +88,9 @@ SIGNS = (
     _sign(
         "hidden-instructions",
         "it has a block that is addressed to the model alone",
-        r"< ?/? ?(?:important|system|secret|hidden|admin|instructions?|critical|sudo|system[_ -]?prompt) ?>",
+        r"< ?/? ?(?:important|system|secret|hidden|admin|critical|sudo|system[_ -]?prompt) ?>",
+        # Honest descriptions have this tag too, as a heading: only what it says can tell.
+        rf"< ?instructions? ?>(?=.{{0,80}}{words('must  always  never  secret  do not  before  ignore')})",
         r"<\|(?:im_start|im_end|system|endoftext|start_header_id)\|>|\[/?INST\]|<<SYS>>",
         r"(?:^|\n)[ \t]{0,10}#{1,3}[ \t]{1,3}(?:system|hidden) (?:prompt|instructions?|message)\b",
         rf"<!--(?=.{{0,80}}{words('must  always  never  instructions?  secret  do not  send  read')})",

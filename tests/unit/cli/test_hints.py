@@ -75,6 +75,33 @@ FASTMCP = "  File x\nModuleNotFoundError: No module named 'mcp.server.fastmcp'\n
             },
             "`@scope/server` lacks a file of its own",
         ),
+        (
+            LOCAL,
+            {
+                "stage": "handshake",
+                "stderr": "ModuleNotFoundError: No module named 'logs.experimental.client'",
+            },
+            "`logs` is not installed there, or in another version",
+        ),
+        (
+            LOCAL,
+            {
+                "stage": "handshake",
+                "stderr": "ImportError: cannot import name 'eval_type' from 'models._internal.extra' (x.py)",
+            },
+            "`models` is there in another version than it wants",
+        ),
+        (
+            LOCAL,
+            {
+                "stage": "handshake",
+                "stderr": "FileNotFoundError: [Errno 2] No such file or directory: 'deno'",
+            },
+            "it starts `deno`, which is not there: install Deno (https://deno.com)",
+        ),
+        (LOCAL, {"stage": "handshake", "stderr": "Error: spawn kubectl ENOENT"}, "it starts `kubectl`"),
+        (LOCAL, {"stage": "handshake", "stderr": "sh: 1: adb: not found"}, "it starts `adb`"),
+        (LOCAL, {"stage": "handshake", "stderr": "Run: npx playwright install"}, "it wants a browser"),
         (NPX, {"stage": "handshake", "stderr": NPX_OFFLINE}, "cannot reach its package registry"),
         (
             NPX,
