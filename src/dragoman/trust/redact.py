@@ -46,7 +46,9 @@ _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
 )
-_BEARER = re.compile(r"\b(Bearer|Basic|Token)(\s+)([^\s\"',]+)", re.IGNORECASE)
+# Two of the schemes are words of plain English too: `Basic Memory`, `token limit`.
+_PROSE = r"(?!(?-i:\s+[A-Za-z][a-z]{1,14})(?=[\s,;:!?)\"'`]|\.?\s|\.?$))"
+_BEARER = re.compile(rf"\b(Bearer|Basic{_PROSE}|Token{_PROSE})(\s+)([^\s\"',]+)", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b\s*", re.IGNORECASE)
 # A default beyond the bound is taken as a literal, so that no text costs more than its length.
 _REFERENCE = re.compile(

@@ -239,7 +239,8 @@ class Redactor:
 
     def _all_forms(self) -> Iterator[tuple[str, int]]:
         if len(self._seen) != len(self._forms):
-            self._seen = tuple(self._forms.items())
+            # A copy is made in one step; walking through could meet another thread that adds.
+            self._seen = tuple(self._forms.copy().items())
         yield from self._seen
         passing = self._passing
         for value, forms in list(passing.items()):

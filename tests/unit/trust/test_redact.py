@@ -274,3 +274,19 @@ def test_a_long_text_of_beginnings_is_taken_too(piece: str) -> None:
         isinstance(masked, str)
         for masked in (mask_value(text), mask_text(text), mask_url(text), *mask_args([text]))
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("Basic Memory is ready.", "Basic Memory is ready."),
+        ("It is called Basic Memory.", "It is called Basic Memory."),
+        ("token limit reached", "token limit reached"),
+        ("Basic dXNlcjpw", "Basic •••"),
+        ("basic dXNlcjpwYXNz==", "basic •••"),
+        ("Token abc123def", "Token •••"),
+        ("Bearer hello", "Bearer •••"),
+    ],
+)
+def test_schemes_that_are_plain_words_mask_only_what_looks_like_a_credential(text: str, masked: str) -> None:
+    assert mask_text(text) == masked
