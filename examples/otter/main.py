@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dragoman import McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
-from dragoman.cli.slash import table as slash
+from dragoman.cli import slash
 from dragoman.events import ConfigReloaded
 
 FILES = """

@@ -34,12 +34,13 @@ def page(name: str) -> str:
 def shown(name: str) -> list[str]:
     """The output in a program's page."""
     (block,) = re.findall(r"^```text\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE)
-    return block.splitlines()
+    return lines(block)
 
 
 def lines(output: str) -> list[str]:
-    """An output without what cannot be seen: blanks at the ends of lines."""
-    return [line.rstrip() for line in output.strip("\n").splitlines()]
+    """An output without what cannot be seen, and without what differs each time: durations and their width."""
+    timed = re.sub(r"\b\d+(?:\.\d+)? m?s\b", "… ms", output.strip("\n"))
+    return [re.sub(r"(?<=\S) {2,}", "  ", line).rstrip() for line in timed.splitlines()]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

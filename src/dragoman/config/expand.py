@@ -141,17 +141,10 @@ def escape_before(text: str) -> str:
 def to_template(text: str, style: Style) -> str:
     """Turn a dialect's text into a template with the same meaning."""
     if style.escape:
-        return _rename(text, style.renamed) if style.renamed else text
+        return text
     if style.spellings:
         return _spelled_to_template(text, style)
     return _plain_to_template(text, style)
-
-
-def _rename(text: str, renamed: Mapping[str, str]) -> str:
-    """Put other templates in the place of some variables; `$${…}` is no reference."""
-    names = "|".join(map(re.escape, renamed))
-    pattern = rf"(?<!\$)((?:\$\$)*)\$\{{({names})(?::?-[^{{}}]*)?\}}"
-    return re.sub(pattern, lambda match: match[1] + renamed[match[2]], text)
 
 
 def spelled(text: str, style: Style) -> Iterator[tuple[re.Match[str], Spelling, str]]:

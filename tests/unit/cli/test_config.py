@@ -180,6 +180,7 @@ def test_show_json_has_a_stable_shape(shown: Callable[..., str]) -> None:
             "root",
             "enabled",
             "auto_reload",
+            "call_log",
             "health_check_interval",
             "naming",
             "servers",

@@ -289,12 +289,3 @@ def test_a_path_that_cannot_be_looked_at_is_absent(tmp_path: Path) -> None:
     too_long: Any = "x" * 5000
     settings = load(Profile(app="x", places=[Place(f"/{too_long}", "user")]), config="named.json")
     assert [source.status for source in settings.sources] == ["loaded", "absent"]
-
-
-def test_a_shared_project_file_may_name_the_project_as_claude_code_does(tmp_path: Path) -> None:
-    entry = '{"mcpServers": {"a": {"command": "x", "args": ["${CLAUDE_PROJECT_DIR}/data"]}}}'
-    write(tmp_path / ".mcp.json", entry)
-    (spec,) = load().servers
-    transport = expand_transport(spec, Surroundings(env={}, root=str(tmp_path), home="/"))
-    assert isinstance(transport, Stdio)
-    assert list(transport.args) == [f"{tmp_path}/data"]

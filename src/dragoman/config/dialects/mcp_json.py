@@ -19,8 +19,6 @@ DIALECT = replace(
         for spelling, key in dragoman.KEYS.items()
     },
     container=("mcpServers",),
-    # Projects that are shared with Claude Code's users have it in their `.mcp.json`.
-    style=replace(dragoman.DIALECT.style, renamed={"CLAUDE_PROJECT_DIR": "${workspaceFolder}"}),
     # Other hosts read the type under this name only.
     writes={**dragoman.DIALECT.writes, "transport": "type"},
 )
