@@ -64,6 +64,22 @@ _MIME = re.compile(r"(?:application|audio|font|image|model|multipart|text|video|
 _HOST = re.compile(r"(?=.{1,253}$)(?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}(?::\d{1,5})?/?", re.IGNORECASE)
 
 
+SYSTEM_VARIABLES = frozenset(
+    {
+        *("PWD", "OLDPWD", "SSH_AUTH_SOCK", "XAUTHORITY", "TERM_SESSION_ID", "SESSION_MANAGER", "GDMSESSION"),
+        *(
+            "XDG_SESSION_ID",
+            "XDG_SESSION_TYPE",
+            "XDG_SESSION_CLASS",
+            "XDG_SESSION_DESKTOP",
+            "DESKTOP_SESSION",
+        ),
+        "DBUS_SESSION_BUS_ADDRESS",
+    }
+)
+"""What shells and desktops set under names that sound like secrets: folders and sockets."""
+
+
 def is_secret(value: str, name: str = "") -> bool:
     """Tell whether a value is worth masking, given what it is called."""
     told = bool(name) and is_telling(name)
@@ -95,7 +111,11 @@ def secret_values(transport: Transport, env: Mapping[str, str] | None = None) ->
     """
     found: set[str] = set()
     if isinstance(transport, Stdio):
-        inherited = {name: value for name, value in (env or {}).items() if is_telling(name)}
+        inherited = {
+            name: value
+            for name, value in (env or {}).items()
+            if is_telling(name) and name not in SYSTEM_VARIABLES
+        }
         for name, value in {**inherited, **transport.env}.items():
             found.update(_value_parts(value or "", name))
         for arg, masked in zip(transport.args, mask_args(transport.args), strict=True):

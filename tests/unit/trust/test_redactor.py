@@ -345,3 +345,8 @@ def test_values_that_several_threads_add_are_all_known() -> None:
     values += [f"shared-value-{turn}-x" for turn in range(20)]
     assert [value for value in values if redactor.mask_known(value) != MASK] == []
     assert len(redactor) == len(values)
+
+
+def test_the_working_folder_and_what_desktops_set_are_no_secrets() -> None:
+    env = {"PWD": "/home/li/project", "XDG_SESSION_TYPE": "wayland", "MY_PWD": "hunter2-hunter2"}
+    assert secret_values(Stdio("x"), env) == {"hunter2-hunter2"}
