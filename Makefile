@@ -6,7 +6,7 @@ SHELL := /bin/sh
 
 ARGS ?=
 # How many tests run at once; 0 keeps them in one process, which debuggers need.
-WORKERS ?= 2
+WORKERS ?= 3
 
 # The first Python that is new enough; name another with PYTHON=/path/to/python3.
 ifndef PYTHON
