@@ -73,8 +73,8 @@ WHY = {
         "dragoman's servers start meanwhile, and its own modules come on top."
     ),
     "memory": (
-        "On top of the SDK come an HTTP client of our own (aiohttp, 9 MiB), the validator of schemas "
-        "(jsonschema-rs, 5 MiB) and our modules."
+        "On top of the SDK come our modules, and where they are needed an HTTP client of our own (aiohttp) "
+        "and the validator of schemas (jsonschema-rs)."
     ),
     "left-crash": (
         "A process that a server has started is ended by the next start of dragoman, which finds it by its "
