@@ -43,7 +43,7 @@ MIN_LINE_CHARS = 16
 MAX_CHARS = 16_384
 MAX_ERRORS = 50
 """How many links of a chain of errors are followed."""
-MAX_MEMO = 128
+MAX_MEMO = 1024
 MEMO_CHARS = 2_000
 """Texts up to this length are remembered with their masked form: when a server dies, thousands of calls fail
 with the same words."""
@@ -390,42 +390,50 @@ def scrub_error(error: BaseException, redactor: Redactor, *, only_known: bool = 
     mask = redactor.mask_known if only_known else redactor.mask
     waiting: list[BaseException] = [error]
     seen: set[int] = {id(error)}
+    _scrub_texts(error, mask, redactor)
+
+    def scrub_earlier(earlier: BaseException) -> None:
+        # Most errors have the same one as their cause and as their context: once is enough.
+        if id(earlier) not in seen and len(seen) < MAX_ERRORS:
+            seen.add(id(earlier))
+            waiting.append(earlier)
+            _scrub_texts(earlier, mask, redactor)
+
     while waiting:
         one = waiting.pop()
-        _scrub_texts(one, mask, redactor)
-        inner: list[BaseException] = []
         for link in ("__cause__", "__context__"):
             earlier: BaseException | None = getattr(one, link)
             if earlier is None:
                 continue
-            _scrub_texts(earlier, mask, redactor)
-            inner.append(earlier)
-            if len(seen) >= MAX_ERRORS or mask(str(earlier)) != str(earlier):
+            scrub_earlier(earlier)
+            told = str(earlier)
+            if id(earlier) not in seen or mask(told) != told:
                 setattr(one, link, None)
         if isinstance(one, BaseExceptionGroup):
-            inner += cast("BaseExceptionGroup[BaseException]", one).exceptions
-        for earlier in inner:
-            if id(earlier) not in seen and len(seen) < MAX_ERRORS:
-                seen.add(id(earlier))
-                waiting.append(earlier)
+            for earlier in cast("BaseExceptionGroup[BaseException]", one).exceptions:
+                scrub_earlier(earlier)
 
 
 def _scrub_texts(error: BaseException, mask: Callable[[str], str], redactor: Redactor) -> None:
-    error.args = tuple(_scrubbed(arg, mask) for arg in error.args)
+    # A server that dies may end thousands of calls, each with an error: what is clean is left as it is.
+    if error.args:
+        error.args = tuple([_scrubbed(arg, mask) for arg in error.args])
     if isinstance(error, OSError):
         for name in ("strerror", "filename", "filename2"):
             if (text := getattr(error, name)) is not None:
                 setattr(error, name, _scrubbed(text, mask))
     for name, value in vars(error).items():
-        if isinstance(value, str | tuple | list | dict):
+        if value and isinstance(value, str | tuple | list | dict):
             # A person has to open this very address: what looks like a secret in it is none.
             by = redactor.mask_known if name == "url" else mask
-            setattr(error, name, _scrubbed(cast("object", value), by))
+            scrubbed = _scrubbed(cast("object", value), by)
+            if scrubbed != value:
+                setattr(error, name, scrubbed)
 
 
 def _scrubbed(value: object, mask: Callable[[str], str], depth: int = MAX_NESTING) -> object:
     if isinstance(value, str):
-        return mask(value)
+        return mask(value) if value else value
     if isinstance(value, bytes):
         text = value.decode("utf-8", "surrogateescape")
         masked = mask(text)
