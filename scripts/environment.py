@@ -14,10 +14,17 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
+AT_ONCE = 2
+"""How many things are installed side by side."""
 
 
 class InstallError(Exception):
@@ -96,6 +103,33 @@ def pip_install(environment: Path, *arguments: str) -> None:
 def install_lock(environment: Path, lock: Path) -> None:
     """Install exactly what a lock file lists, checking every hash."""
     pip_install(environment, "--require-hashes", "--no-deps", "-r", str(lock))
+
+
+def install_each(steps: Mapping[str, Callable[[], bool]], names: Sequence[str]) -> int:
+    """Carry out the installations that are named, or all, two at a time; return the exit code.
+
+    Args:
+        steps: Every installation by its name; it tells whether there was anything to do.
+        names: Which of them.
+    """
+    unknown = [name for name in names if name not in steps]
+    if unknown:
+        print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(steps)}", file=sys.stderr)
+        return 2
+
+    def attempt(name: str) -> str | None:
+        try:
+            if steps[name]():
+                print(f"  {name} is ready", flush=True)
+        except InstallError as error:
+            return f"{name}: {error}"
+        return None
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        failures = [text for text in pool.map(attempt, names or steps) if text]
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
 
 
 def set_up(kind: str) -> None:

@@ -10,13 +10,13 @@ Usage: python scripts/install_peers.py [NAME …]   (all of them without a name)
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from environment import (
     ROOT,
-    InstallError,
     create,
     fingerprint,
+    install_each,
     install_lock,
     is_current,
     pip_install,
@@ -29,7 +29,6 @@ LOCKS = {
     **{lock.stem: lock for lock in sorted((ROOT / "requirements" / "peers").glob("*.txt"))},
 }
 TARGET = ROOT / ".cache" / "peers"
-AT_ONCE = 2
 
 
 def install(name: str) -> bool:
@@ -51,25 +50,8 @@ def install(name: str) -> bool:
 
 
 def main(names: list[str]) -> int:
-    """Install what is named, two at a time, and say so."""
-    unknown = [name for name in names if name not in LOCKS]
-    if unknown:
-        print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(LOCKS)}", file=sys.stderr)
-        return 2
-
-    def attempt(name: str) -> str | None:
-        try:
-            if install(name):
-                print(f"  {name} is ready", flush=True)
-        except InstallError as error:
-            return f"{name}: {error}"
-        return None
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        failures = [text for text in pool.map(attempt, names or LOCKS) if text]
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    """Install what is named, and say so."""
+    return install_each({name: partial(install, name) for name in LOCKS}, names)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from environment import (
@@ -18,6 +17,7 @@ from environment import (
     InstallError,
     create,
     fingerprint,
+    install_each,
     install_lock,
     is_current,
     run_quietly,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CACHE = ROOT / ".cache"
-AT_ONCE = 2
 NPM_FOLDERS = {
     "npm-servers": ROOT / "tests/real/npm",
     "conformance": ROOT / "tests/real/conformance",
@@ -78,26 +77,8 @@ def steps() -> dict[str, Callable[[], bool]]:
 
 
 def main(names: list[str]) -> int:
-    """Install what is named, two at a time, and say so."""
-    known = steps()
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(known)}", file=sys.stderr)
-        return 2
-
-    def install(name: str) -> str | None:
-        try:
-            if known[name]():
-                print(f"  {name} is ready", flush=True)
-        except InstallError as error:
-            return f"{name}: {error}"
-        return None
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        failures = [text for text in pool.map(install, names or known) if text]
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 1 if failures else 0
+    """Install what is named, and say so."""
+    return install_each(steps(), names)
 
 
 if __name__ == "__main__":

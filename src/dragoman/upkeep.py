@@ -64,7 +64,7 @@ class Upkeep(Offers):
         Raises:
             UnknownServerError: There is no server of that name.
         """
-        return self._supervisor(name).stderr().splitlines()[-max(0, lines) :] if lines > 0 else []
+        return self._supervisor(name).stderr().splitlines()[-lines:] if lines > 0 else []
 
     async def restart(self, name: str) -> None:
         """Stop a server and start it anew; wait until it is ready or has failed.
