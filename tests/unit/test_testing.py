@@ -132,6 +132,19 @@ def test_monotonic_is_the_loops_time_on_the_loops_thread_and_nowhere_else() -> N
     assert time.monotonic is real
 
 
+@pytest.mark.parametrize("uptime", [0.1, 31_111_111.77, 987_654_321.123])
+def test_time_passes_however_long_the_machine_has_been_up(uptime: float) -> None:
+    clock = InstantClock()
+    clock.now = uptime
+
+    async def main() -> None:
+        for wait in (0.02, 1e-7, 0.3, HOUR):
+            await asyncio.sleep(wait)
+
+    clock.run(main())
+    assert clock.skipped == pytest.approx(HOUR + 0.32)
+
+
 def test_two_clocks_in_two_threads_do_not_disturb_each_other() -> None:
     async def sleeps(seconds: float) -> float:
         before = time.monotonic()

@@ -85,6 +85,9 @@ class _InstantLoop(asyncio.SelectorEventLoop):
         self._clock = clock
         self._in_threads = 0
         super().__init__(_InstantSelector(clock, lambda: self._in_threads > 0))
+        # A timer is due within this much of its time. On a machine that has been up for months,
+        # asyncio's own nanosecond is lost in the sum, and a clock that only skips would stand still for ever.
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         """Return the clock's time."""
