@@ -17,6 +17,7 @@ It never waits, never writes, and knows nothing of MCP. The policy for what come
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections import deque
@@ -47,6 +48,14 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 
 OVERFLOW = "a number is too large"
+
+LARGE = 256 * 1024
+"""The size in bytes from which a message is read with care for the loop."""
+MANY = 1000
+"""After how many values of a message its text is asked whether a number can be too large."""
+_DIGIT_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
+_LONG_NUMBER = b"0" * 200
+"""With an exponent of two digits, so many more make a number too large; without one, 309."""
 
 _BOM = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
@@ -194,9 +203,7 @@ class Rpc:
         self.received += 1
         self.size = len(data)
         try:
-            message = from_json(data, allow_inf_nan=False)
-            if _overflows(message):
-                raise ValueError(OVERFLOW)
+            message = _parsed(data)
         except ValueError as error:
             if data.startswith(_BOM):
                 self.received -= 1
@@ -328,13 +335,37 @@ class Rpc:
         return ProtocolError(message, rpc_code=PARSE_ERROR, data={"id": request_id})
 
 
-def _overflows(message: object) -> bool:
+def _parsed(data: bytes | bytearray) -> Any:
+    """Read a message, or raise a `ValueError`.
+
+    A large one may hold a hundred thousand small objects: the garbage collector would look through them again
+    and again while they come into being, though none of them is garbage yet.
+    """
+    if len(data) < LARGE:
+        message = from_json(data, allow_inf_nan=False)
+    else:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            message = from_json(data, allow_inf_nan=False, cache_strings="keys")
+        finally:
+            if collects:
+                gc.enable()
+    if _overflows(message, data):
+        raise ValueError(OVERFLOW)
+    return message
+
+
+def _overflows(message: object, data: bytes | bytearray) -> bool:
     """Tell whether a number such as 1e400 is in there: the parser takes it for infinity.
 
-    Looking at the values costs less than looking through the text: most of that is in a few long strings.
+    Looking at the values costs less than looking through the text, where that is mostly a few long strings.
+    Where there are many values, the text may tell at a smaller cost that no number is so large.
     """
     values = [message]
-    for value in values:
+    for number, value in enumerate(values):
+        if number == MANY and not _may_overflow(data):
+            return False
         if type(value) is str:
             continue
         if type(value) is dict:
@@ -344,6 +375,12 @@ def _overflows(message: object) -> bool:
         elif type(value) is float and isinf(value):
             return True
     return False
+
+
+def _may_overflow(data: bytes | bytearray) -> bool:
+    """Tell whether the text has an exponent of three digits, or so many digits that a shorter one will do."""
+    shape = data.translate(_DIGIT_SHAPE, b"+")
+    return b"0e000" in shape or _LONG_NUMBER in shape
 
 
 def _readable_ids(head: bytes, tail: bytes) -> list[RequestId]:

@@ -227,6 +227,20 @@ def test_last_of_two_equal_keys_counts() -> None:
     assert talk.outcome() == {"a": 2}
 
 
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_numbers_at_the_edge_are_read_in_small_and_in_large_answers(size: int) -> None:
+    """Digits in a text, a long fraction, and the largest float are no reason to refuse an answer."""
+    talk = Talk()
+    edge = {
+        "text": "2e999" + "1" * 500,
+        "most": 1.7976931348623157e308,
+        "least": 5e-324,
+        "list": [0.5] * size,
+    }
+    talk.say(json.dumps({"jsonrpc": "2.0", "id": 1, "result": edge}).encode())
+    assert talk.outcome() == edge
+
+
 # ── what does not parse
 
 BROKEN = {
@@ -237,6 +251,11 @@ BROKEN = {
     "an exponent too large": b'{"jsonrpc":"2.0","id":1,"result":{"t":[{"u":1e400}]}}',
     "a negative one": b'{"jsonrpc":"2.0","id":1,"result":{"t":-1E+0999}}',
     "a fraction with too many digits": b'{"jsonrpc":"2.0","id":1,"result":{"t":' + b"9" * 400 + b".0}}",
+    **{
+        f"{number[:20].decode()} after many": b'{"jsonrpc":"2.0","id":1,"result":{"t":[%s],"u":%s}}'
+        % (b",".join([b"[0.5]"] * 100_000), number)
+        for number in (b"1e400", b"-1E+0999", b"9" * 230 + b"e90", b"9" * 400 + b".0")
+    },
     "too deep": b'{"jsonrpc":"2.0","id":1,"result":' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
     "a long number": b'{"jsonrpc":"2.0","id":1,"result":{"t":' + b"9" * 5000 + b"}}",
     "a lone surrogate": b'{"jsonrpc":"2.0","id":1,"result":{"t":"\\ud800"}}',
