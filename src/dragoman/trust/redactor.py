@@ -389,44 +389,50 @@ def scrub_error(error: BaseException, redactor: Redactor, *, only_known: bool = 
     """
     mask = redactor.mask_known if only_known else redactor.mask
     waiting: list[BaseException] = [error]
-    seen: set[int] = {id(error)}
+    shows: dict[int, bool] = {id(error): False}
+    """Of each error that was met, whether it still shows a secret."""
     _scrub_texts(error, mask, redactor)
 
-    def scrub_earlier(earlier: BaseException) -> None:
+    def still_shows(earlier: BaseException) -> bool:
         # Most errors have the same one as their cause and as their context: once is enough.
-        if id(earlier) not in seen and len(seen) < MAX_ERRORS:
-            seen.add(id(earlier))
-            waiting.append(earlier)
+        known = shows.get(id(earlier))
+        if known is None:
+            if len(shows) >= MAX_ERRORS:
+                return True
             _scrub_texts(earlier, mask, redactor)
+            told = str(earlier)
+            known = shows[id(earlier)] = mask(told) != told
+            waiting.append(earlier)
+        return known
 
     while waiting:
         one = waiting.pop()
-        for link in ("__cause__", "__context__"):
-            earlier: BaseException | None = getattr(one, link)
-            if earlier is None:
-                continue
-            scrub_earlier(earlier)
-            told = str(earlier)
-            if id(earlier) not in seen or mask(told) != told:
-                setattr(one, link, None)
+        if one.__cause__ is not None and still_shows(one.__cause__):
+            one.__cause__ = None
+        if one.__context__ is not None and still_shows(one.__context__):
+            one.__context__ = None
         if isinstance(one, BaseExceptionGroup):
             for earlier in cast("BaseExceptionGroup[BaseException]", one).exceptions:
-                scrub_earlier(earlier)
+                still_shows(earlier)
 
 
 def _scrub_texts(error: BaseException, mask: Callable[[str], str], redactor: Redactor) -> None:
-    # A server that dies may end thousands of calls, each with an error: what is clean is left as it is.
+    # A server that dies may end thousands of calls, each with an error: what is clean is left as it is, and
+    # what most errors are made of is short work.
     if error.args:
-        error.args = tuple([_scrubbed(arg, mask) for arg in error.args])
+        error.args = tuple([mask(arg) if type(arg) is str else _scrubbed(arg, mask) for arg in error.args])
     if isinstance(error, OSError):
         for name in ("strerror", "filename", "filename2"):
             if (text := getattr(error, name)) is not None:
                 setattr(error, name, _scrubbed(text, mask))
-    for name, value in vars(error).items():
-        if value and isinstance(value, str | tuple | list | dict):
+    for name, value in error.__dict__.items():
+        kind = type(value)
+        if not value or kind is bool or kind is int:
+            continue
+        if kind is str or isinstance(value, str | tuple | list | dict):
             # A person has to open this very address: what looks like a secret in it is none.
             by = redactor.mask_known if name == "url" else mask
-            scrubbed = _scrubbed(cast("object", value), by)
+            scrubbed = by(value) if kind is str else _scrubbed(cast("object", value), by)
             if scrubbed != value:
                 setattr(error, name, scrubbed)
 
