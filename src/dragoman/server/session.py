@@ -75,8 +75,8 @@ class _Finality:
         return True
 
 
-def is_plain_result(raw: Mapping[str, Any]) -> bool:
-    """Tell whether an answer is surely a valid result: texts, and perhaps an object, but no more."""
+def is_plain_result(raw: Mapping[str, Any], *, is_modern: bool = False) -> bool:
+    """Tell whether an answer is surely a valid and final result: texts, perhaps an object, but no more."""
     for key, value in raw.items():
         match key:
             case "content":
@@ -88,9 +88,15 @@ def is_plain_result(raw: Mapping[str, Any]) -> bool:
             case "structuredContent":
                 if type(value) is not dict:
                     return False
+            case "resultType":
+                if not is_modern or value != "complete":
+                    return False
+            case "_meta":
+                if not is_modern or type(value) is not dict:
+                    return False
             case _:
                 return False
-    return "content" in raw
+    return "content" in raw and (not is_modern or "resultType" in raw)
 
 
 def _is_text_block(block: object) -> bool:
@@ -120,6 +126,7 @@ class Session:
         modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.era = Era(client.protocol_version, client.session.discover_result) if modern else Era("legacy")
         self._finality: Any = _Finality(is_modern=modern)
+        self._is_modern = modern
         self._listening = Listening(client, self.server_name or "") if modern else None
         self._log_level: str | None = None
         self._headers = {MCP_PROTOCOL_VERSION_HEADER: client.protocol_version}
@@ -256,9 +263,8 @@ class Session:
         """Call a tool.
 
         Over our own wires the session builds no models: nearly every answer is final, and is read as it came.
-        The session sends and checks, but for what a glance tells of a server of the older era. Where an
-        answer is not final (input is wanted, headers were refused), the SDK's client takes over, beginning
-        with the answer that is already here.
+        The session checks what a glance does not tell. Where an answer is not final (input is wanted, headers
+        were refused), the SDK's client takes over, beginning with the answer that is already here.
         """
         meta = self._with_log_level(meta)
         if self._dispatcher is not None:
@@ -266,13 +272,17 @@ class Session:
             if meta is not None:
                 request["_meta"] = dict(meta)
             try:
-                if self.era.mode == "legacy":
-                    # In this era the session adds its version, and else only checks the result.
-                    opts: CallOptions = {"headers": self._headers}
+                # The session's own, which adds to a request what every one has: version, sender, headers.
+                stamp: Callable[[dict[str, Any], CallOptions], None] | None = getattr(
+                    self._session, "_stamp", None
+                )
+                if stamp is not None:
+                    opts: CallOptions = {}
+                    stamp({"method": "tools/call", "params": request}, opts)
                     if on_progress is not None:
                         opts["on_progress"] = on_progress
                     answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
-                    if is_plain_result(answer):
+                    if is_plain_result(answer, is_modern=self._is_modern):
                         return to_answer(answer)
                     known_outcome.set(answer)
                 is_final: object = await self._session.send_request(

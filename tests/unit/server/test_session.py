@@ -163,6 +163,23 @@ NOT_PLAIN = [
 ]
 
 
+PLAIN_TODAY = [
+    *({**raw, "resultType": "complete"} for raw in PLAIN),
+    {
+        **TEXT,
+        "resultType": "complete",
+        "_meta": {"io.modelcontextprotocol/serverInfo": 1, "progressToken": []},
+    },
+]
+NOT_PLAIN_TODAY = [
+    *({**raw, "resultType": "complete"} for raw in NOT_PLAIN),
+    TEXT,
+    {**TEXT, "resultType": "later"},
+    {**TEXT, "resultType": "complete", "_meta": []},
+    {**TEXT, "resultType": "complete", "requestState": "s"},
+]
+
+
 @pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
 async def test_what_is_a_result_at_a_glance_is_one_for_the_sdk(version: str) -> None:
     for raw in PLAIN:
@@ -171,22 +188,43 @@ async def test_what_is_a_result_at_a_glance_is_one_for_the_sdk(version: str) -> 
     assert not any(map(is_plain_result, NOT_PLAIN))
 
 
-@pytest.mark.parametrize("raw", [*NOT_PLAIN, *PLAIN], ids=str)
-async def test_server_of_the_older_era_is_judged_as_the_client_of_the_sdk_judges_it(
-    raw: dict[str, Any],
-) -> None:
+async def test_what_is_a_modern_result_at_a_glance_is_one_for_the_sdk() -> None:
+    for raw in PLAIN_TODAY:
+        assert is_plain_result(raw, is_modern=True)
+        validate_server_result("tools/call", LATEST_MODERN_VERSION, raw)
+    assert not any(is_plain_result(raw, is_modern=True) for raw in NOT_PLAIN_TODAY)
+    assert not any(is_plain_result(raw) for raw in PLAIN_TODAY)
+
+
+@pytest.mark.parametrize(
+    ("mode", "raw"),
+    [
+        *(("legacy", raw) for raw in (*NOT_PLAIN, *PLAIN)),
+        *((LATEST_MODERN_VERSION, raw) for raw in (*NOT_PLAIN_TODAY, *PLAIN_TODAY)),
+    ],
+    ids=str,
+)
+async def test_server_is_judged_as_the_client_of_the_sdk_judges_it(mode: str, raw: dict[str, Any]) -> None:
     script = Script([{"result": raw}, {"result": raw}])
     verdicts: list[bool] = []
-    async with script.session("legacy") as session:
+    async with script.session(mode) as session:
         for call in (session.call_tool, session._client.call_tool):
             try:
                 await call("t", {})
-            except ValueError:
+            except (ValueError, RuntimeError):
                 verdicts.append(False)
             else:
                 verdicts.append(True)
     assert len(script.calls) == 2, "each is sent once"
     assert verdicts[0] == verdicts[1]
+
+
+async def test_plain_result_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script([{"result": {**TEXT, "resultType": "complete"}}])
+    async with script.session() as session:
+        monkeypatch.setattr(session._session, "send_request", None)
+        answer = await session.call_tool("t", {})
+    assert [part.text for part in answer.parts] == ["done"]
 
 
 async def test_refusal_of_a_server_of_the_older_era_reaches_the_caller() -> None:
