@@ -64,6 +64,11 @@ def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
     assert offences == []
 
 
+def test_nothing_that_a_run_leaves_lies_among_our_files() -> None:
+    left = {".log", ".sqlite3", ".db", ".tmp", ".orig", ".rej", ".bak", ".prof"}
+    assert [str(path.relative_to(ROOT)) for path in our_files() if path.suffix in left] == []
+
+
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
 def test_a_lock_pins_every_package_with_hashes_and_no_address(lock: Path) -> None:
     text = lock.read_text("utf-8")
