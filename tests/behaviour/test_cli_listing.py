@@ -112,7 +112,7 @@ def test_a_server_that_cannot_list_is_named_and_the_others_are_listed() -> None:
     assert "dying: " in done.stderr
 
 
-def test_resources_and_prompts_are_listed_read_and_filled_in() -> None:
+def test_resources_are_listed_and_read() -> None:
     configure(legal=LEGAL, plain=entry("plain.py"))
     listed = report(shapes.ResourcesReport, "resources")["resources"]
     uri = next(one["uri"] for one in listed if not one["template"])
@@ -120,13 +120,17 @@ def test_resources_and_prompts_are_listed_read_and_filled_in() -> None:
     parts = report(shapes.ReadReport, "read", uri)["parts"]
     assert parts[0]["text"]
     assert dragoman("read", uri, "--server", "legal").stdout.strip()
+    assert dragoman("read", "nothing://here").returncode == 9
+
+
+def test_prompts_are_listed_and_filled_in() -> None:
+    configure(legal=LEGAL, plain=entry("plain.py"))
     prompts = report(shapes.PromptsReport, "prompts", "legal")["prompts"]
     name, fields = prompts[0]["name"], prompts[0]["arguments"]
     words = [f"{field['name']}=deposit" for field in fields]
     filled = report(shapes.PromptReport, "prompt", name, *words)
     assert filled["server"] == "legal"
     assert "deposit" in dragoman("prompt", name, *words, "--server", "legal").stdout
-    assert dragoman("read", "nothing://here").returncode == 9
     assert dragoman("prompt", "no-such-prompt", "--server", "legal").returncode == 7
 
 
