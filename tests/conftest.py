@@ -75,9 +75,9 @@ def no_process_or_descriptor_left(home: Path) -> Iterator[None]:
     if not Path("/proc/self/fd").is_dir():
         yield
         return
-    processes, descriptors = started_here(home), open_descriptors()
+    processes, descriptors = all_processes(), open_descriptors()
     yield
-    left = [pid for pid in started_here(home) - processes if not ends_soon(pid)]
+    left = [pid for pid in started_here(home, processes) if not ends_soon(pid)]
     names = [f"{pid}: {command_line(pid)}" for pid in left]
     for pid in left:
         bury(pid)
@@ -110,18 +110,22 @@ def watch_tasks(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("no_task_left")
 
 
-def started_here(home: Path) -> set[int]:
-    """Return our children, and every process that inherited this test's home from one of them."""
+def all_processes() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 -- after every test
+
+
+def started_here(home: Path, before: set[int]) -> set[int]:
+    """Return our new children, and every new process that inherited this test's home from one of them."""
     mark, us, found = f"HOME={home}\0".encode(), os.getpid(), set[int]()
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == us:
-            continue
+    for pid in all_processes() - before:
         try:
-            parent = int(Path(entry.path, "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            parent = int(
+                Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1]
+            )
         except OSError:
             continue
-        if parent == us or mark in environment_of(entry.path):
-            found.add(int(entry.name))
+        if parent == us or mark in environment_of(f"/proc/{pid}"):
+            found.add(pid)
     return found
 
 
@@ -173,9 +177,9 @@ def bury(pid: int) -> None:
 
 def open_descriptors() -> dict[int, str]:
     found: dict[int, str] = {}
-    for entry in Path("/proc/self/fd").iterdir():
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 -- as above
         try:
-            found[int(entry.name)] = str(entry.readlink())
+            found[int(number)] = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 -- as above
         except OSError:
             continue
     return found
