@@ -286,14 +286,15 @@ class Rpc:
 
     def _take_answer(self, message: dict[str, Any], data: bytes | bytearray) -> RequestId | None:
         request_id = message.get("id")
-        is_id = type(request_id) is int or type(request_id) is str
-        waiting = self._pop(cast("RequestId", request_id)) if is_id else None
-        if waiting is None and is_id and _key(cast("RequestId", request_id)) in self._given_up:
-            self._given_up.remove(_key(cast("RequestId", request_id)))
+        if type(request_id) is not int and type(request_id) is not str:
+            self._note_junk("neither a request nor an answer", data)
             return None
+        waiting = self._pop(request_id)
         if waiting is None:
-            reason = "an answer that nobody waits for" if is_id else "neither a request nor an answer"
-            self._note_junk(reason, data)
+            if (key := _key(request_id)) in self._given_up:
+                self._given_up.remove(key)
+            else:
+                self._note_junk("an answer that nobody waits for", data)
             return None
         error = message.get("error")
         if error is not None:
@@ -303,7 +304,7 @@ class Rpc:
         else:
             kind = "no result" if "result" not in message else f"{_json_kind(result)} as its result"
             waiting.resolve(self._unusable(request_id, f"the answer to {waiting.method} has {kind}"))
-        return cast("RequestId", request_id)
+        return request_id
 
     def _progress(self, params: dict[str, Any]) -> None:
         token, progress = params.get("progressToken"), _number(params.get("progress"))

@@ -426,15 +426,19 @@ def _scrub_texts(error: BaseException, mask: Callable[[str], str], redactor: Red
             if (text := getattr(error, name)) is not None:
                 setattr(error, name, _scrubbed(text, mask))
     for name, value in error.__dict__.items():
-        kind = type(value)
-        if not value or kind is bool or kind is int:
+        if not value or type(value) is bool:
             continue
-        if kind is str or isinstance(value, str | tuple | list | dict):
-            # A person has to open this very address: what looks like a secret in it is none.
-            by = redactor.mask_known if name == "url" else mask
-            scrubbed = by(value) if kind is str else _scrubbed(cast("object", value), by)
-            if scrubbed != value:
-                setattr(error, name, scrubbed)
+        # A person has to open this very address: what looks like a secret in it is none.
+        by = redactor.mask_known if name == "url" else mask
+        scrubbed: object
+        if type(value) is str:
+            scrubbed = by(value)
+        elif isinstance(value, str | tuple | list | dict):
+            scrubbed = _scrubbed(cast("object", value), by)
+        else:
+            continue
+        if scrubbed != value:
+            setattr(error, name, scrubbed)
 
 
 def _scrubbed(value: object, mask: Callable[[str], str], depth: int = MAX_NESTING) -> object:
