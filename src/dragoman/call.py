@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import logging
+import re
 import secrets
 import time
 from contextlib import nullcontext
@@ -27,7 +28,7 @@ from dragoman.errors import (
 )
 from dragoman.events import CallFinished, CallStarted
 from dragoman.guard import Guard
-from dragoman.model import Part, ToolResult
+from dragoman.model import Part, ServerState, ToolResult
 from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.pace import Pace
@@ -41,7 +42,7 @@ from dragoman.trust.redact import mask_arguments
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from dragoman.errors import DragomanError
+    from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
     from dragoman.model import ProgressHandler, ServerSpec, ToolDef
     from dragoman.observe.calllog import CallLog
@@ -180,7 +181,7 @@ async def run(
 async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResult:
     try:
         if tool is None:
-            raise route.guard.pinboard.refusal(call.name) or route.registry.unknown(call.name)
+            raise route.guard.pinboard.refusal(call.name) or _unknown(route, call.name)
         if not route.pace.has_room():
             await route.pace.turn()
         fields = _checked(route, tool, call)
@@ -193,6 +194,21 @@ async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResu
         return await _answered_instead(route, tool, call, exc) or _failed(route, call, exc)
     except ToolExecutionError as exc:
         return _failed(route, call, exc)
+
+
+def _unknown(route: Route, name: str) -> UnknownToolError:
+    """Say that there is no such tool, or that its server, by its name, has not been connected to."""
+    error = route.registry.unknown(name)
+    for supervisor in route.supervisors.values():
+        server = supervisor.spec.name
+        if supervisor.state is not ServerState.READY and _plain(server) in _plain(name):
+            why = supervisor.error or f"it is {supervisor.state.value}"
+            error.hint = f"server `{server}` is not ready: {why}"
+    return error
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\W", "_", name).lower()
 
 
 def caller(route: Route, check: Callable[[], None]) -> Caller:
@@ -368,6 +384,8 @@ def _pause_before_retry(exc: ServerError, tool: ToolDef, spec: ServerSpec) -> fl
 
 def _unavailable(tool: ToolDef, exc: ServerError) -> ToolUnavailableError:
     ran = isinstance(exc, ConnectionLostError) and exc.may_have_run
+    # A server that breaks over a request may have done what it was asked for before.
+    ran = ran or (isinstance(exc, HttpStatusError) and not exc.refused_unrun)
     msg = f"`{tool.name}` is not available: {exc}"
     hint = "it may have run: check before you repeat it" if ran else ""
     return ToolUnavailableError(msg, tool=tool.name, server=tool.server, may_have_run=ran, hint=hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,17 @@ def test_another_profile_and_another_file_are_called_the_same_way() -> None:
         json.dumps({"mcpServers": {"k": entry("plain.py", type="stdio")}}), "utf-8"
     )
     assert dragoman("--profile", "kode", "call", "k:echo", "text=y").stdout == "y\n"
+
+
+def test_a_time_that_is_too_short_to_connect_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "import os, sys; os.path.exists('mute') and sys.stdin.read() or os.execv(sys.executable, sys.argv)"
+    )
+    script = entry("plain.py")["args"][0]
+    configure(moody={"command": sys.executable, "args": ["-c", words, script]})
+    assert run(["tools", "moody"]) == 0
+    Path("mute").touch()
+    capsys.readouterr()
+    assert run(["call", "moody", "echo", "text=a", "--timeout", "0.5"]) == 6
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: server `moody` did not connect within the 0.5 s of `--timeout` (allow")

@@ -96,7 +96,9 @@ def test_there_is_colour_on_a_terminal_and_none_in_a_pipe() -> None:
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_an_interrupt_ends_a_call_and_its_server() -> None:
+@pytest.mark.parametrize("server", ["plain", "stuck"])
+def test_an_interrupt_ends_a_call_and_its_server(server: str) -> None:
+    configure(plain=entry("plain.py"), stuck=entry("stuck.py"))
     sent: list[int] = []
 
     def interrupt(screen: str, process: subprocess.Popen[bytes]) -> None:
@@ -104,6 +106,8 @@ def test_an_interrupt_ends_a_call_and_its_server() -> None:
             sent.append(process.pid)
             process.send_signal(signal.SIGINT)
 
-    code, lines, _ = on_a_terminal("call", "plain", "slow", "--timeout", "25", watch=interrupt)
+    code, lines, written = on_a_terminal("call", server, "slow", "--timeout", "25", watch=interrupt)
     assert sent
     assert (code, lines) == (130, ["interrupted"])
+    # Where ending it takes time, a person sees that the key was heard.
+    assert (b"stopping" in written) or server == "plain"

@@ -630,9 +630,13 @@ async def get_drops(exchange: Exchange) -> bool:
 
 @whole("get-gone")
 async def get_gone(exchange: Exchange) -> bool:
+    """Has a stream once, and then knows no session."""
     if exchange.request.method != "GET":
         return False
-    await exchange.answer(404, b"", "")
+    if len(exchange.server.sent("GET")) == 1:
+        await exchange.events(event(note("notifications/message", level="info", data="hello"), retry=0))
+    else:
+        await exchange.answer(404, b"", "")
     return True
 
 

@@ -16,7 +16,6 @@ from dragoman.trust_store import Approvals
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
 
 PROJECT = Origin(source="/p/mcp.json", scope="project")
 SPEC = ServerSpec("fs", Stdio("npx", ["-y", "fs"]), origin=PROJECT)

@@ -7,8 +7,6 @@ from dragoman.manager import McpManager
 from dragoman.model import Http, ServerSpec, ServerState, Settings
 from dragoman.tools.registry import ToolRegistry
 
-pytestmark = pytest.mark.anyio
-
 SPEC = ServerSpec("law", Http("http://127.0.0.1:9/mcp"))
 
 

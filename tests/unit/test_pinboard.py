@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from dragoman.events import DefinitionsChanged
 
-pytestmark = pytest.mark.anyio
 
 STRICT = ServerSpec("s", Stdio("x"), trust="strict")
 WARN = replace(STRICT, trust="warn")

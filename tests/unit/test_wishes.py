@@ -17,8 +17,6 @@ from dragoman.wishes import Wishes
 if TYPE_CHECKING:
     from dragoman.events import Event
 
-pytestmark = pytest.mark.anyio
-
 
 class Desk:
     """The wishes of a manager whose servers note what they are told, or refuse it."""

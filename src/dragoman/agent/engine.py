@@ -29,7 +29,7 @@ from dragoman.agent.steps import (
     ToolProgressed,
     ToolStarted,
 )
-from dragoman.agent.transcript import INTERRUPTED, Transcript
+from dragoman.agent.transcript import Transcript, interrupted
 from dragoman.errors import AgentError, DragomanError, ModelError
 from dragoman.manager import McpManager
 from dragoman.model import Settings, ToolResult
@@ -289,7 +289,7 @@ class AgentEngine:
                 for lane in self._lanes(turn.calls, offered):
                     group.create_task(follow(lane))
         finally:
-            given = [answers.get(at) or _interrupted(call) for at, call in enumerate(turn.calls)]
+            given = [answers.get(at) or interrupted(call) for at, call in enumerate(turn.calls)]
             self._record([turn, *given])
 
     def _lanes(self, calls: Sequence[ToolCall], offered: Offered) -> list[list[int]]:
@@ -391,10 +391,6 @@ def _route(registry: ToolRegistry) -> pipeline.Route:
 
 def _refused(text: str) -> ToolResult:
     return ToolResult(success=False, text=text, error=text)
-
-
-def _interrupted(call: ToolCall) -> Message:
-    return Message(role="tool", text=INTERRUPTED, call_id=call.id, name=call.name, is_error=True)
 
 
 def _nobody(_: object) -> None:

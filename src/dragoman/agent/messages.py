@@ -75,6 +75,8 @@ class Usage:
 class Price:
     """What a model costs, for a million tokens; in whatever currency the budget is in."""
 
+    # No prices are built in: they change more often than this library, and a wrong one is worse than none.
+
     input: float
     output: float
     cached: float | None = None
@@ -95,15 +97,6 @@ class Price:
             usage.output_tokens * self.output,
         )
         return sum(parts) / 1_000_000
-
-
-def price_of(model: str, prices: Mapping[str, Price]) -> Price | None:
-    """Find a model's price: under its own name, else under the longest name that it begins with.
-
-    There is no built-in table: prices change more often than this library, and a wrong one is worse.
-    """
-    known = [name for name in prices if model == name or model.startswith(f"{name}-")]
-    return prices[max(known, key=len)] if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dragoman.tools.formats.export import Api, Export
 
 MAX_FOUND = 20
+MAX_LINE = 200
+"""Characters of a description that a search shows."""
 MAX_READ = 2_000
 """Characters of a description in which its first line is looked for."""
 
@@ -215,7 +217,7 @@ def _exposed(tool: JsonObject, export: Export) -> str:
     return export.names[inner["name"]]
 
 
-def _first_line(text: str, most: int = 200) -> str:
+def _first_line(text: str) -> str:
     # What is cut is cleaned again, since half of an emoji is no text; far beyond the limit nothing is read.
     lines = for_model(text, MAX_READ).splitlines()
-    return for_model(next((line.strip() for line in lines if line.strip()), ""), most)
+    return for_model(next((line.strip() for line in lines if line.strip()), ""), MAX_LINE)

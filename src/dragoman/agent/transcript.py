@@ -86,10 +86,13 @@ def answered(messages: Sequence[Message]) -> list[Message]:
         while at < len(messages) and messages[at].role == "tool":
             given[messages[at].call_id] = messages[at]
             at += 1
-        for call in message.calls:
-            loose = Message(role="tool", text=INTERRUPTED, call_id=call.id, name=call.name, is_error=True)
-            whole.append(given.get(call.id, loose))
+        whole += [given.get(call.id) or interrupted(call) for call in message.calls]
     return whole
+
+
+def interrupted(call: ToolCall) -> Message:
+    """Return the answer to a call that got none."""
+    return Message(role="tool", text=INTERRUPTED, call_id=call.id, name=call.name, is_error=True)
 
 
 def encode(message: Message) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli import output
+from dragoman.cli.known import near
 from dragoman.model import Http, ServerSpec, Sse, Stdio
 
 if TYPE_CHECKING:
@@ -133,10 +134,3 @@ def in_full(transport: Transport) -> str:
             return shlex.join([transport.command, *transport.args])
         case Http() | Sse():
             return transport.url
-
-
-def near(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that may have been meant."""
-    import difflib
-
-    return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)

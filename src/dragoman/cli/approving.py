@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import output
-from dragoman.cli.known import of_project
+from dragoman.cli.known import near, of_project
 from dragoman.errors import CallDeniedError, DragomanError, UnknownToolError
 from dragoman.trust_store import Approvals, Pins
 
@@ -138,17 +138,14 @@ class Approver:
         known = {*now.tools, *(change.name for change in tools)}
         for name in self._wish.tools:
             if name not in known:
-                import difflib
-
-                near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
-                server = looked.spec.name
+                server, alike = looked.spec.name, near(name, sorted(known))
                 hint = (
-                    f"did you mean {' or '.join(near)}?"
-                    if near
+                    f"did you mean {' or '.join(alike)}?"
+                    if alike
                     else f"`dragoman trust show {server} --refresh` lists what changed"
                 )
                 msg = f"server `{server}` has no tool `{name}`"
-                raise UnknownToolError(msg, server=server, tool=name, suggestions=near, hint=hint)
+                raise UnknownToolError(msg, server=server, tool=name, suggestions=alike, hint=hint)
         return [change for change in tools if change.name in self._wish.tools]
 
     def _is_new(self, looked: Review) -> bool:
@@ -190,11 +187,7 @@ class Approver:
             output.say(text)
 
     def _denied(self, msg: str, spec: ServerSpec, look: str) -> CallDeniedError:
-        options = self._options
-        words = ["dragoman"]
-        words += [] if options.profile == "dragoman" else ["--profile", options.profile]
-        words += ["--config", options.config] if options.config else []
-        words += ["trust", "approve", spec.name]
+        words = [*self._options.program(), "trust", "approve", spec.name]
         words += [word for tool in self._wish.tools for word in ("--tools", tool)]
         words += ["--project"] if self._wish.in_project else []
         again = shlex.join([*words, "--yes"])

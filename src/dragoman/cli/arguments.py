@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.cli.signatures import properties_of, required_of, resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 STDIN = "-"
 MAX_BYTES = 64 * 2**20
@@ -184,15 +183,6 @@ def _items(schema: object, root: object) -> object:
         if "array" in wanted_types(branch, root):
             return _items(branch, root)
     return {}
-
-
-def written(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as they would be typed: `key=value` words, values of other kinds as JSON."""
-    words: list[str] = []
-    for name, value in arguments.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        words.append(f"{name}={text if text.isalnum() else shlex.quote(text)}")
-    return " ".join(words)
 
 
 def missing(arguments: dict[str, Any], schema: object) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dragoman.cli import arguments, output
+from dragoman.cli import arguments, broken, output
 from dragoman.cli.arguments import STDIN
 from dragoman.cli.completing import CALL_WORDS
 from dragoman.cli.contents import part_json, save
@@ -18,16 +18,19 @@ from dragoman.cli.exits import code_of
 from dragoman.cli.known import known_tools, may_own, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.cli.signatures import type_name
-from dragoman.errors import InvalidArgumentsError, UnknownToolError
+from dragoman.errors import InvalidArgumentsError, ServerNotReadyError, UnknownToolError
 from dragoman.model import Handlers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dragoman.cli.connecting import Connected
-    from dragoman.cli.shapes import CallReport
+    from dragoman.cli.shapes import CallReport, ErrorShape
     from dragoman.model import ServerSpec, Settings, ToolDef, ToolResult
     from dragoman.results import CallRequest
+
+LONGEST_ABOUT = 60
+"""Columns that an error gives to what an argument is; `tools --schema` has the whole."""
 
 
 @click.command(epilog="`dragoman help arguments` has the whole of KEY=VALUE.")
@@ -56,6 +59,7 @@ def call(
         msg = "which tool? `dragoman tools` lists them: dragoman call SERVER TOOL key=value …"
         raise click.UsageError(msg)
     settings = options.load()
+    broken.insist(settings)
     specs, name, rest = _split(settings, words)
     given = _Given(rest, whole)
     result, tool = asyncio.run(_call(options, settings, specs, name, given, yes=yes))
@@ -125,7 +129,7 @@ class _Given:
 
 def _needed(name: str, schema: object, root: object) -> str:
     fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
-    about = output.one_line(str(fields.get("description") or ""))
+    about = output.cut(output.one_line(str(fields.get("description") or "")), LONGEST_ABOUT)
     return f"`{name}: {type_name(fields, root)}`" + (f" – {about}" if about else "")
 
 
@@ -180,8 +184,15 @@ async def _call(
     async with connected(options, settings, specs, beside=fallback, handlers=asking) as live:
         tool = _find(live, name)
         fields = given.fit(tool)
+        if options.timeout is not None and not fallback:
+            _insist_on_connection(live, tool.server, options.timeout)
         live.show.text = f"calling {tool.original_name}"
-        result = await live.mcp.call(tool.name, fields, timeout=live.left, on_progress=live.show.report)
+        try:
+            result = await live.mcp.call(tool.name, fields, timeout=live.left, on_progress=live.show.report)
+        except asyncio.CancelledError:
+            # The server has some time to end, in which a person is to see that Ctrl-C was heard.
+            live.show.text = "stopping"
+            raise
         return result, tool
 
 
@@ -199,6 +210,15 @@ def _find(live: Connected, name: str) -> ToolDef:
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
     raise _unknown(name, tools, server=live.names[0])
+
+
+def _insist_on_connection(live: Connected, server: str, seconds: float) -> None:
+    """Say that the time was too short; the call would say no more than that the server connects."""
+    state = live.mcp.status()[server].state
+    if state == "connecting":
+        msg = f"server `{server}` did not connect within the {seconds:g} s of `--timeout`"
+        hint = "allow more time, or see where it goes with `dragoman doctor`"
+        raise ServerNotReadyError(msg, server=server, state=state, hint=hint) from TimeoutError()
 
 
 def _unknown(name: str, tools: Sequence[ToolDef], server: str = "") -> UnknownToolError:
@@ -220,9 +240,7 @@ def _report(tool: ToolDef, result: ToolResult, saved: Any) -> CallReport:
         "tool": tool.name,
         "success": result.success,
         "text": result.text,
-        "error": None
-        if error is None
-        else {"code": error.code, "message": error.message, "hint": error.hint},
+        "error": None if error is None else cast("ErrorShape", output.error_json(error)),
         "structured": result.structured,
         "parts": [part_json(part, saved.get(index)) for index, part in enumerate(result.parts)],
         "sources": [

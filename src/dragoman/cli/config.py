@@ -104,7 +104,7 @@ def _show_server(spec: ServerSpec) -> None:
 @common_options
 @click.option("--strict", is_flag=True, help="Fail on warnings too.")
 @click.pass_obj
-def check(options: Options, strict: bool) -> None:
+def check(options: Options, *, strict: bool) -> None:
     """Report every problem at once; exits with 3 if there is one."""
     settings = options.load()
     warnings = _warnings(settings)
@@ -142,7 +142,7 @@ def _shortened(problem: object) -> str:
 
 def _warnings(settings: Settings) -> list[ConfigError]:
     """Find what is well written but will not work here: unset variables, unknown fallbacks."""
-    from dragoman.config.expand import Surroundings, expand_transport
+    from dragoman.config.expand import Surroundings, expand_auth, expand_transport
 
     inputs = {item.id: item.default or "" for item in settings.inputs}
     surroundings = Surroundings(
@@ -154,10 +154,11 @@ def _warnings(settings: Settings) -> list[ConfigError]:
     names = {spec.name for spec in settings.servers}
     found: list[ConfigError] = []
     for spec in settings.servers:
-        try:
-            expand_transport(spec, surroundings)
-        except MissingVariableError as error:
-            found.append(error)
+        for expanded in (expand_transport, expand_auth):
+            try:
+                expanded(spec, surroundings)
+            except MissingVariableError as error:
+                found.append(error)
         for name in spec.fallback:
             if name not in names:
                 msg = f"the fallback `{name}` of server `{spec.name}` is no configured server"

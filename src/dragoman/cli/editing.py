@@ -118,7 +118,7 @@ def remove(options: Options, name: str) -> None:
 
     settings = options.load()
     spec = settings.server(name)
-    target = _target_of_spec(settings, spec) if spec else _broken_entry(settings, name)
+    target = write.target_of_spec(spec, settings.root) if spec else _broken_entry(settings, name)
     if target is None:
         raise unknown(settings, name)
     write.remove(target, name, spec.origin.pointer if spec else "")
@@ -187,9 +187,7 @@ def _ask(options: Options, item: Item, spec: ServerSpec, target: Target, words: 
     """Show what would be written, in full, and go on only if a person says so."""
     command = adding.in_full(spec.transport)
     if not sys.stdin.isatty():
-        world = [] if options.profile == "dragoman" else ["--profile", options.profile]
-        world += ["--config", options.config] if options.config else []
-        again = shlex.join(["dragoman", *world, "add", "--yes", *words])
+        again = shlex.join([*options.program(), "add", "--yes", *words])
         msg = f"nobody is here to agree to `{command}`"
         raise DragomanError(msg, hint=f"this adds it without asking: {again}")
     click.echo(click.style(spec.name, bold=True) + f"  {item.description}", err=options.json)
@@ -238,7 +236,7 @@ def _switch(options: Options, name: str, *, on: bool) -> None:
     spec = settings.server(name)
     if spec is None:
         raise unknown(settings, name)
-    target = _target_of_spec(settings, spec)
+    target = write.target_of_spec(spec, settings.root)
     elsewhere = [note.message for note in spec.notes if note.message.startswith("off: ")]
     if on and elsewhere:
         msg = f"server `{name}` is switched {elsewhere[0]}"
@@ -256,46 +254,19 @@ def _switch(options: Options, name: str, *, on: bool) -> None:
     )
 
 
-def _target_of_spec(settings: Settings, spec: ServerSpec) -> Target:
-    """Return the file in which a server is defined, if that can be changed at all."""
-    from dragoman.config.dialects import HOSTS, dialect
-    from dragoman.config.files import format_of
-    from dragoman.config.write import Target
-
-    origin = spec.origin
-    if origin.source == "environment":
-        msg = f"server `{spec.name}` is defined by the environment variable `{origin.pointer}`"
-        raise ConfigError(msg, source="environment", hint="unset or change it where it is set")
-    path = Path(origin.source)
-    return Target(
-        path=path,
-        dialect=dialect(origin.dialect),
-        root=settings.root,
-        format=format_of(path),
-        backup=origin.dialect in HOSTS,
-    )
-
-
 def _broken_entry(settings: Settings, name: str) -> Target | None:
     """Find a server that is written down but cannot be used, so that it can be removed too."""
-    from dragoman.config.dialects import HOSTS, dialect
     from dragoman.config.edit import entry_named
-    from dragoman.config.files import format_of, read
-    from dragoman.config.write import Target
+    from dragoman.config.files import read
+    from dragoman.config.write import target_at
 
     for source in settings.sources:
         if source.status != "loaded" or not Path(source.path).is_file():
             continue
-        path, found = Path(source.path), dialect(source.dialect)
+        target = target_at(Path(source.path), source.dialect, settings.root)
         with contextlib.suppress(ConfigError, OSError):
-            if entry_named(read(path), found, settings.root, name) is not None:
-                return Target(
-                    path=path,
-                    dialect=found,
-                    root=settings.root,
-                    format=format_of(path),
-                    backup=source.dialect in HOSTS,
-                )
+            if entry_named(read(target.path), target.dialect, settings.root, name) is not None:
+                return target
     return None
 
 

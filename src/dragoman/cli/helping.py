@@ -136,7 +136,7 @@ def help_(context: click.Context, words: tuple[str, ...]) -> None:
             import difflib
 
             names = [*TOPICS, *cli.list_commands(root)]
-            near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
             guess = f" Did you mean `{near[0]}`?" if near else " `dragoman help topics` lists the topics."
             context.fail(f"There is no help about `{word}`.{guess}")
         command = found

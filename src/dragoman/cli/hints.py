@@ -88,7 +88,7 @@ def _command(facts: Facts) -> Iterable[str]:
         args = json.dumps(rest.split())
         yield f'`command` is one word, the others are `args`: `"command": "{first}", "args": {args}`'
         return
-    elif name in _PROGRAMS and name == command:
+    if name in _PROGRAMS and name == command:
         yield f"install {_PROGRAMS[name]}"
     if facts.near:
         yield f"did you mean {' or '.join(f'`{one}`' for one in facts.near)}?"

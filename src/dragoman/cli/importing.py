@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dragoman.cli import adding, output
+from dragoman.cli import output
 from dragoman.cli.editing import target_of
 from dragoman.cli.exits import Exit
+from dragoman.cli.known import near, unknown_among
 from dragoman.cli.options import Options, common_options
 from dragoman.config.dialects import HOSTS, SEEDS, dialect
-from dragoman.errors import ConfigError, InvalidSpecError, UnknownServerError
+from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Stdio
 from dragoman.trust.redact import mask_values
 
@@ -100,8 +101,8 @@ def _one(options: Options, source: str) -> _Host:
         return _Host(title, _load(options, source))
     path = Path(source).expanduser()
     if not path.exists():
-        near = adding.near(source, [*HOSTS, *BUILT_IN])
-        hint = f"did you mean {' or '.join(near)}?" if near else f"the hosts are: {', '.join(HOSTS)}"
+        alike = near(source, [*HOSTS, *BUILT_IN])
+        hint = f"did you mean {' or '.join(alike)}?" if alike else f"the hosts are: {', '.join(HOSTS)}"
         msg = f"`{source}` is neither a host nor a file"
         raise ConfigError(msg, hint=hint)
     return _Host(output.shorten_path(os.path.abspath(path)), _load(options, "dragoman", str(path)))  # noqa: PTH100
@@ -155,12 +156,7 @@ def _judge(
     known = [spec.name for host in hosts for spec in host.settings.servers]
     for name in names:
         if name not in known:
-            near = adding.near(name, known)
-            hint = (
-                f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known) or 'none'}"
-            )
-            msg = f"no server is called `{name}` there"
-            raise UnknownServerError(msg, server=name, suggestions=near, hint=hint)
+            raise unknown_among(known, name, f"no server is called `{name}` there")
 
 
 def _measure(found: _Found, settings: Settings, target: Target) -> None:

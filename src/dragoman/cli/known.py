@@ -27,12 +27,21 @@ def named(settings: Settings, name: str) -> ServerSpec:
 
 def unknown(settings: Settings, name: str) -> UnknownServerError:
     """Return the error for a name that no server has."""
+    return unknown_among([one.name for one in settings.servers], name, f"no server is called `{name}`")
+
+
+def unknown_among(known: Sequence[str], name: str, msg: str) -> UnknownServerError:
+    """Return the error for a name that none of some servers has; it suggests the nearest."""
+    alike = near(name, known)
+    hint = f"did you mean {' or '.join(alike)}?" if alike else f"there are: {', '.join(known) or 'none'}"
+    return UnknownServerError(msg, server=name, suggestions=alike, hint=hint)
+
+
+def near(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that may have been meant."""
     import difflib
 
-    known = [one.name for one in settings.servers]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known) or 'none'}"
-    return UnknownServerError(f"no server is called `{name}`", server=name, suggestions=near, hint=hint)
+    return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
 
 
 def wanted(settings: Settings, names: Sequence[str]) -> list[ServerSpec]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli import output
+from dragoman.cli import broken, output
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.known import named
 from dragoman.cli.options import Options, common_options, timeout_option
@@ -36,6 +36,7 @@ def logs(options: Options, name: str, lines: int) -> None:
     is shown. Secrets that the server is given are masked.
     """
     settings = options.load()
+    broken.insist(settings)
     spec = named(settings, name)
     if not isinstance(spec.transport, Stdio):
         msg = f"server `{name}` runs elsewhere, and its log with it"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from dragoman.cli import arguments, output
+from dragoman.cli import arguments, broken, output
 from dragoman.cli.calling import print_text
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.contents import part_json, save
@@ -169,6 +169,7 @@ async def _everywhere(
     from dragoman.cli.connecting import USABLE, connected, trouble
 
     settings = options.load()
+    broken.insist(settings)
     specs = wanted(settings, names)
     found: list[T] = []
     errors: dict[str, str] = {}
@@ -201,6 +202,7 @@ async def _read(options: Options, uri: str, server: str | None) -> list[Part]:
     from dragoman.cli.connecting import connected
 
     settings = options.load()
+    broken.insist(settings)
     specs = wanted(settings, [server] if server else [])
     async with connected(options, settings, specs) as live:
         owner = server or await _owner(live, uri, live.mcp.resources, lambda one: one.uri)
@@ -216,6 +218,7 @@ async def _prompt(
     from dragoman.cli.connecting import connected
 
     settings = options.load()
+    broken.insist(settings)
     specs = wanted(settings, [server] if server else [])
     async with connected(options, settings, specs) as live:
         owner = server or await _owner(live, name, live.mcp.prompts, lambda one: one.name)

@@ -30,6 +30,12 @@ class Options:
 
         return load(self.profile, config=self.config, log_problems=self.debug)
 
+    def program(self) -> list[str]:
+        """Return the words that start the program on the same configuration, for a hint."""
+        words = ["dragoman"]
+        words += [] if self.profile == "dragoman" else ["--profile", self.profile]
+        return [*words, "--config", self.config] if self.config else words
+
     def quiet_logs(self) -> None:
         """Keep log lines off the screen until the command ends; it shows the same things in its own way."""
         import logging

@@ -7,7 +7,6 @@ machine, or one that was named: what a server says of itself is told, but never 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,15 +14,18 @@ import click
 from dragoman.cli import output
 from dragoman.cli.known import of_project
 from dragoman.cli.reviewing import OWN_WORD, package_json, review
-from dragoman.errors import ConfigError, DragomanError
+from dragoman.errors import DragomanError
 from dragoman.model import Stdio
 from dragoman.trust.packages import pinned
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dragoman.cli.options import Options
     from dragoman.cli.reviewing import Review
     from dragoman.cli.shapes import PinReport
     from dragoman.config.documents import Document
+    from dragoman.config.write import Target
     from dragoman.model import ServerSpec, Settings
     from dragoman.trust.packages import Package
 
@@ -47,18 +49,19 @@ class _Plan:
 
 def pin(options: Options, settings: Settings, spec: ServerSpec, *, version: str, writes: bool) -> None:
     """Show what would be written to pin the version of a server's package, and write it if asked."""
-    plan = _plan(options, settings, spec, version)
-    path = _file(spec)
+    from dragoman.config import write
     from dragoman.config.files import read
 
+    plan = _plan(options, settings, spec, version)
+    target = write.target_of_spec(spec, settings.root)
     # Whether it can be written shows before anybody asks for it.
-    _reworded(read(path), settings, spec, plan)
+    _reworded(read(target.path), target, spec, plan)
     if writes and plan.changes:
-        _write(path, settings, spec, plan)
+        write.apply(target, lambda document: _reworded(document, target, spec, plan))
     written = writes and plan.changes
     asks_again = plan.changes and bool(of_project(settings, [spec]))
     if options.json:
-        output.say_json(_report(plan, path, written=written, needs_approval=asks_again))
+        output.say_json(_report(plan, target.path, written=written, needs_approval=asks_again))
         return
     output.say(f"{spec.name}  {plan.package.registry} `{plan.package.name}`: {plan.version}, {plan.where}")
     if not plan.changes:
@@ -114,38 +117,17 @@ def _unknown(options: Options, settings: Settings, spec: ServerSpec, package: Pa
     return DragomanError(msg, hint=hint)
 
 
-def _file(spec: ServerSpec) -> Path:
-    source = spec.origin.source
-    if source == "environment":
-        msg = f"server `{spec.name}` is defined by the environment variable `{spec.origin.pointer}`"
-        raise ConfigError(msg, source=source, hint="change it where it is set")
-    return Path(source)
-
-
-def _reworded(document: Document, settings: Settings, spec: ServerSpec, plan: _Plan) -> Document:
-    from dragoman.config.dialects import dialect
+def _reworded(document: Document, target: Target, spec: ServerSpec, plan: _Plan) -> Document:
     from dragoman.config.rewording import reworded
 
     return reworded(
         document,
-        dialect(spec.origin.dialect),
-        settings.root,
+        target.dialect,
+        target.root,
         spec.name,
         pointer=spec.origin.pointer,
         change=lambda stdio: pinned(stdio, plan.version),
     )
-
-
-def _write(path: Path, settings: Settings, spec: ServerSpec, plan: _Plan) -> None:
-    from dragoman.config.dialects import HOSTS
-    from dragoman.config.documents import parse
-    from dragoman.config.files import format_of
-    from dragoman.config.write import change_text
-
-    def changed(text: str) -> str:
-        return _reworded(parse(text, str(path), format_of(path)), settings, spec, plan).text
-
-    change_text(path, changed, backup=spec.origin.dialect in HOSTS)
 
 
 def _report(plan: _Plan, path: Path, *, written: bool, needs_approval: bool) -> PinReport:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli import output
+from dragoman.cli import broken, output
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.exits import Exit, together
 from dragoman.cli.known import known_tools, named
@@ -47,6 +47,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
     that is on is ready.
     """
     settings = options.load()
+    broken.insist(settings)
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
     if no_connect:
         known = known_tools(settings, specs)
@@ -66,9 +67,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
         output.say_json(report)
     else:
         _show(rows)
-    if settings.problems and not options.json:
-        count = len(settings.problems)
-        output.warn(f"{count} problem{'s' * (count > 1)} in files: `dragoman config check` shows them")
+        broken.remark(settings)
     raise click.exceptions.Exit(code)
 
 
@@ -202,14 +201,18 @@ def _facts(row: StatusShape) -> list[str]:
         row["transport"],
         output.one_line(row["protocol_version"] or ""),
         "" if tools is None else str(tools),
-        _milliseconds(latency),
+        _duration(latency),
         f"{logged['calls']}{failed}" if logged else "",
-        _milliseconds(logged["p95"]) if logged else "",
+        _duration(logged["p95"]) if logged else "",
     ]
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds >= 0.9995:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
 
 
 def _remarks(row: StatusShape) -> list[str]:

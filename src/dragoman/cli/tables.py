@@ -32,6 +32,8 @@ MODERN = "2026-07-28"
 LONGEST_NAME = 24
 _FIGURES = 4
 """From which column on there are numbers."""
+LONGEST_ABOUT = 160
+"""Columns that a list of tools gives to what one of them does; some servers write a page."""
 SHORT_DATA = 200
 """Structured data up to this many characters is shown beside a text."""
 
@@ -144,16 +146,13 @@ def offers_view(rows: Sequence[tuple[str, str, str]], what: str) -> RenderableTy
     if not rows:
         return Text(f"there are no {what}", style="dim")
     lines: list[RenderableType] = []
-    before = None
-    for server, name, about in rows:
-        if server != before:
-            lines.append(Text(one_line(server), style="bold"))
-            before = server
-        lines.append(Padding(Text(one_line(name), style="cyan"), (0, 0, 0, 2)))
-        if about:
-            lines.append(
-                Padding(Text(one_line(about), style="dim", no_wrap=True, overflow="ellipsis"), (0, 0, 0, 6))
-            )
+    for server in dict.fromkeys(server for server, _, _ in rows):
+        lines.append(Text(one_line(server), style="bold"))
+        for name, about in ((name, about) for owner, name, about in rows if owner == server):
+            lines.append(Padding(Text(one_line(name), style="cyan"), (0, 0, 0, 2)))
+            if about:
+                text = Text(one_line(about), style="dim", no_wrap=True, overflow="ellipsis")
+                lines.append(Padding(text, (0, 0, 0, 6)))
     return Group(*lines)
 
 
@@ -175,8 +174,7 @@ def tools_table(tools: Iterable[ToolDef]) -> Table:
     table.add_column(ratio=1, overflow="fold")
     table.add_column(ratio=1, overflow="fold", style="dim")
     for tool in tools:
-        first_line = tool.description.strip().partition("\n")[0]
-        table.add_row(signature(tool), Text(safe(first_line)))
+        table.add_row(signature(tool), Text(cut(one_line(tool.description), LONGEST_ABOUT)))
     return table
 
 
@@ -195,7 +193,7 @@ def result_view(result: ToolResult, *, limit: int = 2000) -> RenderableType:
         named = ", ".join(part for part in (source.title, source.locator) if part)
         dated = f", updated {source.updated}" if source.updated else ""
         lines.append(Text(safe(f"source: {named}{dated}"), style="magenta"))
-    return Group(*lines, Text(f"✓ {result.duration * 1000:.0f} ms", style="dim green"))
+    return Group(*lines, Text(f"✓ {duration(result.duration)}", style="dim green"))
 
 
 def shown_text(result: ToolResult) -> str:

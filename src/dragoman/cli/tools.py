@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dragoman.cli import output
+from dragoman.cli import broken, output
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.exits import Exit, together
 from dragoman.cli.known import known_tools, wanted
@@ -65,6 +65,7 @@ def tools(
         msg = "`--refresh` connects, `--no-connect` does not: choose one"
         raise click.UsageError(msg)
     settings = options.load()
+    broken.insist(settings)
     specs = wanted(settings, names)
     servers = {spec.name: _Server(spec) for spec in specs}
     if not refresh:
@@ -85,6 +86,7 @@ def tools(
         output.say_json(report)
     else:
         _show(list(servers.values()), schema=schema, costs=_costs(export) if export else None)
+        broken.remark(settings)
     raise click.exceptions.Exit(together(codes))
 
 

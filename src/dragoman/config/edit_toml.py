@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import tomlkit
 
+from dragoman.config.positions import TOML_MARK, resolved
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dragoman.config.positions import Pointer
 
 _PART = re.compile(r"""[ \t]*(?:([A-Za-z0-9_-]+)|("(?:[^"\\\n]|\\.)*")|'([^'\n]*)')[ \t]*(\.)?""")
-_MARK = re.compile(
-    r'"""(?:[^\\]|\\.)*?"""+|\'\'\'.*?\'\'\'+|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|\#[^\n]*|[\[\]{}\n]', re.DOTALL
-)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -76,12 +75,12 @@ def _statements(text: str) -> Iterator[_Statement]:
         if not line.strip() or line.startswith("#"):
             yield _Statement(start, end, "other", table)
         elif line.startswith("[["):
-            path = _resolved(_dotted(line[2:]), counts)
+            path = resolved(_dotted(line[2:]), counts)
             counts[path] = counts.get(path, -1) + 1
             table = (*path, counts[path])
             yield _Statement(start, end, "array", table)
         elif line.startswith("["):
-            table = _resolved(_dotted(line[1:]), counts)
+            table = resolved(_dotted(line[1:]), counts)
             yield _Statement(start, end, "table", table)
         else:
             yield _Statement(start, end, "key", (*table, *_dotted(line)))
@@ -90,7 +89,7 @@ def _statements(text: str) -> Iterator[_Statement]:
 def _line_groups(text: str) -> Iterator[tuple[int, int]]:
     """Yield the bounds of lines; the lines of a value that takes several are one group."""
     start = depth = 0
-    for match in _MARK.finditer(text):
+    for match in TOML_MARK.finditer(text):
         mark = match[0]
         if mark in "[{":
             depth += 1
@@ -119,16 +118,6 @@ def _unquoted(basic: str) -> str:
     import tomllib
 
     return next(iter(tomllib.loads(f"{basic}=0")))
-
-
-def _resolved(path: tuple[str, ...], counts: dict[Pointer, int]) -> Pointer:
-    """Put the current index of every array of tables on the way into a path."""
-    resolved: Pointer = ()
-    for position, part in enumerate(path):
-        resolved = (*resolved, part)
-        if resolved in counts and position < len(path) - 1:
-            resolved = (*resolved, counts[resolved])
-    return resolved
 
 
 def _begins(pointer: Pointer, prefix: Pointer) -> bool:

@@ -2,7 +2,8 @@
 
 The syntax inside (a *template*):
 
-- `${VAR}`, or `${env:VAR}`: the variable's value; without one, `unset_variables` of the spec decides.
+- `${VAR}`, or `${env:VAR}`: the variable's value; without one, `unset_variables` of the spec decides. What
+  Claude Code sets by itself, `CLAUDE_PROJECT_DIR`, is the project's directory unless it is set.
 - `${VAR:-text}`: `text` where VAR is unset or empty; `${VAR-text}`: only where it is unset.
 - `${input:id}`: a value that a person gives.
 - `${keyring:service/name}`: an entry of the system's keyring; the last `/` parts the two.
@@ -52,6 +53,8 @@ REFERENCE = re.compile(r"(?<!\$)(?:(?P<escaped>(?:\$\$)+)\{|(?P<pairs>(?:\$\$)*)
 VARIABLE = re.compile(rf"(?:env:)?(?P<name>{_NAME})(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL)
 _BARE = re.compile(rf"(\$*)\$({_NAME})")
 _SECRET_KINDS = frozenset({"keyring", "command"})
+_ROOT_VARIABLES = frozenset({"CLAUDE_PROJECT_DIR"})
+"""What hosts set to the project's directory: files that are written for them count on it."""
 _PLACES = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/"})
 
 
@@ -323,11 +326,11 @@ def _value(body: str, surroundings: Surroundings, missing: Callable[[str, str], 
     variable = VARIABLE.fullmatch(body)
     if variable is None:
         return whole
-    found = surroundings.env.get(variable["name"])
-    operator, default = variable["operator"], variable["default"]
+    name, operator, default = variable["name"], variable["operator"], variable["default"]
+    found = surroundings.env.get(name, surroundings.root if name in _ROOT_VARIABLES else None)
     if operator and (found is None or (operator == ":-" and not found)):
         return default
-    return missing(variable["name"], whole) if found is None else found
+    return missing(name, whole) if found is None else found
 
 
 def expand_home(path: str, home: str) -> str:

@@ -76,10 +76,11 @@ _TOML_STATEMENT = re.compile(
     rf"|(?P<key>{_TOML_DOTTED})[ \t]*=)"
 )
 _TOML_PART = re.compile(_TOML_KEY)
-_TOML_SKIP = re.compile(
+TOML_MARK = re.compile(
     r'''"""(?:[^\\]|\\.)*?"""+|\'\'\'.*?\'\'\'+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\#[^\n]*|[\[\]{}\n]''',
     re.DOTALL,
 )
+"""What decides where a statement ends: a text or a comment as a whole, a bracket, a line break."""
 
 
 def toml_lines(text: str) -> dict[Pointer, int]:
@@ -92,13 +93,13 @@ def toml_lines(text: str) -> dict[Pointer, int]:
         if match is None:
             continue
         if match["array"]:
-            base = _resolve(_dotted(match["array"]), counts)
+            base = resolved(_dotted(match["array"]), counts)
             counts[base] = counts.get(base, -1) + 1
             table = (*base, counts[base])
             lines.setdefault(base, line)
             lines[table] = line
         elif match["table"]:
-            table = _resolve(_dotted(match["table"]), counts)
+            table = resolved(_dotted(match["table"]), counts)
             _note_path(lines, table, line)
         else:
             _note_path(lines, table + _dotted(match["key"]), line)
@@ -109,7 +110,7 @@ def _toml_statements(text: str) -> Iterator[tuple[int, int]]:
     """Yield the line and the offset of each line that begins a statement."""
     yield 1, 0
     line, depth = 1, 0
-    for match in _TOML_SKIP.finditer(text):
+    for match in TOML_MARK.finditer(text):
         found = match[0]
         if found == "\n":
             line += 1
@@ -128,14 +129,14 @@ def _dotted(text: str) -> tuple[str, ...]:
     return tuple(tomllib.loads(f"key={part}")["key"] if part[0] in "\"'" else part for part in parts)
 
 
-def _resolve(path: tuple[str, ...], counts: dict[Pointer, int]) -> Pointer:
+def resolved(path: tuple[str, ...], counts: dict[Pointer, int]) -> Pointer:
     """Put the current index of every array of tables on the way into a path."""
-    resolved: Pointer = ()
+    found: Pointer = ()
     for position, part in enumerate(path):
-        resolved = (*resolved, part)
-        if resolved in counts and position < len(path) - 1:
-            resolved = (*resolved, counts[resolved])
-    return resolved
+        found = (*found, part)
+        if found in counts and position < len(path) - 1:
+            found = (*found, counts[found])
+    return found
 
 
 def _note_path(lines: dict[Pointer, int], path: Pointer, line: int) -> None:

@@ -96,7 +96,7 @@ def target(
             msg = f"the profile `{profile.app}` has no file in the project"
             raise ConfigError(msg, hint="leave `--scope` out, or name a file with `--config`")
         place, path = next((found for found in of_project if found[1].is_file()), of_project[0])
-        return _target(path, place.dialect or profile.default_dialect, surroundings)
+        return target_at(path, place.dialect or profile.default_dialect, surroundings.root)
     written = profile.written_file()
     path = place_path(written, surroundings) if written else None
     if path is None:
@@ -104,7 +104,31 @@ def target(
         variables = f"set {profile.environment}_MCP_* in the environment" if profile.environment else ""
         raise ConfigError(msg, hint=variables or "name one with `--config FILE`")
     found = next((place.dialect for place, candidate in places if candidate == path), "")
-    return _target(path, found or profile.default_dialect, surroundings)
+    return target_at(path, found or profile.default_dialect, surroundings.root)
+
+
+def target_of_spec(spec: ServerSpec, root: str) -> Target:
+    """Return the file in which a server is defined.
+
+    Raises:
+        ConfigError: It is defined by the environment, where nothing can be written.
+    """
+    origin = spec.origin
+    if origin.source == "environment":
+        msg = f"server `{spec.name}` is defined by the environment variable `{origin.pointer}`"
+        raise ConfigError(msg, source=origin.source, hint="unset or change it where it is set")
+    return target_at(Path(origin.source), origin.dialect, root)
+
+
+def target_at(path: Path, dialect_name: str, root: str) -> Target:
+    """Return a file that is written as a dialect has it."""
+    return Target(
+        path=path,
+        dialect=dialect(dialect_name),
+        root=root,
+        format=format_of(path),
+        backup=dialect_name in HOSTS,
+    )
 
 
 def put(target: Target, specs: Sequence[ServerSpec], *, replaces: bool) -> dict[str, list[Loss]]:
@@ -137,7 +161,7 @@ def put(target: Target, specs: Sequence[ServerSpec], *, replaces: bool) -> dict[
             _check(document, target, spec.name, read_back(spec.name, fields, target.dialect, listed=listed))
         return document
 
-    _apply(target, change, private=any(_holds_literals(spec) for spec in specs))
+    apply(target, change, private=any(_holds_literals(spec) for spec in specs))
     return losses
 
 
@@ -147,7 +171,7 @@ def remove(target: Target, name: str, pointer: str = "") -> None:
     def change(document: Document) -> Document:
         return edit.remove(document, _pointer(document, target, name, pointer))
 
-    _apply(target, change)
+    apply(target, change)
 
 
 def switch(target: Target, name: str, pointer: str = "", *, on: bool) -> None:
@@ -174,7 +198,25 @@ def switch(target: Target, name: str, pointer: str = "", *, on: bool) -> None:
             document = edit.put(document, (*place, key), on if meanings.get(key) == "enabled" else not on)
         return document
 
-    _apply(target, change)
+    apply(target, change)
+
+
+def apply(target: Target, change: Callable[[Document], Document], *, private: bool = False) -> None:
+    """Replace a file by what `change` makes of it.
+
+    Args:
+        target: The file.
+        change: Given the document as it is now, returns it as it is to be.
+        private: Whether a file that is not there yet is for its owner alone.
+
+    Raises:
+        ConfigError: Nothing was written.
+    """
+
+    def edited(text: str) -> str:
+        return change(parse(text, str(target.path), target.format)).text
+
+    change_text(target.path, edited, private=private, backup=target.backup)
 
 
 def change_text(
@@ -225,24 +267,7 @@ def _named_target(profile: Profile, path: Path, surroundings: Surroundings) -> T
         chosen = detect(document)
         if document.format == "toml" and chosen == "mcp-json" and "mcpServers" not in document.data:
             chosen = "dragoman"
-    return _target(path, chosen, surroundings)
-
-
-def _target(path: Path, name: str, surroundings: Surroundings) -> Target:
-    return Target(
-        path=path,
-        dialect=dialect(name),
-        root=surroundings.root,
-        format=format_of(path),
-        backup=name in HOSTS,
-    )
-
-
-def _apply(target: Target, change: Callable[[Document], Document], *, private: bool = False) -> None:
-    def edited(text: str) -> str:
-        return change(parse(text, str(target.path), target.format)).text
-
-    change_text(target.path, edited, private=private, backup=target.backup)
+    return target_at(path, chosen, surroundings.root)
 
 
 def _pointer(document: Document, target: Target, name: str, pointer: str) -> Pointer:

@@ -105,11 +105,11 @@ class LegalIndex:
         likes = "".join(r" AND haystack LIKE ? ESCAPE '\'" for _ in short)
         where = rf"kind = ? AND court LIKE ? ESCAPE '\'{likes}"
         if not long:
-            sql = f"SELECT document FROM records WHERE {where} ORDER BY id LIMIT ?"  # noqa: S608 - no values in it
+            sql = f"SELECT document FROM records WHERE {where} ORDER BY id LIMIT ?"  # noqa: S608 -- no values in it
             return self._db.execute(sql, (kind, court, *short, limit)).fetchall()
         match = " AND ".join('"' + term.replace('"', '""') + '"' for term in long)
         sql = (
-            "SELECT document FROM search JOIN records ON records.id = search.rowid "  # noqa: S608 - no values in it
+            "SELECT document FROM search JOIN records ON records.id = search.rowid "  # noqa: S608 -- no values in it
             f"WHERE search MATCH ? AND {where} ORDER BY bm25(search, 8.0, 4.0, 1.0), id LIMIT ?"
         )
         return self._db.execute(sql, (match, kind, court, *short, limit)).fetchall()
@@ -119,7 +119,7 @@ class LegalIndex:
             return []
         score = " + ".join(r"(haystack LIKE ? ESCAPE '\')" for _ in pieces)
         sql = (
-            f"SELECT document FROM (SELECT document, id, {score} AS score FROM records "  # noqa: S608 - no values in it
+            f"SELECT document FROM (SELECT document, id, {score} AS score FROM records "  # noqa: S608 -- no values in it
             r"WHERE kind = ? AND court LIKE ? ESCAPE '\') WHERE score > 0 ORDER BY score DESC, id LIMIT ?"
         )
         return self._db.execute(sql, (*(f"%{_escaped(piece)}%" for piece in pieces), *scope)).fetchall()

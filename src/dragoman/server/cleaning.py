@@ -1,13 +1,24 @@
-"""Listings for the SDK's session: what it would choke on is mended or taken out.
+"""Results for the SDK's session: what it would choke on is mended or taken out.
 
-The session validates a whole page at once, and compiles output schemas in Python. So an entry that is no tool
-is left out, an input schema gets the object at its top that the protocol demands, and output schemas go. The
-raw entries stay with us: what an agent sees, and what results are checked against, comes from them.
+The session refuses a result for want of a field that says only what is usual: that is filled in. It validates
+a whole page of tools at once, and compiles output schemas in Python. So an entry that is no tool is left out,
+an input schema gets the object at its top that the protocol demands, and output schemas go. The raw entries
+stay with us: what an agent sees, and what results are checked against, comes from them.
 """
 
 from __future__ import annotations
 
 from typing import Any, cast
+
+_USUAL = {"resultType": "complete"}
+_USUAL_OF_KEPT = {**_USUAL, "ttlMs": 0, "cacheScope": "private"}
+"""Of what a client may keep for a while."""
+
+
+def completed(method: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what a modern result must say and this one does not: that it is final, and not to be kept."""
+    usual = _USUAL_OF_KEPT if method.endswith(("/list", "/read")) else _USUAL
+    return result if usual.keys() <= result.keys() else {**usual, **result}
 
 
 def clean_listing(page: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -28,14 +28,15 @@ LONGEST_ANSWER = 600.0
 class Deadline:
     """When a call has to be over, on the loop's clock; it may be put off while a person is asked."""
 
-    __slots__ = ("at",)
+    __slots__ = ("_most", "at")
 
     def __init__(self, at: float) -> None:
         self.at = at
+        self._most = at + LONGEST_ANSWER
 
     def put_off(self, seconds: float) -> None:
-        """Give a call the time back that a person took to answer, within bounds."""
-        self.at += min(seconds, LONGEST_ANSWER)
+        """Give a call the time back that a person took to answer, within bounds over all of its questions."""
+        self.at = min(self.at + seconds, self._most)
 
 
 deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)

@@ -26,7 +26,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
 
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
 from dragoman.observe.telemetry import Peer, find
-from dragoman.server.cleaning import clean_listing
+from dragoman.server.cleaning import clean_listing, completed
 from dragoman.server.deadlines import Deadlines
 from dragoman.server.rpc import Rpc
 from dragoman.server.wire import Envelope, traffic
@@ -51,7 +51,7 @@ TURN_DELIVERIES = 50
 MAX_REQUESTS = 100
 """Requests of the server's that are worked on at once; beyond it they are refused."""
 SERVER_BUSY = -32000
-QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage"})
+QUESTIONS = {"elicitation_callback": "elicitation/create", "sampling_callback": "sampling/createMessage"}
 """Requests of the server's that a person, or a model, answers in their own time."""
 HANDSHAKE = frozenset({"initialize", "server/discover"})
 """Requests whose failure must not look like an answer: the session takes any answer for an old server."""
@@ -77,8 +77,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self.rpc = Rpc(self)
         self.wire: Wire | None = None
         """Set before the session enters `run`."""
-        self.cleans_listings = True
-        """Whether the session gets to see them."""
+        self.cleans_results = False
+        """Whether the session reads all of them, and would choke on some: that of a modern server does."""
+        self.asks: frozenset[str] = frozenset()
+        """Of the `QUESTIONS`, those that somebody answers: what is refused at once puts no deadline off."""
         self.listing: list[dict[str, Any]] = []
         """The raw entries of the latest page of `tools/list`."""
         self.peer = Peer()
@@ -166,8 +168,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
         finally:
             self._deadlines.drop(future)
         if type(outcome) is dict:
-            if method == "tools/list" and self.cleans_listings:
-                self.listing, outcome = clean_listing(outcome)
+            if self.cleans_results and method not in HANDSHAKE:
+                outcome = completed(method, outcome)
+                if method == "tools/list":
+                    self.listing, outcome = clean_listing(outcome)
             raw_result.set(outcome)
             return outcome
         if isinstance(outcome, TimeoutError):
@@ -257,7 +261,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         request_id = context.request_id
         try:
             try:
-                with self._deadlines.held() if method in QUESTIONS else nullcontext():
+                with self._deadlines.held() if method in self.asks else nullcontext():
                     result = await self._on_request(context, method, params)
                 answer = self.rpc.result(request_id, result)
             except Exception as exc:  # noqa: BLE001 -- the one border between a handler and the wire

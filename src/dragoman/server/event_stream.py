@@ -6,6 +6,7 @@ call it answers can be told.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.server.bounded import Bounded
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _BOM = b"\xef\xbb\xbf"
+_MAX_ID = 4096
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class StreamEvent(NamedTuple):
@@ -45,6 +48,11 @@ class EventStream:
         self._first: bytes | None = b""
         """What came before a byte-order mark could be told from text; `None` once that is settled."""
         self._after_cr = False
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of an unfinished event there were; comments are none of it once they have ended."""
+        return self._line.size + self._data.size + self._lost
 
     def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
         """Yield the events that a chunk completes."""
@@ -91,7 +99,8 @@ class EventStream:
             self._data.add(value + b"\n")
         elif name == b"event":
             self._kind = value
-        elif name == b"id" and b"\0" not in value:
+        elif name == b"id" and len(value) <= _MAX_ID and not _CONTROL.search(value):
+            # It is sent back in a header to go on from there; one that no header takes is none.
             self._id = self.last_id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit():
             self.retry_ms = int(value[:12])

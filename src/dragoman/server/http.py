@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import aiohttp
 from pydantic_core import to_json
 
-from dragoman.errors import ConnectionLostError, ProtocolError, SessionGoneError
+from dragoman.errors import (
+    ConnectionLostError,
+    HttpStatusError,
+    ProtocolError,
+    ServerError,
+    SessionGoneError,
+)
 from dragoman.server.event_stream import EventStream
 from dragoman.server.http_answer import (
     EVENTS,
@@ -30,7 +36,7 @@ from dragoman.server.http_answer import (
     read_refusal,
     rpc_error,
 )
-from dragoman.server.http_client import LOGIN, NO_VERDICT, HttpClient
+from dragoman.server.http_client import LOGIN, NO_VERDICT, PROBE, HttpClient, is_older_server
 from dragoman.server.http_options import PLAIN
 from dragoman.server.outbox import Outbox
 from dragoman.server.wire import on_own_account
@@ -50,7 +56,7 @@ logger = logging.getLogger("dragoman")
 FIRST_MODERN = "2026-07-28"
 VERSION_HEADER = "mcp-protocol-version"
 SESSION_HEADER = "mcp-session-id"
-HANDSHAKE = frozenset({"initialize", "server/discover"})
+HANDSHAKE = frozenset({"initialize", PROBE})
 
 INITIALIZED_SECONDS = 5.0
 """How long requests wait for `notifications/initialized` to be taken."""
@@ -128,6 +134,8 @@ class StreamableHttp:
         self._session_id: str | None = None
         self._version: str | None = None
         self._gone = ""
+        self._streamed = False
+        """Whether the server has spoken on a GET stream of this session."""
         self._listener: asyncio.Task[None] | None = None
 
     @property
@@ -140,6 +148,7 @@ class StreamableHttp:
         method, request_id, headers = envelope
         if method == "initialize":
             self._session_id = self._version = None
+            self._streamed = False
             if self._listener is not None:
                 self._listener.cancel()
         elif headers is not None and (version := headers.get(VERSION_HEADER)) is not None:
@@ -148,19 +157,17 @@ class StreamableHttp:
             if request_id is not None:
                 self._rpc.fail(request_id, self._over())
         elif request_id is not None:
-            exchange = partial(self._ask, message, envelope, modern=is_modern(self._version))
+            ask = self._ask_for_era if method == PROBE else self._ask
+            exchange = partial(ask, message, envelope, modern=is_modern(self._version))
             self._outbox.post(request_id, method, exchange)
         elif method == "notifications/initialized" and not is_modern(self._version):
             self._outbox.hold(INITIALIZED_SECONDS)
             self._outbox.notify(partial(self._begin, message, envelope))
-        elif method:
-            context = copy_context()
-            # The task that sends notifications may have been started by another caller.
-            self._outbox.notify(
-                lambda: self._loop.create_task(self._tell(message, envelope), context=context)
-            )
         else:
-            self._outbox.start(self._tell(message, envelope))
+            # The task that sends it may have been started by another caller.
+            context = copy_context()
+            put = self._outbox.notify if method else self._outbox.answer
+            put(lambda: self._loop.create_task(self._tell(message, envelope), context=context))
 
     def abandon(
         self,
@@ -242,6 +249,21 @@ class StreamableHttp:
             response.release()
         await self._resume(stream, envelope, resumable=not modern)
 
+    async def _ask_for_era(self, message: bytes, envelope: Envelope, *, modern: bool) -> None:
+        """Send the question for the server's era; one that hangs up at it has answered: it is an older one.
+
+        Raises:
+            ProtocolError: It hung up.
+            Exception: Whatever else happened.
+        """
+        try:
+            await self._ask(message, envelope, modern=modern)
+        except (aiohttp.ClientError, OSError, ConnectionLostError) as exc:
+            error = self._client.failure(exc, f"`{envelope.method}`")
+            if not isinstance(error, ConnectionLostError) or not error.may_have_run:
+                raise
+            raise ProtocolError(error.message, rpc_code=METHOD_NOT_FOUND, server=self._client.name) from exc
+
     async def _take_json(self, response: aiohttp.ClientResponse, envelope: Envelope) -> None:
         request_id = cast("RequestId", envelope.request_id)
         body = await read_body(response, self._limit)
@@ -273,7 +295,7 @@ class StreamableHttp:
         speaks_of_request = own or (status not in NO_VERDICT and status < HTTPStatus.INTERNAL_SERVER_ERROR)
         if error is not None and speaks_of_request and not wants_login:
             self._rpc.receive(to_json({**error, "id": request_id}))
-        elif method in HANDSHAKE and speaks_of_request:
+        elif (method in HANDSHAKE and speaks_of_request) or is_older_server(method, status):
             # The session takes it for an older server, and tries the older handshake.
             code = METHOD_NOT_FOUND if status == HTTPStatus.NOT_FOUND else INTERNAL_ERROR
             raise ProtocolError(refusal.message, rpc_code=code, server=self._client.name)
@@ -295,15 +317,21 @@ class StreamableHttp:
             attempts += 1
             fruitless += 1
             again = EventStream(self._limit)
-            with suppress(aiohttp.ClientError, OSError):
+            try:
                 async with asyncio.timeout_at(until):
                     came = await self._get(again, last_id, request_id)
-                if came == "answer":
-                    return
-                if came == "refused" or attempts >= MAX_RESUMES:
-                    break
-                if came == "something":
-                    fruitless = 0
+            except (aiohttp.ClientError, OSError):
+                came = "nothing"
+            except (ValueError, ServerError) as exc:
+                # It was not the call that could not be sent: that has gone out, and may have run.
+                logger.debug("%s: %s", self._client.name, self._client.failure(exc, "the rest"))
+                break
+            if came == "answer":
+                return
+            if came == "refused" or attempts >= MAX_RESUMES:
+                break
+            if came == "something":
+                fruitless = 0
             last_id = again.last_id or last_id
             retry_ms = retry_ms if again.retry_ms is None else again.retry_ms
         tried = f", and {attempts} attempts to fetch the rest were in vain" if attempts else ""
@@ -336,7 +364,10 @@ class StreamableHttp:
                 came = await self._get(stream, last_id, None, opened)
                 if came == "refused":
                     return
-            except (aiohttp.ClientError, OSError, ProtocolError) as exc:
+            except HttpStatusError as exc:
+                logger.debug("%s: %s", self._client.name, exc)
+                return
+            except (aiohttp.ClientError, OSError, ProtocolError, ServerError) as exc:
                 logger.debug("%s: %s", self._client.name, self._client.failure(exc, "the stream"))
             finally:
                 _set(opened)
@@ -363,10 +394,13 @@ class StreamableHttp:
             if status < HTTPStatus.MULTIPLE_CHOICES:
                 if status in NO_CONTENT or not is_type(response, EVENTS):
                     return "refused"
+                self._streamed = True
                 if opened is not None:
                     _set(opened)
                 return await read_events(response, stream, self._rpc, request_id)
-            self._note_gone(status, None, own=False)
+            if self._streamed:
+                # A server that never had a stream may say so by 404 as well; requests tell of the session.
+                self._note_gone(status, None, own=False)
             passing = status in PASSING or (status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != NO_SUCH)
             return "nothing" if passing else "refused"
         finally:

@@ -19,6 +19,8 @@ from dragoman.errors import ProtocolError
 from dragoman.server.rpc import INVALID_REQUEST, SALVAGE_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dragoman.server.event_stream import EventStream, StreamEvent
     from dragoman.server.rpc import RequestId, Rpc
 
@@ -29,6 +31,8 @@ REFUSAL_BYTES = 64 * 1024
 REFUSAL_SECONDS = 2.0
 SLACK_BYTES = 256 * 1024
 """What may come in beyond the limit before an event that does not end is given up."""
+TURN_BYTES = 16 * 1024
+"""How much of a stream is taken in before others have their turn: it may be thousands of small events."""
 LINGER_SECONDS = 1.0
 """How long a stream may stay open after the answer, for its connection to be used again."""
 
@@ -79,23 +83,33 @@ async def read_events(
         Exception: The stream broke; aiohttp says how.
     """
     came: Literal["something", "nothing"] = "nothing"
-    size = 0
     while chunk := await response.content.readany():
-        size += len(chunk)
         answered = False
-        for event in stream.feed(chunk):
-            size = 0
-            if event.data:
-                came = "something"
-                ended = hear(rpc, event, stream.limit)
-                answered = answered or (ended is not None and str(ended) == str(request_id))
+        for piece in pieces(chunk):
+            for event in stream.feed(piece):
+                if event.data:
+                    came = "something"
+                    ended = hear(rpc, event, stream.limit)
+                    answered = answered or (ended is not None and str(ended) == str(request_id))
+            await give_way(piece)
         if answered:
             await _linger(response, stream, rpc)
             return "answer"
-        if size > stream.limit + SLACK_BYTES:
+        if (size := stream.pending) > stream.limit + SLACK_BYTES:
             msg = f"an event has {size} bytes or more, the limit `max_message_bytes` is {stream.limit}"
             raise ProtocolError(msg, rpc_code=INVALID_REQUEST)
     return came
+
+
+def pieces(chunk: bytes) -> Iterator[bytes]:
+    """Cut what has come of a stream into pieces that are soon taken in; `give_way` after each."""
+    return (chunk[start : start + TURN_BYTES] for start in range(0, len(chunk), TURN_BYTES))
+
+
+async def give_way(piece: bytes) -> None:
+    """Let others have their turn if more is there already: of a packed stream, a thousand times as much."""
+    if len(piece) == TURN_BYTES:
+        await asyncio.sleep(0)
 
 
 async def _linger(response: aiohttp.ClientResponse, stream: EventStream, rpc: Rpc) -> None:
@@ -105,8 +119,10 @@ async def _linger(response: aiohttp.ClientResponse, stream: EventStream, rpc: Rp
     with suppress(aiohttp.ClientError, OSError):
         async with asyncio.timeout(LINGER_SECONDS):
             while chunk := await response.content.readany():
-                for event in stream.feed(chunk):
-                    hear(rpc, event, stream.limit)
+                for piece in pieces(chunk):
+                    for event in stream.feed(piece):
+                        hear(rpc, event, stream.limit)
+                    await give_way(piece)
 
 
 def hear(rpc: Rpc, event: StreamEvent, limit: int) -> RequestId | None:
@@ -171,7 +187,7 @@ def retry_after(value: str) -> float | None:
         return min(float(value[:12]), _DAY)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return min(max((moment - datetime.now(UTC)).total_seconds(), 0.0), _DAY)

@@ -13,6 +13,7 @@ import logging
 import math
 import re
 from base64 import b64encode
+from contextlib import suppress
 from contextvars import Context
 from http import HTTPStatus
 from inspect import isawaitable
@@ -20,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 from multidict import CIMultiDict
-from yarl import URL
 
 from dragoman.errors import ConnectionLostError, HttpStatusError, ProtocolError, ServerError
 from dragoman.server.http_answer import (
@@ -33,7 +33,14 @@ from dragoman.server.http_answer import (
     retry_after,
 )
 from dragoman.server.http_options import HttpAnswer, HttpRequest
-from dragoman.server.http_route import endpoint, lasting_socket, proxy_for, tls_context, within_origin
+from dragoman.server.http_route import (
+    endpoint,
+    lasting_socket,
+    proxy_for,
+    reference,
+    tls_context,
+    within_origin,
+)
 from dragoman.server.rpc import INVALID_REQUEST
 from dragoman.server.wire import caller_headers
 from dragoman.version import VERSION
@@ -42,6 +49,8 @@ if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Awaitable, Mapping
+
+    from yarl import URL
 
     from dragoman.errors import DragomanError
     from dragoman.model import HeaderProvider, Http, Sse
@@ -61,6 +70,9 @@ LARGE_BODY = 512 * 1024
 LOGIN = frozenset({401, 403})
 NO_VERDICT = LOGIN | {407, 408, 425, 429}
 """Refusals that say nothing about what the server speaks."""
+
+PROBE = "server/discover"
+"""The question for a server's era, of which an older one has never heard."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -273,13 +285,13 @@ class HttpClient:
 
     def _next_url(self, response: aiohttp.ClientResponse, url: URL) -> URL:
         status, keeps = response.status, (307, 308)
-        found = url
-        try:
-            found = url.join(URL(response.headers.get("Location", ""), encoded=True)).with_fragment(None)
-            shown = f"{found.scheme}://{found.host}:{found.port}"
-            allowed = within_origin(url, found) and found.user is None
-        except ValueError:
-            shown, allowed = "an unusable address", False
+        found, location = url, response.headers.get("Location", "")
+        shown, allowed = "an unusable address", False
+        if location:  # nowhere would be here again
+            with suppress(ValueError):
+                found = reference(url, location)
+                shown = f"{found.scheme}://{found.host}:{found.port}"
+                allowed = within_origin(url, found) and found.user is None
         if allowed and (status in keeps or response.method == "GET"):
             return found
         response.release()
@@ -303,6 +315,11 @@ class HttpClient:
 
     def _lost(self, why: str) -> ConnectionLostError:
         return ConnectionLostError(f"server `{self.name}`: {why}", server=self.name, may_have_run=True)
+
+
+def is_older_server(method: str, status: int) -> bool:
+    """Tell whether a status may be how an older server meets the question for its era; some break at it."""
+    return method == PROBE and status not in NO_VERDICT and status <= HTTPStatus.NOT_IMPLEMENTED
 
 
 async def application_headers(name: str, provider: HeaderProvider | None) -> dict[str, str] | None:

@@ -37,6 +37,18 @@ def endpoint(url: str, name: str) -> URL:
     raise ConnectError(msg, server=name, stage="connect", hint="it has the form https://host/path")
 
 
+def reference(url: URL, text: str) -> URL:
+    """Read where a server sends us, seen from an address of its own.
+
+    Raises:
+        ValueError: It is no address, or has characters that no request may have.
+    """
+    if not text.isprintable():
+        msg = "an address has no control characters"
+        raise ValueError(msg)
+    return url.join(URL(text, encoded=text.isascii() and " " not in text)).with_fragment(None)
+
+
 def within_origin(url: URL, other: URL) -> bool:
     """Tell whether another address belongs to the same server; turning to TLS on the usual ports does."""
     here, there = (url.raw_host or "").lower(), (other.raw_host or "").lower()

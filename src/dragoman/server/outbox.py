@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 NOTICE_SECONDS = 10.0
-"""How long a notification may keep the next ones waiting."""
+"""How long a notification may keep the next ones waiting, and an answer of ours its place."""
+MAX_ANSWERING = 20
+"""Answers to the server's requests that are on their way at once: each one has a connection to itself."""
+MAX_UNSENT_ANSWERS = 1000
+"""Answers that wait for a place; beyond it they are dropped, as on a pipe that is not read."""
 PARTING_SECONDS = 2.0
 """How long closing may take for what the server should still be told."""
 TEARDOWN_SECONDS = 1.0
@@ -62,6 +66,8 @@ class Outbox:
         self._parting: set[asyncio.Task[None]] = set()
         self._notices: deque[Work] = deque()
         self._noticing = False
+        self._answers: deque[Work] = deque()
+        self._answering = 0
         self._gate: asyncio.Future[None] | None = None
 
     def post(self, request_id: RequestId, method: str, exchange: Work) -> None:
@@ -78,6 +84,15 @@ class Outbox:
         if not self._noticing:
             self._noticing = True
             self.start(self._send_notices())
+
+    def answer(self, exchange: Work) -> None:
+        """Answer a request of the server's; a flood of them takes neither all connections nor all memory."""
+        if len(self._answers) >= MAX_UNSENT_ANSWERS:
+            return
+        self._answers.append(exchange)
+        if self._answering < MAX_ANSWERING:
+            self._answering += 1
+            self.start(self._send_answers())
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something beside everything else, until the wire is closed."""
@@ -125,6 +140,7 @@ class Outbox:
         for task in self._tasks:
             task.cancel()
         self._notices.clear()
+        self._answers.clear()
         ended = {post.task for post in posts.values() if post.task is not None} | self._tasks
         try:
             # The scope around us may be cancelled already; what is done here is short.
@@ -165,16 +181,26 @@ class Outbox:
     async def _send_notices(self) -> None:
         try:
             while self._notices:
-                notice = self._notices.popleft()
-                try:
-                    async with asyncio.timeout(NOTICE_SECONDS):
-                        await notice()
-                except TimeoutError:
-                    logger.debug("%s: a notification was not taken in time", self._name)
-                except Exception as exc:  # noqa: BLE001 -- nobody waits for it; the next ones still go out
-                    logger.debug("%s: %s", self._name, self._explain(exc, "a notification"))
+                await self._send(self._notices.popleft(), "a notification")
         finally:
             self._noticing = False
+
+    async def _send_answers(self) -> None:
+        try:
+            while self._answers:
+                await self._send(self._answers.popleft(), "an answer")
+        finally:
+            self._answering -= 1
+
+    async def _send(self, exchange: Work, what: str) -> None:
+        """Send what nobody waits for: whatever happens to it, the next ones still go out."""
+        try:
+            async with asyncio.timeout(NOTICE_SECONDS):
+                await exchange()
+        except TimeoutError:
+            logger.debug("%s: %s was not taken in time", self._name, what)
+        except Exception as exc:  # noqa: BLE001 -- nobody waits for it; the next ones still go out
+            logger.debug("%s: %s", self._name, self._explain(exc, what))
 
     def _keep(self, work: Coroutine[Any, Any, None], kept: set[asyncio.Task[None]]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)

@@ -46,6 +46,10 @@ SALVAGE_BYTES = 4096
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
+INTERNAL_ERROR = -32603
+"""What an error counts as whose own code is no number."""
+ERROR_CHARS = 10_000
+"""How much of the message of an error is kept."""
 
 OVERFLOW = "a number is too large"
 
@@ -298,7 +302,7 @@ class Rpc:
             return None
         error = message.get("error")
         if error is not None:
-            waiting.resolve(_remote_error(error))
+            waiting.resolve(_remote_error(error, keeps_data=self.size < LARGE))
         elif type(result := message.get("result")) is dict:
             waiting.resolve(cast("dict[str, Any]", result))
         else:
@@ -426,13 +430,17 @@ def _encode(message: dict[str, Any]) -> bytes:
         raise InvalidArgumentsError(msg, problems=[str(error)]) from None
 
 
-def _remote_error(error: object) -> ProtocolError:
+def _remote_error(error: object, *, keeps_data: bool) -> ProtocolError:
+    """Read what a server says went wrong; of a book, the beginning will do."""
     fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
     code, message = fields.get("code"), fields.get("message")
-    text = (
-        message if isinstance(message, str) and message else f"the server reported an error: {error!r:.200}"
-    )
-    return ProtocolError(text, rpc_code=code if type(code) is int else None, data=fields.get("data"))
+    if isinstance(message, str) and message:
+        text = message if len(message) <= ERROR_CHARS else f"{message[:ERROR_CHARS]}…"
+    else:
+        shown = f"{cast('object', error)!r:.200}" if keeps_data else "a very long one"
+        text = f"the server reported an error: {shown}"
+    data = fields.get("data") if keeps_data else None
+    return ProtocolError(text, rpc_code=code if type(code) is int else INTERNAL_ERROR, data=data)
 
 
 def _number(value: object) -> float | None:

@@ -31,7 +31,7 @@ from dragoman.errors import (
 )
 from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
-from dragoman.server.dispatcher import WireDispatcher
+from dragoman.server.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.http_options import HttpOptions
 from dragoman.server.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
 from dragoman.server.session import Era, Session
@@ -49,6 +49,14 @@ if TYPE_CHECKING:
 
 # The SDK reports every junk line with a traceback; without a handler Python prints that to the terminal.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Leave out what the SDK's session says of every notification that it cannot read: it may be a flood."""
+    return not str(record.msg).startswith("Failed to validate notification")
+
+
+logging.getLogger("client").addFilter(_is_worth_a_line)
 
 _UNUSED: Any = object()
 """Stands where the SDK wants a transport; the one in use is put under it afterwards."""
@@ -95,6 +103,8 @@ async def open_session(
     """
     ours = spec.wire == "dragoman" and sys.platform != "win32"
     dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3) if ours else None
+    if dispatcher is not None:
+        dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in (answers or {}))
     wire: Any = _UNUSED
     if not ours:
         wire = (await asyncio.to_thread(_sdk_transports))(
@@ -170,8 +180,8 @@ def _put_under(
 ) -> None:
     """Put our wire under the SDK's client, in place of a transport of its own.
 
-    `_connect` is the one private name of the SDK that is used: it keeps the negotiation of eras, rounds of
-    input and mirrored headers. A test fails when it moves.
+    `_connect` keeps the negotiation of eras, rounds of input and mirrored headers. With `_stamp` in
+    `session.py` it is all that is used of the SDK's private names; a test fails when one of them moves.
     """
 
     async def connect(stack: AsyncExitStack, _mode: object, _raise: object) -> WireDispatcher:
@@ -307,6 +317,9 @@ def _reason(leaf: BaseException, spec: ServerSpec, trail: Trail) -> tuple[str, s
             return f"`{command}` cannot be started: {leaf.strerror}", "check the command, PATH and `cwd`"
         case ConnectionLostError() if trail.kind == "stdio" and trail.exit_code is not None:
             return exit_reason(trail.exit_code), "run the command by hand"
+        case MCPError(__cause__=ProtocolError()) if (trail.http_status or 0) < _CLIENT_ERROR:
+            # A server's own words, whatever code it gave them.
+            return f"the server answered: {leaf.message} ({leaf.code})", ""
         case MCPError() if leaf.code == types.CONNECTION_CLOSED and trail.kind == "stdio":
             ended = "the process ended" if trail.exit_code is None else exit_reason(trail.exit_code)
             return ended, "run the command by hand"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias,
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -47,6 +46,13 @@ class Era(NamedTuple):
     mode: str
     """`legacy`, or the modern version that both sides speak."""
     discover: types.DiscoverResult | None = None
+
+
+class _Stamped(NamedTuple):
+    """A request that the session need not see."""
+
+    params: dict[str, Any]
+    opts: CallOptions
 
 
 class _ToolCall(dict[str, Any]):
@@ -129,9 +135,8 @@ class Session:
         self._is_modern = modern
         self._listening = Listening(client, self.server_name or "") if modern else None
         self._log_level: str | None = None
-        self._headers = {MCP_PROTOCOL_VERSION_HEADER: client.protocol_version}
-        if dispatcher is not None and not modern:
-            dispatcher.cleans_listings = False
+        if dispatcher is not None:
+            dispatcher.cleans_results = modern
 
     @property
     def received(self) -> int:
@@ -213,8 +218,10 @@ class Session:
 
     async def list_page(self, kind: Kind, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
         """Return one page of raw definitions, and where the next one starts; what is not offered is empty."""
-        if self._dispatcher is not None and self.era.mode == "legacy":
-            return await self._list_raw_page(self._dispatcher, kind, cursor)
+        if self._dispatcher is not None and (kind != "tools" or not self._is_modern):
+            stamped = self._stamped(_LISTINGS[kind], {} if cursor is None else {"cursor": cursor})
+            if stamped is not None:
+                return await self._list_raw_page(self._dispatcher, kind, stamped)
         client = self._client
         verbs: dict[str, Callable[..., Awaitable[Any]]] = {
             "tools": client.list_tools,
@@ -234,12 +241,14 @@ class Session:
         return [entry for entry in raw.get(kind) or () if isinstance(entry, dict)], page.next_cursor
 
     async def _list_raw_page(
-        self, dispatcher: WireDispatcher, kind: Kind, cursor: str | None
+        self, dispatcher: WireDispatcher, kind: Kind, stamped: _Stamped
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return one page without the SDK's models: in this era its session learns nothing from a listing."""
-        params = None if cursor is None else {"cursor": cursor}
+        """Return one page without the SDK's models, of which one bad entry would cost the whole page.
+
+        Its session learns from a listing of a modern server's tools, and from nothing else.
+        """
         try:
-            page = await dispatcher.send_raw_request(_LISTINGS[kind], params, {"headers": self._headers})
+            page = await dispatcher.send_raw_request(_LISTINGS[kind], stamped.params or None, stamped.opts)
         except MCPError as exc:
             if exc.code == types.METHOD_NOT_FOUND:
                 return [], None
@@ -272,16 +281,11 @@ class Session:
             if meta is not None:
                 request["_meta"] = dict(meta)
             try:
-                # The session's own, which adds to a request what every one has: version, sender, headers.
-                stamp: Callable[[dict[str, Any], CallOptions], None] | None = getattr(
-                    self._session, "_stamp", None
-                )
-                if stamp is not None:
-                    opts: CallOptions = {}
-                    stamp({"method": "tools/call", "params": request}, opts)
+                stamped = self._stamped("tools/call", request)
+                if stamped is not None:
                     if on_progress is not None:
-                        opts["on_progress"] = on_progress
-                    answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
+                        stamped.opts["on_progress"] = on_progress
+                    answer = await self._dispatcher.send_raw_request("tools/call", request, stamped.opts)
                     if is_plain_result(answer, is_modern=self._is_modern):
                         return to_answer(answer)
                     known_outcome.set(answer)
@@ -319,6 +323,15 @@ class Session:
             reference = types.PromptReference(type="ref/prompt", name=ref["name"])
         result = await self._client.complete(reference, {"name": argument, "value": value})
         return list(result.completion.values)
+
+    def _stamped(self, method: str, params: dict[str, Any]) -> _Stamped | None:
+        """Add what the session adds to every request: version, sender, headers; `None` if it cannot."""
+        stamp: Callable[[dict[str, Any], CallOptions], None] | None = getattr(self._session, "_stamp", None)
+        if stamp is None:
+            return None
+        opts: CallOptions = {}
+        stamp({"method": method, "params": params}, opts)
+        return _Stamped(params, opts)
 
     def _with_log_level(self, meta: Mapping[str, Any] | None) -> Any:
         if self._log_level is None:

@@ -7,26 +7,37 @@ call that it carried; the end of the stream is the end of the wire.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import aiohttp
-from yarl import URL
 
-from dragoman.errors import ConnectError, ConnectionLostError
+from dragoman.errors import ConnectError, ConnectionLostError, ProtocolError
 from dragoman.server.event_stream import EventStream
-from dragoman.server.http_answer import EVENTS, JSON, SLACK_BYTES, excerpt, hear, is_type, read_refusal
-from dragoman.server.http_client import HttpClient
+from dragoman.server.http_answer import (
+    EVENTS,
+    JSON,
+    SLACK_BYTES,
+    excerpt,
+    give_way,
+    hear,
+    is_type,
+    pieces,
+    read_refusal,
+)
+from dragoman.server.http_client import HttpClient, is_older_server
 from dragoman.server.http_options import PLAIN
-from dragoman.server.http_route import within_origin
+from dragoman.server.http_route import reference, within_origin
 from dragoman.server.outbox import Outbox
 from dragoman.server.wire import on_own_account
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+
+    from yarl import URL
 
     from dragoman.model import Sse
     from dragoman.server.http_options import HttpOptions
@@ -37,6 +48,7 @@ if TYPE_CHECKING:
 INITIALIZED_SECONDS = 5.0
 """How long requests wait for `notifications/initialized` to be taken."""
 ENDPOINT_BYTES = 8192
+METHOD_NOT_FOUND = -32601
 
 _GET_HEADERS = {"Accept": EVENTS, "Cache-Control": "no-store"}
 _POST_HEADERS = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
@@ -88,6 +100,8 @@ class LegacySse:
         self._on_end: Callable[[str], None] | None = on_end
         self._outbox = Outbox(rpc, name=client.name, explain=client.failure)
         self._endpoint: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
+        self._spoken = asyncio.Event()
+        """Set with our first message."""
 
     async def open(self) -> None:
         """Open the stream, and wait for the address to post to."""
@@ -113,6 +127,7 @@ class LegacySse:
     def send(self, message: bytes, envelope: Envelope) -> None:
         """Start the POST of a message."""
         method, request_id, _ = envelope
+        self._spoken.set()
         if self._outbox.closed or self._on_end is None:
             if request_id is not None:
                 msg = f"the connection to server `{self._client.name}` is closed"
@@ -125,12 +140,11 @@ class LegacySse:
         elif method == "notifications/initialized":
             self._outbox.hold(INITIALIZED_SECONDS)
             self._outbox.notify(partial(self._begin, message, method))
-        elif method:
-            context, loop = copy_context(), asyncio.get_running_loop()
-            # The task that sends notifications may have been started by another caller.
-            self._outbox.notify(lambda: loop.create_task(post(), context=context))
         else:
-            self._outbox.start(post())
+            context, loop = copy_context(), asyncio.get_running_loop()
+            # The task that sends it may have been started by another caller.
+            put = self._outbox.notify if method else self._outbox.answer
+            put(lambda: loop.create_task(post(), context=context))
 
     def abandon(
         self,
@@ -171,7 +185,10 @@ class LegacySse:
         finally:
             response.release()
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise self._client.refusal(response, body, f"`{method}`")
+            refusal = self._client.refusal(response, body, f"`{method}`")
+            if is_older_server(method, response.status):
+                raise ProtocolError(refusal.message, rpc_code=METHOD_NOT_FOUND, server=self._client.name)
+            raise refusal
 
     async def _begin(self, message: bytes, method: str) -> None:
         try:
@@ -182,17 +199,18 @@ class LegacySse:
     async def _read(self, response: aiohttp.ClientResponse) -> None:
         stream = EventStream(self._limit)
         reason = "the event stream ended"
-        size = 0
         try:
             while chunk := await response.content.readany():
-                size += len(chunk)
-                for event in stream.feed(chunk):
-                    size = 0
-                    if event.kind == b"endpoint" and not self._endpoint.done():
-                        self._endpoint.set_result(self._address(response.url, event.data))
-                    else:
-                        hear(self._rpc, event, self._limit)
-                if size > self._limit + SLACK_BYTES:
+                for piece in pieces(chunk):
+                    for event in stream.feed(piece):
+                        if self._endpoint.done():
+                            hear(self._rpc, event, self._limit)
+                        elif event.kind == b"endpoint":
+                            self._endpoint.set_result(self._address(response.url, event.data))
+                            # What is asked before our first message cannot be answered yet.
+                            await self._spoken.wait()
+                    await give_way(piece)
+                if stream.pending > self._limit + SLACK_BYTES:
                     reason = f"an event has more than the {self._limit} bytes that `max_message_bytes` allows"
                     break
         except (aiohttp.ClientError, OSError):
@@ -210,13 +228,14 @@ class LegacySse:
         Raises:
             ConnectError: It is no address, or not this server's.
         """
-        try:
-            found = url.join(URL(data[:ENDPOINT_BYTES].decode().strip(), encoded=True)).with_fragment(None)
-            if within_origin(url, found) and found.user is None:
-                return found
-            why = f"an address of another server ({excerpt(f'{found.scheme}://{found.host}'.encode())})"
-        except ValueError:
-            why = f"an address that cannot be used ({excerpt(data)})"
+        why = f"an address that cannot be used ({excerpt(data)})"
+        if len(data) <= ENDPOINT_BYTES:
+            with suppress(ValueError):
+                found = reference(url, data.decode().strip())
+                if within_origin(url, found) and found.user is None:
+                    return found
+                shown = excerpt(f"{found.scheme}://{found.host}:{found.port}".encode())
+                why = f"an address of another server ({shown})"
         msg = f"server `{self._client.name}` wants its messages posted to {why}"
         raise ConnectError(msg, server=self._client.name, stage="connect")
 

@@ -39,7 +39,6 @@ class InstantClock:
         self.skipped = 0.0
         """How many seconds have passed without anybody waiting for them."""
         self._began = self.now
-        self._busy = 0
 
     @property
     def elapsed(self) -> float:

@@ -28,6 +28,10 @@ FILE = "dragoman/file"
 _DETAILS = ("name", "title", "description", "alt", "size")
 
 
+_YES = (True, "true", "True")
+"""What servers write for yes; 1 is among them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What a tool gave, in our nouns but not yet rendered."""
@@ -47,7 +51,7 @@ def to_answer(result: Mapping[str, Any]) -> Answer:
     return Answer(
         parts=parts,
         structured=structured,
-        is_error=result.get("isError") is True,
+        is_error=result.get("isError") in _YES,
         meta=_mapping(result.get("_meta")),
     )
 

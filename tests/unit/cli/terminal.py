@@ -10,16 +10,16 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
+from tests.unit.cli.program import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 LINES = 60
 PROMPT = "dragoman>"
@@ -55,6 +55,10 @@ class Screen:
 
     def lines(self, start: int = 0) -> list[str]:
         return ["".join(row).rstrip() for row in self.cells[start:]]
+
+    def cursor(self) -> tuple[int, int]:
+        """Return where a terminal would say that its cursor is; what scrolled off counts no more."""
+        return self.row + 1 - max(0, len(self.cells) - LINES), self.column + 1
 
     def _write(self, char: str) -> None:
         match char:
@@ -100,10 +104,10 @@ class Screen:
 class Terminal:
     """A person at the screen: types, and looks until something is there."""
 
-    def __init__(self, controller: int, process: subprocess.Popen[bytes], columns: int) -> None:
+    def __init__(self, controller: int, process: subprocess.Popen[bytes], screen: Any) -> None:
         self.process = process
         self.controller = controller
-        self.screen = Screen(columns)
+        self.screen = screen
         self.written = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
@@ -161,19 +165,34 @@ class Terminal:
         self.written += text
         self.screen.feed(text)
         if ASK_CURSOR in text:
-            # A terminal says where its cursor is; what scrolled off counts no more.
-            row = self.screen.row + 1 - max(0, len(self.screen.cells) - LINES)
-            os.write(self.controller, f"\x1b[{row};{self.screen.column + 1}R".encode())
+            row, column = self.screen.cursor()
+            os.write(self.controller, f"\x1b[{row};{column}R".encode())
         return bool(data)
 
 
 @contextmanager
-def at_terminal(*arguments: str, columns: int = 80, **environment: str) -> Iterator[Terminal]:
-    """Run the program as the leader of a session of its own, in a terminal of that many columns."""
+def at_terminal(
+    *arguments: str,
+    columns: int = 80,
+    rows: int = LINES,
+    screen: Any = None,
+    program: Sequence[str] = PROGRAM,
+    **environment: str,
+) -> Iterator[Terminal]:
+    """Run a program as the leader of a session of its own, in a terminal of that size.
+
+    Args:
+        arguments: What the program is started with.
+        columns: How wide the terminal is.
+        rows: How high it says it is.
+        screen: What shows the output; a `Screen`, which is for lines, unless given.
+        program: What is run.
+        environment: Variables beside those of the test.
+    """
     controller, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-m", "dragoman", *arguments],
+        [*program, *arguments],
         stdin=end,
         stdout=end,
         stderr=end,
@@ -186,7 +205,7 @@ def at_terminal(*arguments: str, columns: int = 80, **environment: str) -> Itera
     try:
         with process:
             try:
-                yield Terminal(controller, process, columns)
+                yield Terminal(controller, process, screen or Screen(columns))
             finally:
                 process.kill()
     finally:

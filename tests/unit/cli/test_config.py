@@ -299,6 +299,14 @@ def test_check_warns_of_what_is_well_written_but_will_not_work(shown: Callable[.
     assert [warning["code"] for warning in warnings] == ["config.missing_variable", "config"]
 
 
+def test_check_warns_of_variables_that_only_a_login_needs(shown: Callable[..., str]) -> None:
+    auth = {"client_id": "${UNSET_ID}", "issuer": "https://login.example"}
+    write("mcp.json", {"a": {"type": "http", "url": "https://${UNSET_HOST}/mcp", "auth": auth}})
+    text = shown("config", "check")
+    assert "the variable `UNSET_HOST`, which `url` of server `a` needs" in text
+    assert "the variable `UNSET_ID`, which `auth.client_id` of server `a` needs" in text
+
+
 def test_a_named_file_that_is_absent_is_a_problem(shown: Callable[..., str]) -> None:
     text = shown("config", "check", "--config", "nowhere.json", code=3)
     assert text.startswith("error: ./nowhere.json: the file does not exist, although it was asked for")

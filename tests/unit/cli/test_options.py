@@ -54,6 +54,19 @@ def test_an_option_counts_wherever_it_stands_and_the_last_one_wins(arguments: li
     assert (done.exit_code, done.output) == (0, f"{seen}\n")
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (Options(), "dragoman"),
+        (Options(profile="kode"), "dragoman --profile kode"),
+        (Options(profile="kode", config="a.json"), "dragoman --profile kode --config a.json"),
+        (Options(config="a.json", json=True), "dragoman --config a.json"),
+    ],
+)
+def test_a_hint_starts_the_program_on_the_same_configuration(options: Options, words: str) -> None:
+    assert options.program() == words.split()
+
+
 def test_every_command_explains_the_shared_options() -> None:
     done = CliRunner().invoke(outer, ["inner", "--help"])
     for option in ("--profile", "--config", "--json", "--debug"):

@@ -10,8 +10,6 @@ import pytest
 from dragoman.cli import progress
 from dragoman.cli.progress import Progress
 
-pytestmark = pytest.mark.anyio
-
 
 class Stream(io.StringIO):
     """A standard error that can be waited for."""

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dragoman import Provenance, ServerState, ServerStatus, ToolDef, ToolResult
-from dragoman.cli.tables import result_view, signature, status_table, tools_table
+from dragoman.cli.tables import offers_view, result_view, signature, status_table, tools_table
 from dragoman.model import Part, SourceRef
 
 if TYPE_CHECKING:
@@ -154,3 +154,24 @@ def test_a_failed_call_shows_its_error_only() -> None:
     failed = ToolResult(success=False, text="ignored", error="it broke\x1b")
     assert drawn(result_view(failed)) == "✗ it broke�\n"
     assert drawn(result_view(ToolResult(success=False))) == "✗ failed\n"
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0124, "12 ms"), (6.028, "6.0 s"), (400, "7 min")])
+def test_how_long_a_call_took_is_written_in_the_unit_that_fits(seconds: float, shown: str) -> None:
+    ended = ToolResult(success=True, parts=(Part(kind="text", text="a"),), duration=seconds)
+    assert drawn(result_view(ended)).splitlines()[-1] == f"✓ {shown}"
+
+
+def test_a_page_of_description_takes_a_few_lines_of_a_list() -> None:
+    lines = drawn(tools_table([tool(description="检索法条。" * 200), tool(description="word " * 2000)]))
+    assert len(lines.splitlines()) <= 12
+    assert lines.count("…") == 2
+
+
+def test_a_server_that_is_named_twice_has_one_group() -> None:
+    rows = [("a", "a://1", "One"), ("b", "b://1", ""), ("a", "a://{x}", "Any")]
+    lines = [line.rstrip() for line in drawn(offers_view(rows, "resources")).splitlines()]
+    assert lines == [
+        *("a", "  a://1", "      One", "  a://{x}", "      Any"),
+        *("b", "  b://1"),
+    ]

@@ -2,95 +2,67 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyte
 import pytest
 from tests.unit.cli.program import PROGRAM, configure, dragoman, entry
+from tests.unit.cli.terminal import at_terminal, children_of
 
 from dragoman.cli.top import has_light_background
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from tests.unit.cli.terminal import Terminal
 
 COLUMNS, ROWS = 80, 24
-PATIENCE = 40.0
 
 
-class Terminal:
-    """The screen, and everything that was ever written to it."""
+class FullScreen:
+    """A screen that a program draws on all over, as the dashboard does."""
 
-    def __init__(self, controller: int, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        self.written = b""
-        self._controller = controller
+    def __init__(self) -> None:
         self._screen = pyte.Screen(COLUMNS, ROWS)
-        self._stream = pyte.ByteStream(self._screen)
+        self._stream = pyte.Stream(self._screen)
 
-    @property
-    def text(self) -> str:
-        return "\n".join(self._screen.display)
-
-    def type(self, text: str) -> None:
-        os.write(self._controller, text.encode())
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            assert self._read(), f"the program ended:\n{self.text}"
-
-    def wait_for_end(self) -> int:
-        while self._read():
-            pass
-        return self.process.wait()
-
-    def _read(self) -> bool:
-        readable, _, _ = select.select([self._controller], [], [], PATIENCE)
-        assert readable, f"nothing came for {PATIENCE} s after:\n{self.text}"
-        try:
-            data = os.read(self._controller, 65536)
-        except OSError:  # on Linux the end of a terminal is an error
-            return False
-        self.written += data
+    def feed(self, text: str) -> None:
         # The emulator does not know the sequences by which programs ask what a terminal can.
-        self._stream.feed(re.sub(rb"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+", b"", data))
-        return bool(data)
+        self._stream.feed(re.sub(r"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+", "", text))
+
+    def lines(self) -> list[str]:
+        return list(self._screen.display)
+
+    def cursor(self) -> tuple[int, int]:
+        return self._screen.cursor.y + 1, self._screen.cursor.x + 1
 
 
-@contextmanager
-def at_terminal(*command: str, **environment: str) -> Iterator[Terminal]:
-    controller, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    env = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
-    process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=env, start_new_session=True)
-    os.close(end)
-    try:
-        with process:
-            try:
-                yield Terminal(controller, process)
-            finally:
-                process.kill()
-    finally:
-        os.close(controller)
+def at_dashboard(
+    *arguments: str, program: Sequence[str] = PROGRAM, **environment: str
+) -> AbstractContextManager[Terminal]:
+    return at_terminal(
+        *arguments,
+        columns=COLUMNS,
+        rows=ROWS,
+        screen=FullScreen(),
+        program=program,
+        COLORTERM="truecolor",
+        **environment,
+    )
 
 
-def colours(written: bytes) -> set[tuple[int, ...]]:
+def colours(written: str) -> set[tuple[int, ...]]:
     """Return every colour that is no shade of grey."""
     found: set[tuple[int, ...]] = set()
-    for sequence in re.findall(rb"\x1b\[([0-9;]*)m", written):
-        numbers = [int(number or 0) for number in sequence.split(b";")]
+    for sequence in re.findall(r"\x1b\[([0-9;]*)m", written):
+        numbers = [int(number or 0) for number in sequence.split(";")]
         while numbers:
             first = numbers.pop(0)
             if first in (38, 48) and numbers[0] == 2:
@@ -104,15 +76,10 @@ def colours(written: bytes) -> set[tuple[int, ...]]:
     return found
 
 
-def children_of(pid: int) -> set[int]:
-    lists = [task.joinpath("children").read_text("ascii") for task in Path(f"/proc/{pid}/task").iterdir()]
-    return {int(child) for listed in lists for child in listed.split()}
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for child processes in /proc")
 def test_the_dashboard_at_a_terminal_is_left_by_ctrl_c_and_leaves_nothing_behind() -> None:
     configure(shop=entry("plain.py"), broken=entry("dying.py"))
-    with at_terminal(*PROGRAM, "top") as person:
+    with at_dashboard("top") as person:
         person.wait_until(lambda: "● ready" in person.text and "shop" in person.text)
         children = children_of(person.process.pid)
         assert children
@@ -126,25 +93,25 @@ def test_the_dashboard_at_a_terminal_is_left_by_ctrl_c_and_leaves_nothing_behind
     assert colours(person.written)
     assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
     # It had a screen of its own and gave it back; no log line about the broken server was ever written.
-    assert person.written.count(b"\x1b[?1049h") == person.written.count(b"\x1b[?1049l") == 1
-    assert b"Traceback" not in person.written
-    assert b"ERROR" not in person.written
+    assert person.written.count("\x1b[?1049h") == person.written.count("\x1b[?1049l") == 1
+    assert "Traceback" not in person.written
+    assert "ERROR" not in person.written
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_gives_the_terminal_back(number: signal.Signals) -> None:
     configure(shop=entry("plain.py"))
-    with at_terminal(*PROGRAM, "top") as person:
+    with at_dashboard("top") as person:
         person.wait_until(lambda: "● ready" in person.text)
         person.process.send_signal(number)
         assert person.wait_for_end() == 0
-    assert b"\x1b[?1049l" in person.written
-    assert b"Traceback" not in person.written
+    assert "\x1b[?1049l" in person.written
+    assert "Traceback" not in person.written
 
 
 def test_no_color_means_no_colour_and_the_words_stay() -> None:
     configure(shop=entry("plain.py"))
-    with at_terminal(*PROGRAM, "top", NO_COLOR="1") as person:
+    with at_dashboard("top", NO_COLOR="1") as person:
         person.wait_until(lambda: "● ready" in person.text)
         person.type("q")
         assert person.wait_for_end() == 0
@@ -167,10 +134,10 @@ def test_programs_are_sent_to_status() -> None:
 
 def test_without_textual_one_line_says_what_to_install() -> None:
     script = "import sys; sys.modules['textual'] = None; from dragoman.cli.main import main; main(['top'])"
-    with at_terminal(sys.executable, "-c", script) as person:
+    with at_dashboard(program=(sys.executable, "-c", script)) as person:
         assert person.wait_for_end() == 1
-    assert b"install `dragoman[tui]`, or use `dragoman status`" in person.written
-    assert person.written.count(b"\n") == 1
+    assert "install `dragoman[tui]`, or use `dragoman status`" in person.written
+    assert person.written.count("\n") == 1
 
 
 def test_neither_the_command_nor_its_help_loads_textual() -> None:

@@ -56,6 +56,7 @@ def text_for_missing(name: str, whole: str) -> str:
         ("${workspaceFolderBasename}", "shop"),
         ("${userHome}", "/home/ana"),
         ("a${/}b${pathSeparator}c", f"a{os.sep}b{os.sep}c"),
+        ("${CLAUDE_PROJECT_DIR}/x ${CLAUDE_PROJECT_DIR:-.}", "/home/ana/shop/x /home/ana/shop"),
     ],
 )
 def test_a_reference_becomes_its_value(template: str, expected: str) -> None:
@@ -92,6 +93,11 @@ def test_what_was_put_in_is_not_looked_at_again() -> None:
 
 def test_the_first_brace_ends_a_reference() -> None:
     assert expand("${UNSET:-${USER}}", AROUND, text_for_missing) == "${USER}"
+
+
+def test_what_is_set_wins_over_what_a_host_would_set() -> None:
+    around = replace(AROUND, env={"CLAUDE_PROJECT_DIR": "/elsewhere"})
+    assert expand("${CLAUDE_PROJECT_DIR}", around, text_for_missing) == "/elsewhere"
 
 
 @pytest.mark.parametrize("text", ["", "$", "${", "${A}", "$${A}", "a$$${b}c${", "${A:-${B}}", "$A${B}$"])

@@ -11,8 +11,6 @@ from mcp.types import CallToolResult, TextContent, TextResourceContents
 from dragoman.demo.legal import SOURCES_KEY, build_server, main
 from dragoman.demo.legal_index import LegalIndex
 
-pytestmark = pytest.mark.anyio
-
 TOOLS = ["fill_template", "list_templates", "lookup_statute", "search_cases", "search_statutes"]
 OVERTIME = {
     "title": "Sample Labour Standards Act (SAMPLE, not real law)",

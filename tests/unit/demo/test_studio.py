@@ -13,8 +13,6 @@ from mcp.types import CallToolResult, ImageContent, TextContent, TextResourceCon
 
 from dragoman.demo.png import solid_png
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module")
 def url(launch: Callable[..., Popen[str]]) -> str:

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-
-import pytest
+from typing import TYPE_CHECKING
 
 from dragoman.events import CallStarted
 from dragoman.observe import bus as module
 from dragoman.observe.bus import EventBus
 
-pytestmark = pytest.mark.anyio
+if TYPE_CHECKING:
+    import pytest
 
 
 def event(number: int) -> CallStarted:

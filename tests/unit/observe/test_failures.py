@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-
-import pytest
+from typing import TYPE_CHECKING
 
 from dragoman.observe.failures import LINES_PER_TURN, FailureLog
 
-pytestmark = pytest.mark.anyio
+if TYPE_CHECKING:
+    import pytest
 
 
 async def test_failures_of_one_turn_share_a_line_after_the_first_ones(

@@ -39,6 +39,13 @@ async def test_deadline_that_is_put_off_ends_nothing_before() -> None:
     assert loop.time() >= end.at
 
 
+async def test_many_questions_together_put_a_deadline_off_only_so_far() -> None:
+    end = Deadline(100.0)
+    for _ in range(5):
+        end.put_off(module.LONGEST_ANSWER / 2)
+    assert end.at == 100.0 + module.LONGEST_ANSWER
+
+
 async def test_what_is_over_is_forgotten_and_no_timer_stays() -> None:
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(loop)

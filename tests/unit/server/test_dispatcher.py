@@ -131,13 +131,34 @@ async def test_request_gets_its_result_and_the_raw_one_is_kept_for_its_task() ->
     assert raw_result.get() is None
 
 
-async def test_listing_is_cleaned_for_the_session_and_kept_raw_for_us() -> None:
+async def test_listing_is_cleaned_for_the_session_of_a_modern_server_and_kept_raw_for_us() -> None:
     talk = Talk()
+    talk.dispatcher.cleans_results = True
     task = talk.begin("tools/list")
     await turns(2)
     talk.answer(result={"tools": [{"name": "a", "outputSchema": {"pattern": "(a+)+$"}}, 5]})
     assert (await task)["tools"] == [{"name": "a", "inputSchema": {"type": "object"}}]
     assert talk.dispatcher.listing == [{"name": "a", "outputSchema": {"pattern": "(a+)+$"}}]
+
+
+@pytest.mark.parametrize(
+    ("method", "filled_in"),
+    [
+        ("tools/call", {"resultType": "complete"}),
+        ("prompts/list", {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}),
+        ("server/discover", {}),
+    ],
+)
+async def test_what_a_modern_server_forgets_to_say_is_filled_in(
+    method: str, filled_in: dict[str, Any]
+) -> None:
+    talk = Talk()
+    talk.dispatcher.cleans_results = True
+    for said in ({}, {"resultType": "input_required"}):
+        task = talk.begin(method)
+        await turns(2)
+        talk.answer(result=said)
+        assert await task == {**filled_in, **said}
 
 
 async def test_listing_with_an_unreadable_entry_is_taken_without_it() -> None:

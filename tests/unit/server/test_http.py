@@ -300,9 +300,12 @@ async def test_refused_handshake_looks_like_an_older_server_only_where_it_may_be
             error = await client.ask(method)
             assert isinstance(error, ProtocolError)
             assert error.rpc_code == code
-    for mode in ("all-401", "all-500"):
-        async with peer(server, mode) as client:
-            assert isinstance(await client.ask(method), HttpStatusError)
+    async with peer(server, "all-401") as client:
+        assert isinstance(await client.ask(method), HttpStatusError)
+    async with peer(server, "all-500") as client:
+        # An older server may break at a question that it has never heard of.
+        error = await client.ask(method)
+        assert isinstance(error, ProtocolError if method == "server/discover" else HttpStatusError)
 
 
 # Redirects

@@ -176,15 +176,15 @@ def test_answer_without_result_and_error_fails_its_call() -> None:
     ("error", "code", "said"),
     [
         ({"code": -32602, "message": "no", "data": {"a": 1}}, -32602, "no"),
-        ({"code": "E1", "message": 5}, None, "reported an error"),
-        ({}, None, "reported an error: {}"),
-        ("went wrong", None, "'went wrong'"),
-        ([1], None, "[1]"),
-        (False, None, "False"),
-        ({"code": True, "message": ""}, None, "reported an error"),
+        ({"code": "E1", "message": 5}, -32603, "reported an error"),
+        ({}, -32603, "reported an error: {}"),
+        ("went wrong", -32603, "'went wrong'"),
+        ([1], -32603, "[1]"),
+        (False, -32603, "False"),
+        ({"code": True, "message": ""}, -32603, "reported an error"),
     ],
 )
-def test_error_of_any_shape_fails_its_call(error: object, code: int | None, said: str) -> None:
+def test_error_of_any_shape_fails_its_call(error: object, code: int, said: str) -> None:
     talk = Talk()
     talk.say(answer(error=error))
     assert said in str(talk.failure())
@@ -239,6 +239,15 @@ def test_numbers_at_the_edge_are_read_in_small_and_in_large_answers(size: int) -
     }
     talk.say(json.dumps({"jsonrpc": "2.0", "id": 1, "result": edge}).encode())
     assert talk.outcome() == edge
+
+
+def test_of_an_error_that_is_a_book_the_beginning_is_kept() -> None:
+    talk = Talk()
+    talk.say(answer(error={"code": 5, "message": "long " * 100_000, "data": ["x"] * 100_000}))
+    error = talk.failure()
+    assert (error.rpc_code, error.data) == (5, None)
+    assert str(error).startswith("long long")
+    assert len(str(error)) < 20_000
 
 
 # ── what does not parse

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 
 import httpx2
 import pytest
@@ -81,6 +82,20 @@ def test_reason_of_a_failed_connection(exc: Exception, spec: ServerSpec, trail: 
     assert said in str(error)
     assert "secret" not in str(error)
     assert error.server == "s"
+
+
+def test_refusal_with_the_code_of_a_closed_connection_is_a_refusal() -> None:
+    refused = MCPError(-32000, "no licence")
+    refused.__cause__ = ProtocolError("no licence", rpc_code=-32000)
+    error = sdk.connect_error(refused, STDIO, Trail(kind="stdio", stage="handshake"))
+    assert "the server answered: no licence (-32000)" in str(error)
+
+
+def test_notifications_that_the_session_cannot_read_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger("client").warning("Failed to validate notification: %s", "x")
+        logging.getLogger("client").warning("dropping tool")
+    assert caplog.messages == ["dropping tool"]
 
 
 def test_child_that_ran_out_of_time_has_no_exit_code_of_its_own() -> None:

@@ -173,7 +173,6 @@ PLAIN_TODAY = [
 ]
 NOT_PLAIN_TODAY = [
     *({**raw, "resultType": "complete"} for raw in NOT_PLAIN),
-    TEXT,
     {**TEXT, "resultType": "later"},
     {**TEXT, "resultType": "complete", "_meta": []},
     {**TEXT, "resultType": "complete", "requestState": "s"},

@@ -54,7 +54,8 @@ class Watched:
 
 
 def spec(mode: str = "sound", **more: Any) -> ServerSpec:
-    return ServerSpec("s", Stdio(sys.executable, ["-S", FAULTY, mode]), **more)
+    # Pins are compared beside everything else, and the manager waits for that at its end: here is none.
+    return ServerSpec("s", Stdio(sys.executable, ["-S", FAULTY, mode]), trust="off", **more)
 
 
 async def echo(connection: Any, left: float) -> Any:

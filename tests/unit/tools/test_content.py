@@ -116,3 +116,10 @@ def test_result_becomes_an_answer() -> None:
 def test_empty_result_is_an_empty_answer() -> None:
     answer = to_answer({})
     assert (list(answer.parts), answer.structured, answer.is_error) == ([], None, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [(True, True), (1, True), ("true", True), (False, False), (0, False), ("false", False)]
+)
+def test_failure_is_a_failure_in_every_spelling(said: object, meant: bool) -> None:
+    assert to_answer({"content": [], "isError": said}).is_error is meant

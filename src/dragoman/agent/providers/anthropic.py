@@ -12,17 +12,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
-from dragoman.agent.providers.arguments import Ids, read_call
-from dragoman.agent.providers.asking import Endpoint, ask
+from dragoman.agent.providers.arguments import read_call
+from dragoman.agent.providers.asking import EndpointProvider
 from dragoman.agent.providers.failures import StreamBrokenError
 from dragoman.agent.providers.fields import as_object, number_in, object_in, objects_in, sendable, text_in
 from dragoman.agent.providers.turns import to_turns
 from dragoman.tools.blocks import anthropic_content
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.arguments import Ids
     from dragoman.agent.providers.turns import Turn
 
 BASE_URL = "https://api.anthropic.com"
@@ -43,47 +44,19 @@ _FINISHES: dict[str, Finish] = {
 }
 
 
-class AnthropicProvider:
+class AnthropicProvider(EndpointProvider):
     """A model behind Messages."""
 
     api: Literal["anthropic"] = "anthropic"
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        endpoint: Endpoint,
-        cache: bool = True,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.model = model
-        self._endpoint = endpoint
-        self._cache = cache
-        self._extra = dict(extra or {})
+    def _question(self, request: ModelRequest) -> tuple[str, dict[str, Any]]:
+        return _PATH, to_body(request, model=self.model)
 
-    def __repr__(self) -> str:
-        return f"AnthropicProvider({self.model!r})"
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once; see `Provider.stream`."""
-        answer = ask(
-            self._endpoint,
-            _PATH,
-            body={**to_body(request, model=self.model, cache=self._cache), **self._extra},
-            new_reader=lambda: AnthropicReader(model=self.model, ids=Ids(request.messages)),
-        )
-        try:
-            async for event in answer:
-                yield event
-        finally:
-            await answer.aclose()
-
-    async def aclose(self) -> None:
-        """Let go of connections."""
-        await self._endpoint.aclose()
+    def _reader(self, ids: Ids) -> AnthropicReader:
+        return AnthropicReader(model=self.model, ids=ids)
 
 
-def to_body(request: ModelRequest, *, model: str, cache: bool = True) -> dict[str, Any]:
+def to_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     """Put a request into the API's form."""
     system, turns = to_turns(request.messages)
     messages = _messages(turns, model=model)
@@ -94,14 +67,12 @@ def to_body(request: ModelRequest, *, model: str, cache: bool = True) -> dict[st
         "stream": True,
     }
     if system:
-        block: dict[str, Any] = {"type": "text", "text": system}
-        body["system"] = [{**block, "cache_control": _MARK} if cache else block]
-    if cache:
-        # The last one is what the next request begins with. The one before it is where this request finds
-        # the previous one's mark, even if there are more blocks between them than the API looks back over.
-        users = [message for message in messages if message["role"] == "user"]
-        for message in users[-2:]:
-            message["content"][-1]["cache_control"] = _MARK
+        body["system"] = [{"type": "text", "text": system, "cache_control": _MARK}]
+    # The last one is what the next request begins with. The one before it is where this request finds the
+    # previous one's mark, even if there are more blocks between them than the API looks back over.
+    users = [message for message in messages if message["role"] == "user"]
+    for message in users[-2:]:
+        message["content"][-1]["cache_control"] = _MARK
     if request.tools:
         body["tools"] = list(request.tools)
         if request.tool_choice is not None:

@@ -1,5 +1,7 @@
 """One question to a model's API through its own SDK: connect, ask, read, ask again where that helps.
 
+Whatever is the same for every API stands here; how one is asked and read is in the file of its name.
+
 The SDK brings authentication, proxies, TLS and the decoding of the stream; its retries are switched off, so
 that there is one policy (`retrying.py`). Events are taken as plain objects: its typed ones cost time, and
 lose or refuse what servers send that only imitate the API. It is imported late and in a thread, because that
@@ -12,6 +14,7 @@ import asyncio
 import importlib
 import ipaddress
 import random
+from abc import ABC, abstractmethod
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from dragoman.agent.messages import Retrying
+from dragoman.agent.providers.arguments import Ids
 from dragoman.agent.providers.failures import (
     ProviderAuthError,
     ProviderError,
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
     from types import ModuleType
 
-    from dragoman.agent.messages import Answered, Message, ModelEvent
+    from dragoman.agent.messages import Answered, Message, ModelEvent, ModelRequest
     from dragoman.agent.providers.keys import Secret
 
 _CLIENTS = {"openai": "AsyncOpenAI", "anthropic": "AsyncAnthropic"}
@@ -210,6 +214,50 @@ class Endpoint:
             f"`{self.provider}`: nothing came from `{mask_url(self.base_url)}` for {self.idle_timeout:g} s"
         )
         return ProviderError(message, provider=self.provider)
+
+
+class EndpointProvider(ABC):
+    """A model behind an endpoint; what its API is like, a class of its own says."""
+
+    def __init__(self, model: str, *, endpoint: Endpoint, extra: Mapping[str, Any] | None = None) -> None:
+        """Take in what is asked and where; nothing is sent.
+
+        Args:
+            model: By which name the API knows the model.
+            endpoint: Where the API is.
+            extra: Fields for the body of every request, as the API names them.
+        """
+        self.model = model
+        self._endpoint = endpoint
+        self._extra = dict(extra or {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r})"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask once; see `Provider.stream`."""
+        path, body = self._question(request)
+        answer = ask(
+            self._endpoint,
+            path,
+            body={**body, **self._extra},
+            new_reader=lambda: self._reader(Ids(request.messages)),
+        )
+        async with aclosing(answer):
+            async for event in answer:
+                yield event
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
+        await self._endpoint.aclose()
+
+    @abstractmethod
+    def _question(self, request: ModelRequest) -> tuple[str, dict[str, Any]]:
+        """Return the path that a request goes to, and its body in the API's form."""
+
+    @abstractmethod
+    def _reader(self, ids: Ids) -> Reader:
+        """Return what reads one answer."""
 
 
 async def ask(

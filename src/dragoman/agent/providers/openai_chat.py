@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
-from dragoman.agent.providers.arguments import Ids, is_object, read_call, sent_arguments
-from dragoman.agent.providers.asking import Endpoint, ask
+from dragoman.agent.providers.arguments import is_object, read_call, sent_arguments
+from dragoman.agent.providers.asking import EndpointProvider
 from dragoman.agent.providers.failures import StreamBrokenError
 from dragoman.agent.providers.fields import number_in, object_in, objects_in, sendable, text_in
 from dragoman.agent.providers.turns import error_text, to_turns
 from dragoman.tools.blocks import chat_content
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.arguments import Ids
     from dragoman.agent.providers.turns import Turn
 
 BASE_URL = "https://api.openai.com/v1"
@@ -42,38 +43,17 @@ _FINISHES: dict[str, Finish] = {
 }
 
 
-class ChatProvider:
+class ChatProvider(EndpointProvider):
     """A model behind Chat Completions."""
 
     api: Literal["openai"] = "openai"
 
-    def __init__(self, model: str, *, endpoint: Endpoint, extra: Mapping[str, Any] | None = None) -> None:
-        self.model = model
-        self._endpoint = endpoint
-        self._extra = dict(extra or {})
-
-    def __repr__(self) -> str:
-        return f"ChatProvider({self.model!r})"
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once; see `Provider.stream`."""
+    def _question(self, request: ModelRequest) -> tuple[str, dict[str, Any]]:
         genuine = is_genuine(self._endpoint.base_url)
-        body = {**to_body(request, model=self.model, genuine=genuine), **self._extra}
-        answer = ask(
-            self._endpoint,
-            _PATH,
-            body=body,
-            new_reader=lambda: ChatReader(model=self.model, ids=Ids(request.messages)),
-        )
-        try:
-            async for event in answer:
-                yield event
-        finally:
-            await answer.aclose()
+        return _PATH, to_body(request, model=self.model, genuine=genuine)
 
-    async def aclose(self) -> None:
-        """Let go of connections."""
-        await self._endpoint.aclose()
+    def _reader(self, ids: Ids) -> ChatReader:
+        return ChatReader(model=self.model, ids=ids)
 
 
 def is_genuine(base_url: str) -> bool:
@@ -173,8 +153,13 @@ class _Call:
     given: str = ""
     index: int | None = None
     name: str = ""
-    raw: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+    """Of its arguments: adding to a text piece by piece copies it each time."""
     extras: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def raw(self) -> str:
+        return "".join(self.pieces)
 
 
 class ChatReader:
@@ -265,7 +250,7 @@ class ChatReader:
         raw = written if isinstance(written, str) else "" if written is None else json.dumps(written)
         call = self._slot(piece, name=name)
         call.name = call.name or name
-        call.raw += raw
+        call.pieces.append(raw)
         call.extras.update(
             {key: value for key, value in piece.items() if key not in {"id", "index", "type", "function"}}
         )

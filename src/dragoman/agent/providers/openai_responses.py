@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
-from dragoman.agent.providers.arguments import Ids, read_call, sent_arguments
-from dragoman.agent.providers.asking import Endpoint, ask
+from dragoman.agent.providers.arguments import read_call, sent_arguments
+from dragoman.agent.providers.asking import EndpointProvider
 from dragoman.agent.providers.failures import ProviderError, StreamBrokenError, words_of
 from dragoman.agent.providers.fields import number_in, object_in, objects_in, sendable, text_in
 from dragoman.agent.providers.retrying import is_transient
@@ -19,9 +19,10 @@ from dragoman.agent.providers.turns import error_text, to_turns
 from dragoman.tools.blocks import responses_output
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
+    from dragoman.agent.providers.arguments import Ids
     from dragoman.agent.providers.turns import Turn
 
 _PATH = "/responses"
@@ -35,36 +36,16 @@ _REASONS: dict[str, Finish] = {"max_output_tokens": "length", "content_filter": 
 _ENDS = {"response.completed", "response.incomplete", "response.done"}
 
 
-class ResponsesProvider:
+class ResponsesProvider(EndpointProvider):
     """A model behind Responses."""
 
     api: Literal["responses"] = "responses"
 
-    def __init__(self, model: str, *, endpoint: Endpoint, extra: Mapping[str, Any] | None = None) -> None:
-        self.model = model
-        self._endpoint = endpoint
-        self._extra = dict(extra or {})
+    def _question(self, request: ModelRequest) -> tuple[str, dict[str, Any]]:
+        return _PATH, to_body(request, model=self.model)
 
-    def __repr__(self) -> str:
-        return f"ResponsesProvider({self.model!r})"
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once; see `Provider.stream`."""
-        answer = ask(
-            self._endpoint,
-            _PATH,
-            body={**to_body(request, model=self.model), **self._extra},
-            new_reader=lambda: ResponsesReader(model=self.model, ids=Ids(request.messages)),
-        )
-        try:
-            async for event in answer:
-                yield event
-        finally:
-            await answer.aclose()
-
-    async def aclose(self) -> None:
-        """Let go of connections."""
-        await self._endpoint.aclose()
+    def _reader(self, ids: Ids) -> ResponsesReader:
+        return ResponsesReader(model=self.model, ids=ids)
 
 
 def to_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
@@ -173,7 +154,6 @@ class ResponsesReader:
             self._text.pop(index, None)
         elif kind in _ENDS:
             self._response = object_in(event, "response")
-            yield from ()
         elif kind == "response.failed":
             raise _failed(object_in(event, "response"))
         elif kind == "error":

@@ -18,6 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
 from textual.widgets import DataTable, Footer, RichLog, Static
 
+from dragoman.cli import broken
 from dragoman.cli.dashboard.asking import ScreenAsker
 from dragoman.cli.dashboard.calls import CallsPane
 from dragoman.cli.dashboard.dialogs import Help
@@ -52,6 +53,8 @@ SOON = 0.1
 """Seconds between an event and the drawing of it: a burst of events is drawn once."""
 LOG_LINES = 500
 OUTPUT_LINES = 2000
+OUTPUT_EDGE = 3
+"""Columns of the output that are no text: one at each side, and the scrollbar."""
 VIEWS = ("offers", "calls", "logs", "output")
 USABLE = frozenset({"ready", "degraded"})
 
@@ -148,6 +151,8 @@ class Dashboard(App[None]):
         self.query_one(ServersTable).focus()
         self._show_view()
         self.draw()
+        if self._mcp.settings.problems:
+            self.say(f"{broken.many(self._mcp.settings)}: {broken.CHECK}", "yellow")
         self._poll()
 
     def on_resize(self) -> None:
@@ -169,7 +174,9 @@ class Dashboard(App[None]):
         servers.draw(statuses, metrics, is_on=is_on, width=width)
         self._choose(servers.current or "")
         status = statuses.get(self._server)
-        self.query_one(ServerLine).draw(status, is_on=is_on(self._server), width=width)
+        problem = next((one_line(str(one)) for one in self._mcp.settings.problems), "")
+        line = self.query_one(ServerLine)
+        line.draw(status, is_on=is_on(self._server), width=width, problem=problem)
         self._draw_calls()
         self._draw_logs()
         self._drawn.set()
@@ -193,13 +200,18 @@ class Dashboard(App[None]):
         """Put what went wrong beside the command line, and the whole of it into the output."""
         self.say(text, "red")
         if self.is_running:
-            self.query_one("#output", RichLog).write(Text(f"✗ {safe(text)}", "red"))
+            self._write(Text(f"✗ {safe(text)}", "red"))
 
     def print(self, renderable: RenderableType) -> None:
         """Put something into the output, and the output on the screen."""
         if self.is_running:
             self.show("output")
-            self.query_one("#output", RichLog).write(renderable)
+            self._write(renderable)
+
+    def _write(self, renderable: RenderableType) -> None:
+        # The pane may not be on the screen yet, and a scrollbar comes later: its own width says little.
+        width = max(1, self._pane_width - OUTPUT_EDGE)
+        self.query_one("#output", RichLog).write(renderable, width=width)
 
     def show(self, view: str) -> None:
         """Show one of the panes, without going there."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rich.text import Text
 
-from dragoman.cli.arguments import written
 from dragoman.cli.dashboard.dialogs import Login
 from dragoman.cli.output import one_line, safe
+from dragoman.cli.session.call_lines import short_arguments
 from dragoman.cli.session.questions import AbandonedError
 from dragoman.cli.slash.command import Context, Leave, PastCall, UsageError
 from dragoman.cli.slash.table import run
@@ -155,9 +155,8 @@ class Jobs:
         self._app.show("calls")
         result = await self._mcp.call(tool.name, arguments, on_progress=self._progress)
         self._stream.attach(result)
-        self._context.calls.append(
-            PastCall(tool=tool.name, arguments=written(dict(arguments)), result=result)
-        )
+        given = short_arguments(dict(arguments))
+        self._context.calls.append(PastCall(tool=tool.name, arguments=given, result=result))
         self._app.show_call(result.call_id)
         if not result.success:
             raise DragomanError(one_line(result.error or "the call failed"))

@@ -72,10 +72,17 @@ class ServerLine(Static):
         super().__init__(Text(""), id="server-line")
         self._shown = Text("")
 
-    def draw(self, status: ServerStatus | None, *, is_on: bool, width: int) -> None:
-        """Say it; nothing is drawn that is on the screen already."""
+    def draw(self, status: ServerStatus | None, *, is_on: bool, width: int, problem: str = "") -> None:
+        """Say it; nothing is drawn that is on the screen already.
+
+        Args:
+            status: The chosen server; none where there is no server at all.
+            is_on: Whether it is switched on.
+            width: That of the screen.
+            problem: Why there may be no server: what is wrong with the files.
+        """
         if status is None:
-            text = Text("no server is configured: `dragoman add NAME` sets one up", "yellow")
+            text = Text(problem or "no server is configured: `dragoman add NAME` sets one up", "yellow")
         else:
             text = Text.assemble((one_line(status.name), "bold"), "  ", note_of(status, is_on=is_on))
         text.truncate(max(10, 2 * width - 10), overflow="ellipsis")

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from dragoman.cli.output import safe
 from dragoman.cli.session.questions import AbandonedError
+from dragoman.cli.session.screen import no_echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +96,8 @@ class LineEditor:
             EOFError: Ctrl-D on an empty line.
         """
         self.is_leaving = False
-        with patch_stdout(raw=True):
+        # Keys that were pressed ahead are handled in cooked mode: what the terminal answers is not shown.
+        with patch_stdout(raw=True), no_echo():
             # While a line is edited Ctrl-C is a key; as a signal it is for what is running.
             return await self._session.prompt_async(
                 FormattedText([("class:prompt", PROMPT)]), handle_sigint=False

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from dragoman.cli import arguments
-from dragoman.cli.output import one_line, safe
+from dragoman.cli.output import cut, one_line, safe
 from dragoman.cli.signatures import resolved, type_name
 from dragoman.tools.validation import Validators
 from dragoman.trust.redact import is_telling
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LONGEST_ABOUT = 240
+"""Columns that a question gives to what it is about: a few lines, of which it stays in sight."""
 MOST_CHOICES = 8
 """A question shows up to so many choices; more are completed only."""
 YES_OR_NO = {"y": "yes", "n": "no"}
@@ -98,7 +100,7 @@ async def _ask_argument(asker: Asker, name: str, schema: object, root: object) -
     types = arguments.wanted_types(fields, root)
     choices = choices_of(fields, root)
     if about := one_line(str(fields.get("description") or "")):
-        asker.show(Text(f"  {about}", style="dim"))
+        asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
     kind = type_name(fields, root)
     shown = f", one of {', '.join(choices)}" if 0 < len(choices) <= MOST_CHOICES and kind == "str" else ""
     default = fields.get("default")
@@ -147,7 +149,7 @@ async def ask_prompt_arguments(asker: Asker, prompt: Prompt, given: Mapping[str,
         if name in found or not argument.get("required"):
             continue
         if about := one_line(str(argument.get("description") or "")):
-            asker.show(Text(f"  {about}", style="dim"))
+            asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
         found[name] = await asker.line(name)
     return found
 
@@ -175,7 +177,7 @@ async def fill(asker: Asker, form: Form) -> dict[str, Any] | bool | None:
 
 async def _fill_field(asker: Asker, field: Field, values: dict[str, Any]) -> None:
     if about := one_line(field.description):
-        asker.show(Text(f"  {about}", style="dim"))
+        asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
     choices = list(field.choices or ()) or (["yes", "no"] if field.kind == "boolean" else [])
     kind = {"choice": "one", "choices": "some, with commas"}.get(field.kind, field.kind)
     of = f" of {', '.join(choices)}" if 0 < len(choices) <= MOST_CHOICES and field.kind != "boolean" else ""

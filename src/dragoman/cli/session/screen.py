@@ -99,7 +99,7 @@ class Screen:
         self._views.append(shown)
         ticking = asyncio.create_task(self._tick(), name="dragoman screen") if len(self._views) == 1 else None
         try:
-            with _no_echo():
+            with no_echo():
                 self.refresh()
                 yield
         finally:
@@ -151,9 +151,11 @@ class Screen:
 
     def _redrawn(self, lines: Sequence[str]) -> str:
         """Write lines over those that are drawn; those that did not change are passed over."""
-        fresh = not lines
+        # A terminal that got narrower has broken the lines, so that none of them stands where it was.
+        is_broken = bool(self._drawn) and self.console.width < self._width
+        fresh = not lines or is_broken
         lines = lines or self._drawn
-        written: list[str] = []
+        written: list[str] = ["\x1b[J"] if is_broken else []
         shrinks = len(lines) < len(self._drawn)
         for at, line in enumerate(lines):
             same = not fresh and at < len(self._drawn) and self._drawn[at] == line
@@ -185,7 +187,7 @@ def _width_of(line: str) -> int:
 
 
 @contextmanager
-def _no_echo() -> Generator[None]:
+def no_echo() -> Generator[None]:
     """Do not show what is typed meanwhile: it would land in the middle of the screen. It is not lost."""
     if os.name != "posix" or not sys.stdin.isatty():
         yield

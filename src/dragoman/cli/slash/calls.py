@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from dragoman.cli import arguments
-from dragoman.cli.session.call_lines import called
+from dragoman.cli.session.call_lines import called, short_arguments
 from dragoman.cli.session.questions import ask_missing
 from dragoman.cli.signatures import properties_of, type_name
 from dragoman.cli.slash.command import Context, PastCall, UsageError, split, tool_named
@@ -39,7 +39,7 @@ async def call(context: Context, words: str) -> RenderableType:
             raise UsageError(msg)
         given = await ask_missing(context.asker, tool, given)
     result = await context.mcp.call(tool.name, given, on_progress=context.on_progress)
-    context.calls.append(PastCall(tool=tool.name, arguments=arguments.written(given), result=result))
+    context.calls.append(PastCall(tool=tool.name, arguments=short_arguments(given), result=result))
     return result_view(result)
 
 

@@ -35,7 +35,7 @@ class PastCall:
 
     tool: str
     arguments: str
-    """As they were written."""
+    """On one line, without what looks like a secret."""
     result: ToolResult
 
 
@@ -85,7 +85,7 @@ def near(word: str, known: Iterable[str], otherwise: str) -> str:
     # People leave the beginning of an exposed name out, so what contains the word counts as near too.
     found = (
         difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-        or [name for name in names if word and word.lower() in name.lower()][:3]
+        or [name for name in names if word.strip("/") and word.lower() in name.lower()][:3]
     )
     return f"did you mean {' or '.join(found)}?" if found else otherwise
 

@@ -148,7 +148,7 @@ def _text(content: object) -> str:
 def _about(one: Resource) -> str:
     said = one.title or one.description or (one.name if one.name != one.uri else "")
     kind = "template" if one.is_template else one.mime_type
-    return ", ".join(part for part in (one_line(said), one_line(kind)) if part)
+    return ", ".join(part for part in (one_line(said).rstrip("."), one_line(kind)) if part)
 
 
 def _signature(one: Prompt) -> str:

@@ -45,6 +45,9 @@ async def reload(context: Context, words: str) -> RenderableType:
     if words:
         msg = "/mcp reload takes no words: it reads the whole configuration again"
         raise UsageError(msg)
+    if not context.mcp.settings.sources:
+        msg = "these servers come from no file, so there is nothing to read again"
+        raise UsageError(msg)
     return reload_view(await context.mcp.reload())
 
 

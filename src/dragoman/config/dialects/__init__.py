@@ -1,7 +1,7 @@
 """One small file a dialect; `dialect(name)` imports it when it is needed.
 
-To add one: a module here with a `DIALECT`, its name in `NAMES`, and a folder of fixtures in
-`tests/fixtures/dialects/`.
+To add one: a module here with a `DIALECT`, its name in `HOSTS` (or in `SEEDS` or `FORMATS`, as below), and a
+folder of fixtures in `tests/fixtures/dialects/`.
 """
 
 from __future__ import annotations

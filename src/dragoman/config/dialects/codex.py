@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Key, Place, key_table, under
 from dragoman.config.dialects import logins
+from dragoman.config.dialects.sections import each_text
 from dragoman.config.expand import Style, escape
 from dragoman.model import Note
 
@@ -22,7 +23,7 @@ def translate(entry: Entry) -> None:
     fields = entry.fields
     for key in _TEXTS:
         if key in fields:
-            fields[key] = _escaped(fields[key])
+            fields[key] = each_text(fields[key], escape)
     if "type" in fields:
         message = "this host has no `type` and ignores it; a URL is Streamable HTTP"
         entry.leave("type", Note(code="transport", key="type", message=message))
@@ -32,16 +33,6 @@ def translate(entry: Entry) -> None:
     _headers(entry)
     _passed_variables(entry)
     _login(entry)
-
-
-def _escaped(value: object) -> object:
-    if isinstance(value, str):
-        return escape(value)
-    if isinstance(value, list):
-        return [_escaped(item) for item in cast("list[object]", value)]
-    if isinstance(value, dict):
-        return {key: _escaped(item) for key, item in cast("dict[str, object]", value).items()}
-    return value
 
 
 def _headers(entry: Entry) -> None:

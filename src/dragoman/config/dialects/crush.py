@@ -7,15 +7,14 @@ for. Assumed: an unset variable, which is empty there, stops the server here, as
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import Dialect, Place, key_table, under
 from dragoman.config.dialects import logins
+from dragoman.config.dialects.sections import each_text
 from dragoman.config.expand import Spelling, Style, spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dragoman.config.dialect import Entry
 
 _OPERATOR = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<operator>:\?|\?|-)(?P<word>[^}]*)\}")
@@ -44,7 +43,7 @@ def translate(entry: Entry) -> None:
     fields = entry.fields
     for key in _TEXTS:
         if key in fields:
-            fields[key] = _each_text(fields[key], lambda text, key=key: _plainer(text, key, entry))
+            fields[key] = each_text(fields[key], lambda text, key=key: _plainer(text, key, entry))
     logins.forget(entry, "oauth_token")
     logins.switch(entry)
     logins.gather(
@@ -55,16 +54,6 @@ def translate(entry: Entry) -> None:
             "oauth_callback_port": "callback_port",
         },
     )
-
-
-def _each_text(value: object, change: Callable[[str], str]) -> object:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [_each_text(item, change) for item in cast("list[object]", value)]
-    if isinstance(value, dict):
-        return {key: _each_text(item, change) for key, item in cast("dict[str, object]", value).items()}
-    return value
 
 
 def _plainer(text: str, key: str, entry: Entry) -> str:

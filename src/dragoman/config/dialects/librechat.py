@@ -48,9 +48,7 @@ def translate(entry: Entry) -> None:
     """Rewrite the login, and take a server that is not started at once for a lazy one."""
     fields = entry.fields
     if isinstance(fields.get("startup"), bool):
-        # Not `move`: it takes a value that is false for none.
-        fields["lazy"] = not fields.pop("startup")
-        entry.spellings["lazy"] = "startup"
+        entry.move("startup", "lazy", not fields["startup"])
     asked = fields.get("customUserVars")
     if isinstance(asked, dict):
         names = cast("dict[str, Any]", asked)

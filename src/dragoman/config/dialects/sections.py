@@ -1,4 +1,7 @@
-"""Pieces that several dialects share: plain keys, tables of settings, switches by name, maps of entries."""
+"""Pieces that several dialects share: plain keys, texts, tables of settings, lists of names, maps of entries.
+
+They read documents; what an entry means is its dialect's own affair.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dragoman.config.expand import Style
 from dragoman.config.reading import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dragoman.config.documents import Document
     from dragoman.config.positions import Pointer
@@ -31,6 +34,17 @@ def table_at(document: Document, path: Sequence[str]) -> dict[str, Any]:
             return {}
         found = cast("dict[str, Any]", found).get(part)
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def each_text(value: object, change: Callable[[str], str]) -> object:
+    """Return a value in which every text, however deep, is changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [each_text(item, change) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: each_text(item, change) for key, item in cast("dict[str, object]", value).items()}
+    return value
 
 
 def bare_map(document: Document) -> list[Entry]:

@@ -11,8 +11,8 @@ from dragoman.agent.providers.arguments import Ids
 USER = Message(role="user", text="hi")
 
 
-def body(*messages: Message, **fields: Any) -> dict[str, Any]:
-    return to_body(ModelRequest(messages=messages), model="m", **fields)
+def body(*messages: Message) -> dict[str, Any]:
+    return to_body(ModelRequest(messages=messages), model="m")
 
 
 def marked(body: dict[str, Any]) -> list[tuple[int, int]]:
@@ -45,9 +45,6 @@ def test_the_cache_is_marked_at_the_system_and_the_last_two_of_the_user() -> Non
     )
     assert marked(sent) == [(2, 0), (4, 1)]
     assert "cache_control" in sent["system"][0]
-    plain = body(Message(role="system", text="s"), USER, cache=False)
-    assert marked(plain) == []
-    assert plain["system"] == [{"type": "text", "text": "s"}]
 
 
 def test_empty_messages_are_left_out_and_neighbours_joined() -> None:

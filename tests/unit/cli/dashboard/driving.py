@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from dragoman.model import Handlers, ServerSpec
+    from dragoman.model import Handlers, ServerSpec, Settings
 
 SMALL, LARGE = (80, 24), (200, 50)
 PATIENCE = float(os.environ.get("PATIENCE", "30"))
@@ -81,7 +81,7 @@ class Seat:
 
 @asynccontextmanager
 async def seated(
-    specs: Iterable[ServerSpec],
+    specs: Iterable[ServerSpec] | Settings,
     *,
     size: tuple[int, int] = SMALL,
     log: Path | None = None,
@@ -93,7 +93,7 @@ async def seated(
     """Sit down before the dashboard of a real manager.
 
     Args:
-        specs: Its servers.
+        specs: Its servers, or all that the configuration says.
         size: Columns and lines of the screen.
         log: Where the manager writes its calls down; the dashboard reads it too.
         history: What the dashboard reads instead, the manager writing nothing.

@@ -12,7 +12,8 @@ from tests.unit.cli.dashboard.driving import LARGE, seated
 
 from dragoman.cli.session.consent import Consent
 from dragoman.demo.png import solid_png
-from dragoman.model import Handlers, Part, ServerSpec, Stdio, ToolResult
+from dragoman.errors import ConfigError
+from dragoman.model import Handlers, Part, ServerSpec, Settings, Stdio, ToolResult
 from dragoman.observe.calllog import CallLog
 from dragoman.testing import ScriptedServer
 
@@ -255,7 +256,7 @@ async def test_a_call_that_a_rule_asks_about_waits_for_the_person() -> None:
 async def test_reload_without_files_says_why_not() -> None:
     async with seated([bank().spec()]) as seat:
         await seat.press("R")
-        await seat.sees("no configuration to read again")
+        await seat.sees("these servers come from no file")
 
 
 async def test_login_to_a_server_that_has_none_says_so() -> None:
@@ -307,3 +308,29 @@ async def test_hostile_names_and_answers_do_nothing_to_the_screen() -> None:
         await seat.command("/call shout")
         await seat.sees("[link=x]click[/link]")
         assert not {"\x1b", "\u202e"} & set(seat.text)
+
+
+async def test_a_line_of_the_output_is_whole_also_where_a_scrollbar_comes_later() -> None:
+    async with seated([bank().spec()]) as seat:
+        # As long as the pane is wide, while there is no scrollbar.
+        seat.app.print("x" * 70 + " whole!!")
+        await seat.sees("whole")
+        seat.app.print("\n".join(map(str, range(40))))
+        await seat.sees("39")
+        seat.app.query_one("#output").scroll_home(animate=False)
+        await seat.sees("whole!!")
+
+
+async def test_a_long_complaint_leaves_the_command_line_in_sight_and_shows_that_it_goes_on() -> None:
+    async with seated([bank().spec()]) as seat:
+        seat.app.complain("word " * 40)
+        await seat.until(lambda: "/ for a command" in seat.text and "…" in seat.lines[-2])
+
+
+@pytest.mark.parametrize("names", [(), ("bank",)])
+async def test_files_that_cannot_be_used_are_told_of(names: tuple[str, ...]) -> None:
+    specs = [bank().spec() for _ in names]
+    settings = Settings(servers=specs, problems=[ConfigError("not valid JSON", source="mcp.json", line=2)])
+    async with seated(settings) as seat:
+        await seat.sees("1 problem in files: `dragoman config check`")
+        assert ("mcp.json:2: not valid JSON" in seat.text) is not bool(names)

@@ -144,3 +144,10 @@ async def test_an_address_is_shown_whole_and_opened_only_after_a_yes(
     assert found == [url] * opened
     assert url in person.shown
     assert person.asked == ["Open it? It leads to login.example.org"]
+
+
+async def test_a_page_about_an_argument_leaves_the_question_in_sight() -> None:
+    person = Person("x")
+    await ask_missing(person, tool(["a"], a={"type": "string", "description": "d" * 3000}), {})
+    assert person.asked == ["a (str)"]
+    assert 100 < person.shown.count("d") < 250

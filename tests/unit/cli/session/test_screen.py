@@ -121,6 +121,18 @@ async def test_a_terminal_that_gets_narrower_is_cleaned_up_after(desk: Desk) -> 
         assert "\x1b[2A" in "".join(desk.paper.writes[before:])
 
 
+async def test_what_a_narrower_terminal_broke_off_is_written_over() -> None:
+    desk = Desk(columns=20)
+    desk.screen.console.width = 40
+    async with desk.screen.working(lambda: view_of(desk)):
+        # The terminal has 20 columns by now, and has broken the line that was drawn for 40.
+        desk.draw("x" * 38, "y")
+        assert desk.shown() == ["x" * 20, "x" * 18, "y"]
+        desk.screen.console.width = 20
+        desk.draw("z", "y")
+        assert desk.shown() == ["z", "y"]
+
+
 async def test_what_is_over_in_a_moment_is_never_drawn(desk: Desk) -> None:
     async with desk.screen.working(lambda: Text("slow"), after=5):
         desk.now += 4

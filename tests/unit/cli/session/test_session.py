@@ -137,3 +137,14 @@ def test_lines_can_be_many_and_the_last_one_sends_them() -> None:
         person.type(CTRL_D)
         assert person.wait_for_end() == 0
     assert person.screen.wrapped == 0
+
+
+def test_keys_that_were_pressed_ahead_leave_no_trace_on_the_screen() -> None:
+    with at_terminal("chat") as terminal:
+        terminal.wait_until(lambda: terminal.current == PROMPT)
+        # The first line ends the prompt; Ctrl-L asks the terminal for its cursor before the next one is there.
+        terminal.type("/help quit\r\x0c/help cost\r\x0c/help save\r")
+        terminal.wait_until(lambda: "Save the conversation." in terminal.text and terminal.current == PROMPT)
+        terminal.type(CTRL_D)
+        assert terminal.wait_for_end() == 0
+    assert "^[" not in terminal.written

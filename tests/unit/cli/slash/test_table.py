@@ -12,7 +12,6 @@ from tests.unit.cli.asking import Person
 
 from dragoman import McpManager, ServerSpec, ServerState, Stdio, ToolDef
 from dragoman.cli.slash import table as slash
-from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -79,7 +78,10 @@ async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:
     with pytest.raises(slash.Leave):
         await slash.run(mcp, "/quit")
 
-    assert "studio://palette" in await answer(mcp, "/resources")
+    resources = [line.rstrip() for line in (await answer(mcp, "/resources")).splitlines()]
+    assert [line for line in resources if not line.startswith(" ")] == ["legal", "studio"]
+    assert "  studio://palette" in resources
+    assert "      Read one article of a sample law, template" in resources
     assert await answer(mcp, "/resources legal") != await answer(mcp, "/resources studio")
     assert "red #dc322f" in await answer(mcp, "/read studio://palette")
     assert "red #dc322f" in await answer(mcp, "/read studio://palette studio")
@@ -125,8 +127,10 @@ async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:
     assert "takes: colour" in await complaint(mcp, "/prompt describe_colour size=1")
     for line in ("/model", "/cost", "/save"):
         assert "there is none here: `dragoman chat` opens one" in await complaint(mcp, line)
-    with pytest.raises(DragomanError, match="no configuration to read again"):
-        await slash.run(mcp, "/mcp reload")
+    assert await complaint(mcp, "/mcp reload") == (
+        "these servers come from no file, so there is nothing to read again"
+    )
+    assert await complaint(mcp, "/") == "there is no command /: /help lists the commands"
 
 
 async def test_the_calls_of_a_session_can_be_looked_at_again(mcp: McpManager) -> None:
@@ -134,7 +138,7 @@ async def test_the_calls_of_a_session_can_be_looked_at_again(mcp: McpManager) ->
     assert "no call was made yet" in await answer(context, "/last")
     await answer(context, "/call greet")
     await answer(context, "/call measure text=one")
-    assert "mcp_studio_measure(text=one)" in await answer(context, "/last")
+    assert 'mcp_studio_measure(text="one")' in await answer(context, "/last")
     assert "Hello, Ann!" in await answer(context, "/last 2")
     assert await complaint(context, "/last 3") == "there are 2 calls to look at, and not 3"
     assert (await complaint(context, "/last x")).startswith("/last takes a number")

@@ -1,0 +1,41 @@
+"""Entries of dragoman's own dialect and the servers that they make, for the tests of what builds them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dragoman.config.dialect import Entry, entries_at
+from dragoman.config.dialects import dialect
+from dragoman.config.documents import parse
+from dragoman.config.entries import build
+from dragoman.errors import InvalidSpecError
+
+if TYPE_CHECKING:
+    from dragoman.model import ServerSpec
+
+NATIVE = dialect("dragoman")
+
+
+def entry(fields: Any, name: str = "s") -> Entry:
+    document = parse(json.dumps({"mcpServers": {name: fields}}, indent=1), "f.json", "json")
+    return entries_at(document, ("mcpServers",))[0]
+
+
+def built(fields: dict[str, Any], **changes: Any) -> ServerSpec:
+    return build(entry(fields), replace(NATIVE, **changes), "user")
+
+
+def refused(fields: Any, name: str = "s", **changes: Any) -> InvalidSpecError:
+    with pytest.raises(InvalidSpecError) as caught:
+        build(entry(fields, name), replace(NATIVE, **changes), "user")
+    assert caught.value.source == "f.json"
+    assert caught.value.line is not None
+    return caught.value
+
+
+def notes(spec: ServerSpec) -> list[str]:
+    return [f"{note.code} {note.key}" for note in spec.notes]
