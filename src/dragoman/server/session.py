@@ -40,6 +40,10 @@ _LISTINGS: dict[Kind, str] = {
 }
 
 
+MANY_PIECES = 1000
+"""So many pieces of a result are read in the loop's own time: some 10 ms."""
+
+
 class Era(NamedTuple):
     """How a server was connected to, so that the next time nothing has to be tried out."""
 
@@ -287,7 +291,7 @@ class Session:
                         stamped.opts["on_progress"] = on_progress
                     answer = await self._dispatcher.send_raw_request("tools/call", request, stamped.opts)
                     if is_plain_result(answer, is_modern=self._is_modern):
-                        return to_answer(answer)
+                        return await _read(answer)
                     known_outcome.set(answer)
                 is_final: object = await self._session.send_request(
                     request, self._finality, progress_callback=on_progress
@@ -299,12 +303,12 @@ class Session:
             else:
                 raw = raw_result.get()
                 if is_final and raw is not None:
-                    return to_answer(raw)
+                    return await _read(raw)
                 known_outcome.set(raw)
         result = await self._client.call_tool(
             name, arguments, progress_callback=on_progress, meta=cast("Any", meta)
         )
-        return to_answer(self._raw(result))
+        return await _read(self._raw(result))
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Return the raw contents of a resource."""
@@ -357,6 +361,14 @@ class Session:
         if self._dispatcher is not None and (raw := raw_result.get()) is not None:
             return raw
         return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+async def _read(raw: dict[str, Any]) -> Answer:
+    """Read a result; one of very many pieces beside the loop, which has other calls to serve."""
+    content = raw.get("content")
+    if isinstance(content, list) and len(cast("list[object]", content)) > MANY_PIECES:
+        return await asyncio.to_thread(to_answer, raw)
+    return to_answer(raw)
 
 
 async def _accept(name: str, result: types.CallToolResult) -> None:

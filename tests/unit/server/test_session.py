@@ -15,7 +15,7 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
 from dragoman.server.dispatcher import WireDispatcher
-from dragoman.server.session import Session, is_plain_result
+from dragoman.server.session import MANY_PIECES, Session, is_plain_result
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -216,6 +216,15 @@ async def test_server_is_judged_as_the_client_of_the_sdk_judges_it(mode: str, ra
                 verdicts.append(True)
     assert len(script.calls) == 2, "each is sent once"
     assert verdicts[0] == verdicts[1]
+
+
+@pytest.mark.parametrize("pieces", [1, MANY_PIECES + 1])
+async def test_all_pieces_of_a_result_come_in_order(pieces: int) -> None:
+    content = [{"type": "text", "text": f"{number}"} for number in range(pieces)]
+    script = Script([{"result": {"content": content, "resultType": "complete"}}])
+    async with script.session() as session:
+        answer = await session.call_tool("t", {})
+    assert [part.text for part in answer.parts] == [f"{number}" for number in range(pieces)]
 
 
 async def test_plain_result_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
