@@ -55,5 +55,9 @@ async def test_the_export_is_legal_and_leads_back() -> None:
     assert (await run(TOOLS[0])).splitlines() == ["files__read", "('files:read', {'path': 'a'})", "{} {}"]
 
 
+async def test_a_model_can_read_resources_by_calling_tools() -> None:
+    assert (await run(TOOLS[1])).strip() == "A deposit is two months' rent."
+
+
 def test_no_block_is_left_out() -> None:
-    assert (len(AGENT), len(TOOLS)) == (2, 1)
+    assert (len(AGENT), len(TOOLS)) == (2, 2)

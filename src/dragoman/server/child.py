@@ -22,7 +22,18 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from dragoman.server.ledger import MARK, Ledger, default_folder, identify, relatives, sweep
+from dragoman.server.ledger import (
+    MARK,
+    Kin,
+    Ledger,
+    began,
+    child_ends,
+    default_folder,
+    identify,
+    kill_relatives,
+    relatives,
+    sweep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,6 +91,7 @@ class Started(NamedTuple):
     stdin: int
     stdout: int
     stderr: int
+    kin: Kin
 
 
 class Child:
@@ -95,6 +107,9 @@ class Child:
         """Done, with the exit code, when the child itself is gone; a killed one has minus the signal."""
         self._process = started.process
         self._mark = mark
+        self._kin = started.kin
+        self.signalled = False
+        """Whether it was asked to end, or killed, by us."""
         self._watch()
 
     def poll(self) -> int | None:
@@ -124,6 +139,7 @@ class Child:
 
     async def _stop(self) -> None:
         if not await self._gone(STDIN_GRACE):
+            self.signalled = True
             self._signal(signal.SIGTERM)
             if not await self._gone(TERM_GRACE):
                 self._signal(signal.SIGKILL)
@@ -136,19 +152,18 @@ class Child:
         return bool(done)
 
     async def _end_family(self) -> None:
-        """End what the leader left behind: members of its group, and descendants that left the group."""
+        """End what the leader left behind: members of its group, and descendants wherever they have gone."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            left = await loop.run_in_executor(None, partial(relatives, self._mark, group=self.pid))
+            look = partial(relatives, self._mark, number=number, **self._kin)
+            left = await loop.run_in_executor(None, look)
             if not left and not self._group_lives():
                 return
             self._signal(number)
-            for pid in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
             until = loop.time() + FAMILY_GRACE
             while loop.time() < until and (any(map(identify, left)) or self._group_lives()):  # noqa: ASYNC110 -- see POLL
                 await asyncio.sleep(POLL)
+        await loop.run_in_executor(None, partial(kill_relatives, self._mark, **self._kin))
 
     def _group_lives(self) -> bool:
         """Look at the group where `/proc` does not show its members: there, zombies would count as well."""
@@ -257,7 +272,8 @@ def _start(
         for descriptor in (theirs_in, theirs_out, theirs_err):
             os.close(descriptor)
     ledger.add(process.pid, name, env[MARK])
-    return Started(process, stdin, stdout, stderr)
+    kin = Kin(group=process.pid, ends=child_ends(stdin, stdout, stderr), since=began(process.pid))
+    return Started(process, stdin, stdout, stderr, kin)
 
 
 @cache
@@ -274,13 +290,11 @@ def _death_guard() -> tuple[str, ...]:
 
 def _discard(started: Started, mark: str) -> None:
     """End a child that nobody waits for."""
-    process, *descriptors = started
+    process, *descriptors, kin = started
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for pid in relatives(mark):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    kill_relatives(mark, **kin)
     for descriptor in descriptors:
         os.close(descriptor)
     _spawner.ledger().remove(process.pid)

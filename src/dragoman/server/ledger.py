@@ -14,12 +14,17 @@ import json
 import logging
 import os
 import signal
+import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 logger = logging.getLogger("dragoman")
 
@@ -32,9 +37,21 @@ MAX_LINES = 1000
 _SUFFIX = ".jsonl"
 _PROC = Path("/proc")
 _GROUP_FIELD = 2
+_SESSION_FIELD = 3
 _START_FIELD = 19
+_SIZE_FIELD = 20
+"""Fields of `/proc/PID/stat`, counted from the one after the command's name."""
 _STAT_CHARS = 4_096
-"""The start time, counted from the field after the command's name in `/proc/PID/stat`."""
+_KILL_SECONDS = 2.0
+_KILL_PAUSE = 0.02
+_TRIES = 10
+"""How often a look is taken that finds nobody, while at each of them somebody else has gone away."""
+_ENVIRON_BYTES = 8 * 1024 * 1024
+"""More than Linux lets a program have."""
+_ENVIRON_TRIES = 5
+_ENVIRON_PAUSE = 0.001
+_AHEAD = 32
+"""How many numbers beyond the newest are tried: the newest may have handed over since, and exited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +65,24 @@ class Identity:
 def identify(pid: int) -> Identity | None:
     """Return who has a process number now; `None` if nobody has, or if this system does not tell."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 -- in the way of every start
-            stat = file.read(_STAT_CHARS)
+        fields = _fields(pid)
         boot = _boot()
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()
-    if not fields or fields[0] == "Z":
-        return None
-    return Identity(pid, f"{boot}/{fields[_START_FIELD]}")
+    return None if fields[0] == "Z" else Identity(pid, f"{boot}/{fields[_START_FIELD]}")
+
+
+def _fields(pid: int) -> list[str]:
+    """Read what the system tells of a process, from its state on.
+
+    Raises:
+        OSError: There is no such process, or it is not told.
+    """
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 -- in the way of every start
+        fields = file.read(_STAT_CHARS).rpartition(")")[2].split()
+    if len(fields) <= _SIZE_FIELD:
+        raise ProcessLookupError
+    return fields
 
 
 @cache
@@ -64,19 +90,133 @@ def _boot() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
-def relatives(*marks: str, group: int | None = None) -> list[int]:
-    """Find the living processes that carry one of these marks or are of that group; needs `/proc`."""
+def began(pid: int) -> int:
+    """Return when a process began, in ticks of the system; 0, which is before all others, if it is gone."""
+    identity = identify(pid)
+    return int(identity.began.rpartition("/")[2]) if identity else 0
+
+
+class Kin(TypedDict, total=False):
+    """By what the descendants of a child are known, besides their marks."""
+
+    group: int
+    """The number of the process group that the child led."""
+    ends: Mapping[str, int]
+    """The child's ends of our pipes to it, as `child_ends` tells them."""
+    since: int
+    """When the child began: a descendant never began before."""
+
+
+def child_ends(stdin: int, stdout: int, stderr: int) -> dict[str, int]:
+    """Tell a child's ends of our three pipes: what they are called, and the mode that they are open in."""
+    modes = {stdin: stat.S_IRUSR, stdout: stat.S_IWUSR, stderr: stat.S_IWUSR}
+    return {f"pipe:[{os.fstat(descriptor).st_ino}]": mode for descriptor, mode in modes.items()}
+
+
+def relatives(*marks: str, number: int = 0, **kin: Unpack[Kin]) -> list[int]:
+    """Find the living processes that carry one of these marks, are of a group or hold a child's pipes.
+
+    The newest come first, and each is signalled where it is found: one that hands over to the next and exits
+    is gone a moment later. Those that we may not signal are left out. It needs `/proc`.
+
+    Args:
+        marks: What they have in their environment.
+        number: The signal that each of them gets; 0 is none.
+        kin: What else they may be known by.
+    """
     wanted = {f"{MARK}={mark}".encode() for mark in marks if mark}
     found: list[int] = []
-    for entry in _PROC.glob("[0-9]*"):
-        with suppress(OSError):
-            fields = (entry / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
-            if fields[0] == "Z":
-                continue
-            of_group = fields[_GROUP_FIELD] == str(group)
-            if of_group or not wanted.isdisjoint((entry / "environ").read_bytes().split(b"\0")):
-                found.append(int(entry.name))
+    gone: set[int] = set()
+    for _ in range(_TRIES):
+        before = len(gone)
+        found = _look(wanted, kin, number, gone)
+        if found or len(gone) == before:
+            break
     return found
+
+
+def _look(wanted: set[bytes], kin: Kin, number: int, gone: set[int]) -> list[int]:
+    """Look once; notes who went away meanwhile, and may have handed over to somebody that was not seen."""
+    group, ends, since = str(kin.get("group")), kin.get("ends"), kin.get("since", 0)
+    found: list[int] = []
+    listed = _listed()
+    newest = max(listed, default=0)
+    for pid in (*range(newest + 1, newest + 1 + _AHEAD), *listed):
+        try:
+            fields = _fields(pid)
+            if int(fields[_START_FIELD]) < since:
+                continue
+            if fields[0] == "Z" or fields[_SIZE_FIELD] == "0":  # it exits, or is a thread of the system's own
+                gone.add(pid)
+            elif (
+                fields[_GROUP_FIELD] == group
+                or (ends and _holds(pid, fields[_SESSION_FIELD], ends))
+                or (wanted and _carries(pid, wanted))
+            ):
+                os.kill(pid, number)
+                found.append(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            if pid <= newest:
+                gone.add(pid)
+        except OSError:
+            continue
+    return found
+
+
+def _listed() -> list[int]:
+    """Return the numbers of all processes, the newest first."""
+    try:
+        names = os.listdir(_PROC)  # noqa: PTH208 -- paths cost more than the look
+    except OSError:
+        return []
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+
+def kill_relatives(*marks: str, **kin: Unpack[Kin]) -> set[int]:
+    """Kill the relatives, again and again until a look finds nobody, in bounded time; returns who they were.
+
+    One look is not enough: a process may start another while it is looked for.
+    """
+    killed: set[int] = set()
+    until = time.monotonic() + _KILL_SECONDS
+    while found := relatives(*marks, number=signal.SIGKILL, **kin):
+        killed.update(found)
+        if time.monotonic() > until:
+            break
+        time.sleep(_KILL_PAUSE)
+    return killed
+
+
+def _carries(pid: int, wanted: set[bytes]) -> bool:
+    """Tell whether a process carries a mark.
+
+    Raises:
+        ProcessLookupError: It has no environment: it may have emptied it, or it exits.
+    """
+    for _ in range(_ENVIRON_TRIES):
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 -- every process is looked at
+            if environ := file.read(_ENVIRON_BYTES):
+                return not wanted.isdisjoint(environ.split(b"\0"))
+        # There is none either for a moment while a process turns into another program.
+        time.sleep(_ENVIRON_PAUSE)
+    raise ProcessLookupError
+
+
+def _holds(pid: int, session: str, ends: Mapping[str, int]) -> bool:
+    """Tell whether a process has inherited one of a child's ends.
+
+    Only the three standard descriptors count: others may have been passed to a process that is no descendant,
+    as `ssh` does with its own to the one that keeps the connection. A process of our own session was forked
+    off by us: a child has left that session before it runs.
+    """
+    if session == str(os.getsid(0)):
+        return False
+    for descriptor in range(3):
+        path = f"/proc/{pid}/fd/{descriptor}"
+        with suppress(FileNotFoundError):
+            if os.lstat(path).st_mode & ends.get(os.readlink(path), 0):  # noqa: PTH115 -- as above
+                return True
+    return False
 
 
 def default_folder() -> Path:
@@ -175,11 +315,9 @@ def _sweep_page(file: Path) -> int:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
                 killed += 1
-    for pid in relatives(*(mark for _, _, mark in children)):
+    for pid in kill_relatives(*(mark for _, _, mark in children)):
         logger.warning(said, "a descendant", pid)
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
+        killed += 1
     with suppress(OSError):
         file.unlink(missing_ok=True)
     return killed

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EXIT_GRACE = 0.1
 """Seconds between the end of a child's output and its exit, if it is exiting at all."""
+ENDED_BY_US = "dragoman ended the process, since it went on when its input was closed"
 
 
 @runtime_checkable
@@ -156,7 +157,8 @@ async def open_pipe(
             asyncio.get_running_loop().call_later(EXIT_GRACE, on_grace_over, reason)
 
         def on_grace_over(reason: str) -> None:
-            trail.exit_code = child.poll()
+            if not child.signalled:
+                trail.exit_code = child.poll()
             end(reason if trail.exit_code is None else exit_reason(trail.exit_code))
 
         pipe = Pipe(
@@ -169,8 +171,12 @@ async def open_pipe(
         )
 
         def on_exit(_: asyncio.Future[int]) -> None:
-            trail.exit_code = child.exited.result()
             pipe.read_rest()
+            if child.signalled:
+                # The code would be that of our own signal, and tell nothing of the server.
+                end(ENDED_BY_US)
+                return
+            trail.exit_code = child.exited.result()
             end(exit_reason(trail.exit_code))
 
         child.exited.add_done_callback(on_exit)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -59,6 +60,7 @@ async def test_child_leads_a_session_and_is_entered_in_the_ledger() -> None:
         assert child.poll() is None
         await child.stop(closer(child))
         assert child.exited.result() == 0
+        assert not child.signalled
         assert child.poll() == 0
         assert not entered(child.pid)
 
@@ -68,6 +70,7 @@ async def test_child_that_ignores_the_end_of_its_input_is_asked_and_then_killed(
         asked = await start(SLEEP)
         await asked.stop(closer(asked))
         assert asked.exited.result() == -signal.SIGTERM
+        assert asked.signalled
         code = (
             "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True)\n"
             + SLEEP
@@ -98,6 +101,64 @@ async def test_what_a_child_left_behind_ends_with_it(session: bool, stubborn: bo
         (left,) = relatives(child._mark, group=child.pid)
         await child.stop(closer(child))
         assert identify(left) is None
+
+
+CHAIN = """
+import fcntl, os, signal, sys, time
+lock = open("lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+nowhere = os.open(os.devnull, os.O_RDWR)
+until = time.monotonic() + 8
+
+def run(*_):
+    for descriptor in range(3):
+        os.dup2(nowhere, descriptor)
+    while time.monotonic() < until:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        time.sleep(0.001)
+    open("outlived", "w").close()
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, run)
+print(1, flush=True)
+if sys.argv[1] == "at once":
+    run()
+signal.pause()
+"""
+"""Each of its processes starts the next one, in a session of its own, and exits; all of them hold one lock."""
+
+
+@pytest.mark.parametrize("when", ["at once", "when it is asked to end"])
+async def test_chain_of_processes_that_hand_over_and_exit_is_broken(
+    short_graces: None, tmp_path: Path, when: str
+) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    with anyio.fail_after(40), (tmp_path / "lock").open("w") as lock:
+        child = await spawn(sys.executable, ["-S", "-c", CHAIN, when], env=env, cwd=None, name="s")
+        await anyio.wait_readable(child.stdout)
+        await child.stop(closer(child))
+        # It is free when the last of them is gone, be it by itself.
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        assert not (tmp_path / "outlived").exists()
+
+
+@pytest.mark.parametrize("kept", ["stdin", "stdout", "stderr"])
+async def test_daemon_without_an_environment_is_known_by_the_pipe_it_holds(tmp_path: Path, kept: str) -> None:
+    away = ", ".join(f"{name}=subprocess.DEVNULL" for name in ("stdin", "stdout", "stderr") if name != kept)
+    outer = f"""
+import subprocess, sys
+daemon = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(30)"], env={{}}, start_new_session=True, {away})
+open("pid", "w").write(str(daemon.pid))
+"""
+    with anyio.fail_after(20):
+        child = await start(outer)
+        assert await asyncio.shield(child.exited) == 0
+        daemon = int((tmp_path / "pid").read_text())
+        assert identify(daemon) is not None
+        await child.stop(closer(child))
+        assert identify(daemon) is None
 
 
 async def test_cancelled_stop_ends_the_child_all_the_same_twice_even(short_graces: None) -> None:
@@ -242,7 +303,7 @@ from dragoman.server import child
 from dragoman.server.ledger import default_folder
 
 async def use():
-    one = await child.spawn(sys.executable, ["-S", "-c", "print(5)"], env=dict(os.environ), cwd=None, name="s")
+    one = await child.spawn(sys.executable, ["-S", "-c", "import sys; sys.stdin.read()"], env=dict(os.environ), cwd=None, name="s")
     # Both processes have an entry of their own while their child lives.
     print(sorted(path.name for path in default_folder().iterdir() if str(os.getpid()) in path.name) != [])
     await one.stop(lambda: [os.close(end) for end in (one.stdin, one.stdout, one.stderr)])

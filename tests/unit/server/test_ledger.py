@@ -9,19 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dragoman.server.ledger import MARK, Identity, Ledger, default_folder, identify, relatives, sweep
+from dragoman.server.ledger import (
+    MARK,
+    Identity,
+    Ledger,
+    began,
+    child_ends,
+    default_folder,
+    identify,
+    kill_relatives,
+    relatives,
+    sweep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+M1 = f"m1-{os.getpid()}"
+"""A mark that no other run of these tests looks for: marks are found in the whole system."""
 SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that leads a group of its own and carries the mark `m1`."""
-    process = subprocess.Popen(SLEEP, start_new_session=True, env={**os.environ, MARK: "m1"})
+    """A process that leads a group of its own and carries the mark `M1`."""
+    process = subprocess.Popen(SLEEP, start_new_session=True, env={**os.environ, MARK: M1})
     yield process
     process.kill()
     process.wait()
@@ -74,10 +87,10 @@ def test_ledger_holds_the_living_and_goes_with_the_last_of_them(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     ledger = Ledger(tmp_path / "children")
-    ledger.add(sleeper.pid, "files", "m1")
+    ledger.add(sleeper.pid, "files", M1)
     file = tmp_path / "children" / f"{os.getpid()}.jsonl"
     (_, child) = read(file)
-    assert (child["pid"], child["name"], child["mark"]) == (sleeper.pid, "files", "m1")
+    assert (child["pid"], child["name"], child["mark"]) == (sleeper.pid, "files", M1)
     assert file.parent.stat().st_mode & 0o777 == 0o700
     ledger.remove(sleeper.pid + 1)
     assert file.exists()
@@ -91,17 +104,17 @@ def test_starts_and_ends_are_added_to_the_page_until_it_has_too_many_lines(
     monkeypatch.setattr("dragoman.server.ledger.MAX_LINES", 3)
     ledger, file = Ledger(tmp_path), tmp_path / f"{os.getpid()}.jsonl"
     ledger.add(os.getpid(), "self", "m0")
-    ledger.add(sleeper.pid, "files", "m1")
+    ledger.add(sleeper.pid, "files", M1)
     ledger.remove(sleeper.pid)
     assert [line.get("name") for line in read(file)[1:]] == ["self", "files", None]
     assert read(file)[3] == {"gone": sleeper.pid}
-    ledger.add(sleeper.pid, "files", "m1")
+    ledger.add(sleeper.pid, "files", M1)
     ledger.remove(sleeper.pid)
     ledger.remove(os.getpid())
     assert not file.exists()
     for _ in range(5):
         ledger.add(os.getpid(), "self", "m0")
-        ledger.add(sleeper.pid, "files", "m1")
+        ledger.add(sleeper.pid, "files", M1)
         ledger.remove(sleeper.pid)
     assert len(read(file)) <= 8
 
@@ -110,7 +123,7 @@ def test_page_that_somebody_removed_is_written_anew(tmp_path: Path, sleeper: sub
     ledger, file = Ledger(tmp_path), tmp_path / f"{os.getpid()}.jsonl"
     ledger.add(os.getpid(), "self", "m0")
     file.unlink()
-    ledger.add(sleeper.pid, "files", "m1")
+    ledger.add(sleeper.pid, "files", M1)
     assert [line.get("name") for line in read(file)] == [None, "self", "files"]
 
 
@@ -151,13 +164,13 @@ def test_child_of_a_dead_owner_is_killed(tmp_path: Path, sleeper: subprocess.Pop
 def test_descendant_is_killed_by_its_mark_although_the_child_itself_is_gone(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    page(tmp_path, dead(), Identity(2**22, "gone"), mark="m1")
+    page(tmp_path, dead(), Identity(2**22, "gone"), mark=M1)
     assert sweep(tmp_path) == 1
     assert ended_by(sleeper) == -signal.SIGKILL
 
 
 def test_child_of_a_living_owner_is_never_touched(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    file = page(tmp_path, identify(os.getpid()), identify(sleeper.pid), mark="m1")
+    file = page(tmp_path, identify(os.getpid()), identify(sleeper.pid), mark=M1)
     assert sweep(tmp_path) == 0
     assert sleeper.poll() is None
     assert file.exists()
@@ -199,11 +212,65 @@ def test_folder_that_does_not_exist_has_nothing_to_sweep(tmp_path: Path) -> None
 
 
 def test_relatives_are_found_by_mark_and_by_group(sleeper: subprocess.Popen[bytes]) -> None:
-    assert relatives("m1") == [sleeper.pid]
-    assert relatives("m0", "m1") == [sleeper.pid]
+    assert relatives(M1) == [sleeper.pid]
+    assert relatives("m0", M1) == [sleeper.pid]
     assert relatives("other", group=sleeper.pid) == [sleeper.pid]
     assert relatives("other") == []
     assert relatives("") == []
+
+
+def test_relatives_began_no_sooner_than_the_first_of_them(sleeper: subprocess.Popen[bytes]) -> None:
+    start = began(sleeper.pid)
+    assert relatives(M1, since=start) == [sleeper.pid]
+    assert relatives(M1, since=start + 1) == []
+
+
+def test_relatives_get_the_signal_where_they_are_found(sleeper: subprocess.Popen[bytes]) -> None:
+    assert relatives(M1, number=signal.SIGTERM) == [sleeper.pid]
+    assert ended_by(sleeper) == -signal.SIGTERM
+
+
+def test_relatives_are_killed_until_there_are_none(sleeper: subprocess.Popen[bytes]) -> None:
+    assert kill_relatives(M1) == {sleeper.pid}
+    assert ended_by(sleeper) == -signal.SIGKILL
+    assert kill_relatives(M1) == set()
+    assert began(sleeper.pid) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "session", "known"),
+    [
+        ({"stdin": "its stdin"}, True, True),
+        ({"stdout": "its stdout"}, True, True),
+        ({"stderr": "its stderr"}, True, True),
+        ({"stderr": "its stdout"}, True, True),
+        ({"stdin": "our stdout", "stdout": "our stdin"}, True, False),
+        ({"stdin": "its stdin", "stdout": "its stdout"}, False, False),
+        ({"passed": "its stdout"}, True, False),
+    ],
+    ids=["reads", "writes", "complains", "crossed", "has our ends", "was forked off by us", "was passed one"],
+)
+def test_relatives_are_found_by_the_pipes_they_inherited_and_nobody_else_is(
+    given: dict[str, str], session: bool, known: bool
+) -> None:
+    pipes: dict[str, int] = {}
+    pipes["its stdin"], pipes["our stdin"] = os.pipe()
+    for name in ("stdout", "stderr"):
+        pipes[f"our {name}"], pipes[f"its {name}"] = os.pipe()
+    ends = child_ends(*(pipes[f"our {name}"] for name in ("stdin", "stdout", "stderr")))
+    standard: dict[str, Any] = {
+        name: pipes[given[name]] if name in given else subprocess.DEVNULL
+        for name in ("stdin", "stdout", "stderr")
+    }
+    passed = [pipes[given["passed"]]] if "passed" in given else []
+    process = subprocess.Popen(SLEEP, start_new_session=session, pass_fds=passed, env={}, **standard)
+    try:
+        assert relatives("other", ends=ends, since=began(process.pid)) == [process.pid] * known
+    finally:
+        process.kill()
+        process.wait()
+        for descriptor in pipes.values():
+            os.close(descriptor)
 
 
 def test_zombie_is_nobodys_relative() -> None:
