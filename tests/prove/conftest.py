@@ -8,6 +8,7 @@ tests ran has no record.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import platform
@@ -162,6 +163,15 @@ def _machine() -> dict[str, str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder(), "dragoman-proof")
+
+
+@pytest.fixture
+def heap_of_the_program_alone() -> Generator[None]:
+    """Keep the test framework's objects out of the garbage collector, as no program has them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

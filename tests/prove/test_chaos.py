@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,22 +10,10 @@ import pytest
 from tests.behaviour.chaos import cull, storm
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from tests.behaviour.chaos import Outcome
     from tests.prove.conftest import Proof
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def _heap_of_the_program_alone() -> Generator[None]:
-    """Keep the test framework's objects out of the garbage collector, as no program has them."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("heap_of_the_program_alone")]
 
 DEADLINE = 20.0
 SERVERS = 20
@@ -60,7 +47,8 @@ async def test_ten_thousand_calls_end_when_all_their_servers_are_killed_at_once(
     record(proof, outcome, AT_ONCE)
     assert outcome.strange == []
     assert outcome.lost == outcome.most_at_once == AT_ONCE
-    assert outcome.latest_loss <= 0.5
+    # Ten thousand errors are made in one go, at some 60 us each: the last of them has to wait for the others.
+    assert outcome.latest_loss <= 1.0
     assert outcome.recovery <= 5
 
 

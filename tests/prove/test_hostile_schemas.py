@@ -23,7 +23,11 @@ from dragoman.tools.listing import admit
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.validation import Validators
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("heap_of_the_program_alone"),
+]
 
 MOST = 0.100
 """Seconds for one schema: admitted, written for one model API, compiled, and used."""
@@ -140,16 +144,14 @@ class Beat:
         return self.longest
 
 
+@pytest.mark.parametrize("place", ["inputSchema", "outputSchema"])
 @pytest.mark.parametrize("name", SCHEMAS)
-async def test_a_hostile_schema_does_not_hold_the_loop_up(tmp_path: Any, name: str) -> None:
+async def test_a_hostile_schema_does_not_hold_the_loop_up(tmp_path: Any, name: str, place: str) -> None:
     warm, coat = Turncoat(tmp_path, "warm"), Turncoat(tmp_path)
     schema = SCHEMAS[name]
     if name.startswith(("deep,", "endless")):
         pytest.skip("too deep or too long to be sent at all: the listing is refused as a whole")
-    coat.offer["tools"] = [
-        {"name": "read", "inputSchema": schema},
-        {"name": "look", "inputSchema": {"type": "object"}, "outputSchema": schema},
-    ]
+    coat.offer["tools"] = [{"name": "read", "inputSchema": {"type": "object"}, place: schema}]
     coat.write()
     with anyio.fail_after(120):
         async with McpManager([warm.spec], cache=False) as mcp:
@@ -160,7 +162,6 @@ async def test_a_hostile_schema_does_not_hold_the_loop_up(tmp_path: Any, name: s
             await mcp.wait_ready()
             for value in VALUES:
                 await mcp.call("mcp_coat_read", value)
-                await mcp.call("mcp_coat_look", value)
         longest = beat.stop()
-    print(f"{name}: {longest * 1000:.1f} ms")
+    print(f"{name}, {place}: {longest * 1000:.1f} ms")
     assert longest <= LONGEST_TURN
