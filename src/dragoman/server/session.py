@@ -210,6 +210,9 @@ class Session:
         seen: set[str] = set()
         for _ in range(limits.pages):
             page, cursor = await self.list_page(kind, cursor)
+            # A large page took its time to read, and takes as long again to look through: in between,
+            # others have their turn.
+            await asyncio.sleep(0)
             found += page
             if len(found) > limits.tools:
                 return found[: limits.tools], limits.excess("tools", len(found), what="it")
