@@ -135,9 +135,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
+    except click.ClickException as error:
+        return _explain_use(error, as_json=options.json)
     except BrokenPipeError:
         return _close_quietly()
     except Exception as error:
@@ -159,6 +161,19 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         known = {"code": "unforeseen", "message": f"{type(error).__name__}: {error}", "hint": ""}
         say_json({"error": error_json(error) if expected else known})
     return code_of(error)
+
+
+def _explain_use(error: click.ClickException, *, as_json: bool) -> int:
+    """Say in one line how the program was called wrongly, and where it stands how it is called."""
+    from dragoman.cli.output import safe, say_json
+
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = " ".join(error.format_message().split()).rstrip(".")
+    hint = f"see `{context.command_path if context else 'dragoman'} --help`"
+    click.secho(f"error: {safe(message)} ({hint})", fg="red", err=True)
+    if as_json:
+        say_json({"error": {"code": "usage", "message": message, "hint": hint}})
+    return error.exit_code
 
 
 def _close_quietly() -> int:

@@ -142,6 +142,33 @@ def test_an_error_is_one_line_that_says_what_to_do() -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said", "page"),
+    [
+        (["tools", "--nope"], "No such option '--nope'", "dragoman tools"),
+        (["config", "show", "--nope"], "No such option '--nope'", "dragoman config show"),
+        (["read"], "Missing argument 'URI'", "dragoman read"),
+        (["call", "a", "b", "--timeout", "x"], "Invalid value for '--timeout'", "dragoman call"),
+    ],
+)
+def test_wrong_use_is_one_line_that_names_its_page(
+    arguments: list[str], said: str, page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {said}")
+    assert err.endswith(f"(see `{page} --help`)\n")
+    assert err.count("\n") == 1
+
+
+def test_wrong_use_is_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.run(["--json", "read"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "usage"
+    assert error["hint"] == "see `dragoman read --help`"
+
+
 def test_debug_shows_where_an_error_comes_from() -> None:
     write_server()
     done = dragoman("--debug", "config", "show", "nobody")
