@@ -85,8 +85,8 @@ WHY = {
 
 
 ABOVE_THE_FLOOR = (
-    "A call costs more than the floor because arguments and results are checked, by the SDK too, deadlines "
-    "and cancellation are kept, and events and metrics are counted."
+    "A call costs more than the floor because arguments and results are checked, deadlines and cancellation "
+    "are kept, and events and metrics are counted."
 )
 
 
