@@ -47,7 +47,8 @@ class Document:
         for length in range(len(pointer), 0, -1):
             if pointer[:length] in self._lines:
                 return self._lines[pointer[:length]]
-        return None
+        # A file may be one entry as a whole, which begins where the file does.
+        return 1 if not pointer and self.text else None
 
 
 def dotted(pointer: Pointer) -> str:

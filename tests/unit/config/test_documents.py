@@ -209,3 +209,8 @@ def test_a_document_shows_nothing_of_what_it_holds() -> None:
 def test_a_pointer_is_written_with_dots_and_without_control_characters() -> None:
     assert dotted(("mcpServers", "a\x1b[2J\n", "args", 0)) == "mcpServers.a\\x1b[2J\\n.args.0"
     assert printable("naïve 服务器") == "naïve 服务器"
+
+
+def test_the_whole_of_a_file_begins_in_its_first_line() -> None:
+    assert parse('{\n  "url": null\n}', "x.json", "json").line(()) == 1
+    assert parse("", "x.json", "json").line(()) is None
