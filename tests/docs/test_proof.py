@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -147,3 +148,4 @@ def test_the_page_is_in_order() -> None:
     text = (ROOT / "docs" / "proof.md").read_text("utf-8")
     parts = sorted(path.stem.removeprefix("test_") for path in PROOFS.glob("test_*.py"))
     assert page({}, text, parts) == text
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == parts, "every part has been run, and is told of"

@@ -23,7 +23,7 @@ PATIENCE = 2.0
 S = ServerState
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """One call, and every outcome that it was given."""
 

@@ -176,6 +176,8 @@ class _Copying:
                 self.changes.append((place, "it may be null, which stands for an argument that is not given"))
             copy["properties"][name] = schema
         copy["required"] = list(members)
+        if not members and "required" not in fields:
+            self.changes.append((where, "`required` is empty, but there: strict mode wants it"))
         if "additionalProperties" not in fields:
             copy["additionalProperties"] = False
             self.changes.append((where, "it is closed to other members: strict mode requires it"))
