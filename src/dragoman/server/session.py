@@ -52,13 +52,6 @@ class Era(NamedTuple):
     discover: types.DiscoverResult | None = None
 
 
-class _Stamped(NamedTuple):
-    """A request that the session need not see."""
-
-    params: dict[str, Any]
-    opts: CallOptions
-
-
 class _ToolCall(dict[str, Any]):
     """The parameters of a call, and a request as far as the session looks at it."""
 
@@ -226,9 +219,10 @@ class Session:
     async def list_page(self, kind: Kind, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
         """Return one page of raw definitions, and where the next one starts; what is not offered is empty."""
         if self._dispatcher is not None and (kind != "tools" or not self._is_modern):
-            stamped = self._stamped(_LISTINGS[kind], {} if cursor is None else {"cursor": cursor})
-            if stamped is not None:
-                return await self._list_raw_page(self._dispatcher, kind, stamped)
+            params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
+            opts = self._stamp(_LISTINGS[kind], params)
+            if opts is not None:
+                return await self._list_raw_page(self._dispatcher, kind, params, opts)
         client = self._client
         verbs: dict[str, Callable[..., Awaitable[Any]]] = {
             "tools": client.list_tools,
@@ -248,14 +242,14 @@ class Session:
         return [entry for entry in raw.get(kind) or () if isinstance(entry, dict)], page.next_cursor
 
     async def _list_raw_page(
-        self, dispatcher: WireDispatcher, kind: Kind, stamped: _Stamped
+        self, dispatcher: WireDispatcher, kind: Kind, params: dict[str, Any], opts: CallOptions
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return one page without the SDK's models, of which one bad entry would cost the whole page.
 
         Its session learns from a listing of a modern server's tools, and from nothing else.
         """
         try:
-            page = await dispatcher.send_raw_request(_LISTINGS[kind], stamped.params or None, stamped.opts)
+            page = await dispatcher.send_raw_request(_LISTINGS[kind], params or None, opts)
         except MCPError as exc:
             if exc.code == types.METHOD_NOT_FOUND:
                 return [], None
@@ -288,11 +282,11 @@ class Session:
             if meta is not None:
                 request["_meta"] = dict(meta)
             try:
-                stamped = self._stamped("tools/call", request)
-                if stamped is not None:
+                opts = self._stamp("tools/call", request)
+                if opts is not None:
                     if on_progress is not None:
-                        stamped.opts["on_progress"] = on_progress
-                    answer = await self._dispatcher.send_raw_request("tools/call", request, stamped.opts)
+                        opts["on_progress"] = on_progress
+                    answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
                     if is_plain_result(answer, is_modern=self._is_modern):
                         return await _read(answer)
                     known_outcome.set(answer)
@@ -331,14 +325,17 @@ class Session:
         result = await self._client.complete(reference, {"name": argument, "value": value})
         return list(result.completion.values)
 
-    def _stamped(self, method: str, params: dict[str, Any]) -> _Stamped | None:
-        """Add what the session adds to every request: version, sender, headers; `None` if it cannot."""
+    def _stamp(self, method: str, params: dict[str, Any]) -> CallOptions | None:
+        """Add to the parameters what the session adds to every request, and return the options to send with.
+
+        `None` if the session has no such way of its own.
+        """
         stamp: Callable[[dict[str, Any], CallOptions], None] | None = getattr(self._session, "_stamp", None)
         if stamp is None:
             return None
         opts: CallOptions = {}
         stamp({"method": method, "params": params}, opts)
-        return _Stamped(params, opts)
+        return opts
 
     def _with_log_level(self, meta: Mapping[str, Any] | None) -> Any:
         if self._log_level is None:
