@@ -1,15 +1,18 @@
 """Install the real MCP servers that tests talk to, and the type checker, under `.cache/`.
 
 Each PyPI server gets an environment of its own from `requirements/servers/NAME.txt`; the npm packages come
-from lock files through `npm ci`. Runs with the standard library only. What is in place is left alone.
+from lock files through `npm ci`. What a server would make at its first call is made here, so that no test
+waits for it. Runs with the standard library only. What is in place is left alone.
 
 Usage: python scripts/install_servers.py [NAME …]   (all of them without a name)
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 from environment import (
@@ -20,6 +23,7 @@ from environment import (
     install_each,
     install_lock,
     is_current,
+    python_in,
     run_quietly,
     write_stamp,
 )
@@ -34,18 +38,41 @@ NPM_FOLDERS = {
     "conformance": ROOT / "tests/real/conformance",
     "pyright": ROOT / "requirements/pyright",
 }
+PREPARATIONS = {
+    # Without an index among its data the server builds one in the system's temporary folder, at the first
+    # call: 10 to 25 seconds, longer than a call may take.
+    "china-law-mcp": (
+        "from china_law_mcp import retrieval;"
+        "retrieval.build_index(out_path=retrieval.PKG_DIR / 'data' / 'bm25.pkl')"
+    ),
+}
+"""What is run in a server's environment after the installation, in Python."""
 
 
 def install_python_server(lock: Path) -> bool:
     """Install one PyPI server; return whether there was anything to do."""
     environment = CACHE / "servers" / lock.stem
     stamp = fingerprint(lock)
-    if is_current(environment, "lock", stamp):
+    installs = not is_current(environment, "lock", stamp)
+    if installs:
+        print(f"  {lock.stem}: installing …", flush=True)
+        create(environment)
+        install_lock(environment, lock)
+        write_stamp(environment, "lock", stamp)
+    return prepare(environment, stamp) or installs
+
+
+def prepare(environment: Path, stamp: str) -> bool:
+    """Do what the server would do at its first call; return whether there was anything to do."""
+    preparation = PREPARATIONS.get(environment.name)
+    if preparation is None or is_current(environment, "prepared", f"{stamp} {preparation}"):
         return False
-    print(f"  {lock.stem}: installing …", flush=True)
-    create(environment)
-    install_lock(environment, lock)
-    write_stamp(environment, "lock", stamp)
+    print(f"  {environment.name}: preparing …", flush=True)
+    # What the libraries of the server leave in the temporary folder is not wanted there.
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(python_in(environment)), "-c", preparation]
+        run_quietly(command, env=os.environ | {"TMPDIR": folder})
+    write_stamp(environment, "prepared", f"{stamp} {preparation}")
     return True
 
 
