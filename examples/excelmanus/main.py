@@ -2,13 +2,14 @@
 
 import asyncio
 import shutil
+import sys
 import tempfile
 import textwrap
 from pathlib import Path
 
 from model import model
 
-from dragoman import McpManager, ToolRegistry, tool
+from dragoman import DragomanError, McpManager, ToolRegistry, tool
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
 
 QUESTION = """\
@@ -27,8 +28,9 @@ def share(part: float, total: float) -> str:
     return f"{part / total:.1%}"
 
 
-async def main() -> None:
-    """Ask one question, and show how it is answered."""
+async def main() -> bool:
+    """Ask one question, show how it is answered, and return whether every call succeeded."""
+    chosen = await model()
     registry = ToolRegistry()
     registry.register(share)
     with tempfile.TemporaryDirectory() as folder:
@@ -38,13 +40,14 @@ async def main() -> None:
         mcp = McpManager.from_config(
             "excelmanus", root=project, trust_project=True, registry=registry, cache=False
         )
-        async with AgentEngine(model(), mcp, start_wait=60) as agent:
+        async with AgentEngine(chosen, mcp, start_wait=60) as agent:
             built_in = [tool.name for tool in registry if tool.source == "builtin"]
             print(f"{len(mcp.tools())} tools of {', '.join(mcp.status())}; built in: {', '.join(built_in)}")
             print(f"\n{QUESTION}\n")
             answer = await agent.run(QUESTION, on_event=show)
             print(f"\n{answer.text}")
         print(f"\nIn the project: {', '.join(contents(project))}")
+    return not any(message.is_error for message in answer.messages)
 
 
 def contents(folder: Path) -> list[str]:
@@ -65,4 +68,7 @@ def show(event: AgentEvent) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        sys.exit(0 if asyncio.run(main()) else 1)
+    except DragomanError as error:
+        sys.exit(f"{error}")

@@ -1,27 +1,34 @@
-"""The model: a real one where its key is set, else one that follows a script and needs no network."""
+"""The model: one that follows a script and needs no network, or the real one that `DRAGOMAN_MODEL` names."""
 
 import json
 import os
+import sys
 
-from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider
+from dragoman import DragomanError
+from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider, open_provider
 
 BOOK = {"path": "sales.xlsx", "sheet": "Sheet1"}
 ROWS = [["Month", "Sales"], ["January", 1200], ["February", 950], ["March", 1430], ["Total", "=SUM(B2:B4)"]]
 
 
-def model() -> Provider | str:
-    """Return what AgentEngine asks; `DRAGOMAN_MODEL` names another model of the same API."""
-    for api, usual in (("openai", "gpt-5-mini"), ("anthropic", "claude-sonnet-4-5")):
-        if os.environ.get(f"{api.upper()}_API_KEY"):
-            return f"{api}:{os.environ.get('DRAGOMAN_MODEL', usual)}"
-    return ScriptedProvider(script)
+async def model() -> Provider:
+    """Return the model that `DRAGOMAN_MODEL` names, such as `openai:gpt-5-mini`; without it, the script."""
+    name = os.environ.get("DRAGOMAN_MODEL", "").strip()
+    if not name:
+        return ScriptedProvider(script)
+    try:
+        return await open_provider(name)
+    except DragomanError as error:
+        print(f"DRAGOMAN_MODEL={name}: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def script(request: ModelRequest) -> Say:
     """Say the next thing, by the results that there are."""
     results = [message.text for message in request.messages if message.role == "tool"]
-    if request.messages[-1].is_error:
-        return Say(text=f"I cannot go on: {results[-1]}")
+    for message in request.messages:
+        if message.is_error:
+            return Say(text=f"I cannot go on: {message.text}")
     match results:
         case []:
             return Say(calls=[("mcp_excel_create_workbook", {"path": BOOK["path"]})])
@@ -39,4 +46,8 @@ def script(request: ModelRequest) -> Say:
 
 def total(read: str) -> int:
     """Take the value out of what the server read."""
-    return json.loads(read)["values"][0][0]
+    try:
+        return int(json.loads(read)["values"][0][0])
+    except (ValueError, LookupError, TypeError):
+        msg = f"the script finds no total in the answer of the server: {read}"
+        raise DragomanError(msg) from None

@@ -1,12 +1,13 @@
 """kode: a global and a project file, merged, and tools that people know as `server:tool`."""
 
 import asyncio
+import sys
 import textwrap
 from pathlib import Path
 
 from model import model
 
-from dragoman import McpManager
+from dragoman import DragomanError, McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
 from dragoman.config.discover import load
 
@@ -15,20 +16,22 @@ FILES = {"user": "~/.kode.json", "project": "./.kode.json"}
 QUESTION = "Which port does kode listen on? See notes.md."
 
 
-async def main() -> None:
-    """Show what the two files give, the names of the tools, and one question."""
+async def main() -> bool:
+    """Show what the two files give, name the tools, ask one question; return whether its calls succeeded."""
+    chosen = await model()
     # An own home for the example; an application leaves `home` out, or uses `McpManager.from_config("kode")`.
     settings = load("kode", root=HERE / "project", home=HERE / "home")
     for spec in settings.servers:
         hidden = "".join(f", hides {FILES[one.scope]}" for one in spec.shadowed)
         print(f"{spec.name:<6} from {FILES[spec.origin.scope]}{hidden}")
     mcp = McpManager(settings, trust_project=True)
-    async with AgentEngine(model(), mcp, start_wait=60) as agent:
+    async with AgentEngine(chosen, mcp, start_wait=60) as agent:
         await mcp.wait_ready(timeout=60)
         names(mcp)
         print(f"\n{QUESTION}")
         answer = await agent.run(QUESTION, on_event=show)
         print(answer.text)
+        return not any(message.is_error for message in answer.messages)
 
 
 def names(mcp: McpManager) -> None:
@@ -44,6 +47,8 @@ def show(event: AgentEvent) -> None:
     match event:
         case ToolFinished(tool=name, call=call, result=result):
             print(f"  {'✓' if result.success else '✗'} {name}, which the model calls {call.name}")
+            if result.error:
+                print(textwrap.indent(result.error, "    "))
         case Noticed(text=text):
             print(textwrap.fill(f"  ! {text}", 79, subsequent_indent="    "))
         case _:
@@ -51,4 +56,7 @@ def show(event: AgentEvent) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        sys.exit(0 if asyncio.run(main()) else 1)
+    except DragomanError as error:
+        sys.exit(f"{error}")

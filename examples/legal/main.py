@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import textwrap
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 from model import model
 
-from dragoman import McpManager
+from dragoman import DragomanError, McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
 from dragoman.events import StateChanged
 
@@ -23,21 +24,37 @@ QUESTIONS = (
 ATTRIBUTION = {"title": "/result/*/law_name", "updated": "/result/*/version_date"}
 
 
-async def main() -> None:
-    """Ask two questions; meanwhile the server that answered the first is lost."""
+async def main() -> bool:
+    """Ask two questions, and lose the server in between; return whether every call succeeded."""
+    chosen = await model()
     # What the log says in long lines, the notices to the model say too.
     logging.getLogger("dragoman").addHandler(logging.NullHandler())
     found = McpManager.from_config("legal", trust_project=True).settings
     servers = [replace(one, attribution=ATTRIBUTION) if one.name == "legal" else one for one in found.servers]
     mcp = McpManager(replace(found, servers=servers), trust_project=True)
-    async with AgentEngine(model(), mcp, start_wait=60) as agent:
-        await mcp.wait_ready(timeout=60)
-        for status in mcp.status().values():
-            print(f"{status.name}: {status.state}, {status.server_name}, {status.tools} tools")
+    print(f"Waiting for {' and '.join(one.name for one in servers)} to start …", flush=True)
+    async with AgentEngine(chosen, mcp, start_wait=60) as agent:
+        await get_ready(mcp)
         await ask(agent, QUESTIONS[0])
         async with outage(mcp, "legal"):
             await ask(agent, QUESTIONS[1])
         print(f"\nlegal: {mcp.status()['legal'].state} again")
+        return not any(message.is_error for message in agent.messages)
+
+
+async def get_ready(mcp: McpManager) -> None:
+    """Wait for the servers, and for the laws that `legal` loads at its first call."""
+    ready = await mcp.wait_ready(timeout=60)
+    for status in mcp.status().values():
+        how = status.last_error or f"{status.server_name}, {status.tools} tools"
+        say(f"{status.name}: {status.state}, {how}")
+    if not ready:
+        msg = "a server did not start"
+        raise DragomanError(msg, hint="`make example NAME=legal` installs what is missing")
+    print("Waiting for legal to load its laws …", flush=True)
+    # Without an index of its own, as after a plain `pip install`, the server builds one now.
+    law = {"law": "民法典", "article_no": "1"}
+    (await mcp.call("mcp_legal_get_article", law, timeout=180)).raise_for_error()
 
 
 async def ask(agent: AgentEngine, question: str) -> None:
@@ -47,8 +64,8 @@ async def ask(agent: AgentEngine, question: str) -> None:
     def show(event: AgentEvent) -> None:
         match event:
             case ToolFinished(tool=name, result=result):
-                first = result.text.partition("\n")[0] if result.text.startswith("[answered") else ""
-                say(f"  {'✓' if result.success else '✗'} {name}  {first}".rstrip())
+                answered = result.text.partition("\n")[0] if result.text.startswith("[answered") else ""
+                say(f"  {'✓' if result.success else '✗'} {name}  {result.error or answered}".rstrip())
                 for one in result.provenance.sources if result.provenance else ():
                     dated = f", updated {one.updated}" if one.updated else ""
                     sources[f"{one.title} {one.locator}".strip() + dated] = None
@@ -72,10 +89,14 @@ def say(text: str) -> None:
 @asynccontextmanager
 async def outage(mcp: McpManager, server: str) -> AsyncGenerator[None]:
     """Kill a server, as a crash would, and let its program not be found until the end."""
+    pid = mcp.status()[server].pid
+    if pid is None:
+        msg = f"the server `{server}` is not running, so it cannot be killed"
+        raise DragomanError(msg)
     print(f"\n(The server `{server}` is killed, and cannot be started again for now.)")
     events, path = mcp.events(), os.environ["PATH"]
     os.environ["PATH"] = os.curdir
-    os.kill(mcp.status()[server].pid or 0, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     async for event in events:
         if isinstance(event, StateChanged) and event.server == server:
             break
@@ -87,4 +108,7 @@ async def outage(mcp: McpManager, server: str) -> AsyncGenerator[None]:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        sys.exit(0 if asyncio.run(main()) else 1)
+    except DragomanError as error:
+        sys.exit(f"{error}")

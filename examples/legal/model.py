@@ -1,24 +1,32 @@
-"""The model: a real one where its key is set, else one that follows a script and needs no network."""
+"""The model: one that follows a script and needs no network, or the real one that `DRAGOMAN_MODEL` names."""
 
 import json
 import os
+import re
+import sys
 
-from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider
+from dragoman import DragomanError
+from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider, open_provider
 
 
-def model() -> Provider | str:
-    """Return what AgentEngine asks; `DRAGOMAN_MODEL` names another model of the same API."""
-    for api, usual in (("openai", "gpt-5-mini"), ("anthropic", "claude-sonnet-4-5")):
-        if os.environ.get(f"{api.upper()}_API_KEY"):
-            return f"{api}:{os.environ.get('DRAGOMAN_MODEL', usual)}"
-    return ScriptedProvider(script)
+async def model() -> Provider:
+    """Return the model that `DRAGOMAN_MODEL` names, such as `openai:gpt-5-mini`; without it, the script."""
+    name = os.environ.get("DRAGOMAN_MODEL", "").strip()
+    if not name:
+        return ScriptedProvider(script)
+    try:
+        return await open_provider(name)
+    except DragomanError as error:
+        print(f"DRAGOMAN_MODEL={name}: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def script(request: ModelRequest) -> Say:
     """Say the next thing, by the results that there are."""
     results = [message.text for message in request.messages if message.role == "tool"]
-    if request.messages[-1].is_error:
-        return Say(text=f"I cannot go on: {results[-1]}")
+    for message in request.messages:
+        if message.is_error:
+            return Say(text=f"I cannot go on: {message.text}")
     asked = sum(message.role == "user" and message.text.endswith("?") for message in request.messages)
     match asked, results:
         case 1, []:
@@ -27,17 +35,28 @@ def script(request: ModelRequest) -> Say:
                 calls=[("mcp_legal_get_article", code), ("mcp_legal_list_laws", {"keyword": "民法典"})]
             )
         case 1, [article, *_]:
-            record = json.loads(article.partition("\n\nSources:")[0])
-            return Say(text="It lets the parties agree on damages:\n" + opening(record["text"]))
+            return Say(text="It lets the parties agree on damages:\n" + opening(wording(article)))
         case 2, [_, _]:
             return Say(calls=[("mcp_legal_search_statutes", {"query": "押金"})])
         case _, [*_, found]:
-            note, title, _, text, *_ = found.splitlines()
-            return Say(text=f"From the samples only, {note.strip('[]')}:\n{title}\n{opening(text)}")
+            match found.splitlines():
+                case [note, title, _, text, *_] if note.startswith("[answered by"):
+                    return Say(text=f"From the samples only, {note.strip('[]')}:\n{title}\n{opening(text)}")
+                case _:
+                    return Say(text=f"The law says:\n{found}")
         case _:
             return Say(text="I have nothing to say.")
 
 
+def wording(article: str) -> str:
+    """Take the words of the article out of what the server found."""
+    try:
+        return str(json.loads(article.partition("\n\nSources:")[0])["text"])
+    except (ValueError, LookupError, TypeError):
+        msg = f"the script finds no article in the answer of the server: {article}"
+        raise DragomanError(msg) from None
+
+
 def opening(text: str) -> str:
     """Return the first sentence."""
-    return next(text[: at + 1] for at, letter in enumerate(text) if letter in ".。，" or at == len(text) - 1)
+    return "".join(re.findall(r"^[^.。，]*[.。，]?", text))

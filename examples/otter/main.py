@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sys
 import tempfile
 import textwrap
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from model import model
 from rich.console import Console
 
-from dragoman import McpManager
+from dragoman import DragomanError, McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
 from dragoman.cli import slash
 from dragoman.events import ConfigReloaded
@@ -25,13 +26,14 @@ allowed_tools = ["read_text_file"]
 console = Console(width=79, highlight=False)
 
 
-async def main() -> None:
-    """Ask, change the configuration, ask again."""
+async def main() -> bool:
+    """Ask, change the configuration, ask again; return whether every call succeeded."""
+    chosen = await model()
     with tempfile.TemporaryDirectory() as folder:
         project = shutil.copytree(Path(__file__).parent / "project", Path(folder), dirs_exist_ok=True)
         # The folder is new each time, so there is nothing to remember of it.
         mcp = McpManager.from_config("otter", root=project, trust_project=True, cache=False)
-        async with AgentEngine(model(), mcp, start_wait=60) as agent:
+        async with AgentEngine(chosen, mcp, start_wait=60) as agent:
             await command(mcp, "/mcp")
             await command(mcp, "/mcp tools")
             await ask(agent, "What is 09:00 in Shanghai here in Nairobi?")
@@ -39,6 +41,7 @@ async def main() -> None:
             await command(mcp, "/mcp")
             await ask(agent, "And when does the meeting of notes.md begin?")
             await command(mcp, "/mcp reload")
+            return not any(message.is_error for message in agent.messages)
 
 
 async def command(mcp: McpManager, line: str) -> None:
@@ -69,7 +72,7 @@ def show(event: AgentEvent) -> None:
     """Show a call that has ended, and what the model is told besides."""
     match event:
         case ToolFinished(tool=name, result=result):
-            print(f"  {'✓' if result.success else '✗'} {name}")
+            print(f"  {'✓' if result.success else '✗'} {name}  {result.error or ''}".rstrip())
         case Noticed(text=text):
             print(textwrap.fill(f"  ! {text}", 79, subsequent_indent="    "))
         case _:
@@ -77,4 +80,7 @@ def show(event: AgentEvent) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        sys.exit(0 if asyncio.run(main()) else 1)
+    except DragomanError as error:
+        sys.exit(f"{error}")

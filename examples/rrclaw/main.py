@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import shutil
+import sys
 import tempfile
 import textwrap
 from pathlib import Path
 
 from model import model
 
-from dragoman import McpManager
-from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
+from dragoman import CallDeniedError, DragomanError, McpManager
+from dragoman.agent import AgentEngine, AgentEvent, Noticed, Provider, ToolFinished
 
 POLICY = {
     "default": "deny",
@@ -30,8 +31,9 @@ POLICY = {
 QUESTION = "When are claws sharpened? See notes.md; then change it to Tuesdays."
 
 
-async def main() -> None:
-    """Connect, ask one question, and leave nothing behind."""
+async def main() -> bool:
+    """Connect, ask one question, leave nothing behind, and return whether every allowed call succeeded."""
+    chosen = await model()
     # What the log says in long lines, the status and the results say too.
     logging.getLogger("dragoman").addHandler(logging.NullHandler())
     with tempfile.TemporaryDirectory() as folder:
@@ -39,32 +41,37 @@ async def main() -> None:
         settings = McpManager.from_config("rrclaw", root=project, trust_project=True).settings
         mcp = await McpManager.connect_all(settings, cache=False, trust_project=True, policy=POLICY)
         try:
-            await work(mcp)
+            went_well = await work(mcp, chosen)
         finally:
             await mcp.shutdown()
     print("\nAfter shutdown: " + ", ".join(f"{name} {one.state}" for name, one in mcp.status().items()))
+    return went_well
 
 
-async def work(mcp: McpManager) -> None:
-    """Show what is there, and ask; a server that cannot be reached holds nobody up."""
+async def work(mcp: McpManager, chosen: Provider) -> bool:
+    """Show what is there, and ask; a server that cannot be reached does not hold up the others."""
+    failed: list[str] = []
+
+    def show(event: AgentEvent) -> None:
+        match event:
+            case ToolFinished(tool=name, result=result):
+                say(f"  {'✓' if result.success else '✗'} {name}  {result.error or ''}".rstrip())
+                # What the policy denies is as it should be.
+                if not result.success and not isinstance(result.exception, CallDeniedError):
+                    failed.append(name)
+            case Noticed(text=text):
+                say(f"  ! {text}")
+            case _:
+                pass
+
     for status in mcp.status().values():
         say(f"{status.name:<6} {status.last_error or f'{status.state}, {status.tools} tools'}")
     print("\n" + "\n".join(f"  {tool.name}" for tool in mcp.tools()))
-    async with AgentEngine(model(), mcp) as agent:
+    async with AgentEngine(chosen, mcp) as agent:
         print(f"\n{QUESTION}")
         answer = await agent.run(QUESTION, on_event=show)
         say(answer.text)
-
-
-def show(event: AgentEvent) -> None:
-    """Show a call that has ended, and what the model is told besides."""
-    match event:
-        case ToolFinished(tool=name, result=result):
-            say(f"  {'✓' if result.success else '✗'} {name}  {result.error or ''}".rstrip())
-        case Noticed(text=text):
-            say(f"  ! {text}")
-        case _:
-            pass
+    return not failed
 
 
 def say(text: str) -> None:
@@ -73,4 +80,7 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        sys.exit(0 if asyncio.run(main()) else 1)
+    except DragomanError as error:
+        sys.exit(f"{error}")

@@ -1,16 +1,22 @@
-"""The model: a real one where its key is set, else one that follows a script and needs no network."""
+"""The model: one that follows a script and needs no network, or the real one that `DRAGOMAN_MODEL` names."""
 
 import os
+import sys
 
-from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider
+from dragoman import DragomanError
+from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider, open_provider
 
 
-def model() -> Provider | str:
-    """Return what AgentEngine asks; `DRAGOMAN_MODEL` names another model of the same API."""
-    for api, usual in (("openai", "gpt-5-mini"), ("anthropic", "claude-sonnet-4-5")):
-        if os.environ.get(f"{api.upper()}_API_KEY"):
-            return f"{api}:{os.environ.get('DRAGOMAN_MODEL', usual)}"
-    return ScriptedProvider(script)
+async def model() -> Provider:
+    """Return the model that `DRAGOMAN_MODEL` names, such as `openai:gpt-5-mini`; without it, the script."""
+    name = os.environ.get("DRAGOMAN_MODEL", "").strip()
+    if not name:
+        return ScriptedProvider(script)
+    try:
+        return await open_provider(name)
+    except DragomanError as error:
+        print(f"DRAGOMAN_MODEL={name}: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def script(request: ModelRequest) -> Say:
@@ -19,6 +25,8 @@ def script(request: ModelRequest) -> Say:
     match results:
         case []:
             return Say(calls=[("mcp_files_read_text_file", {"path": "notes.md"})])
+        case [read] if read.is_error:
+            return Say(text=f"I cannot go on: {read.text}")
         case [read]:
             changed = read.text.replace("Mondays", "Tuesdays")
             return Say(calls=[("mcp_files_write_file", {"path": "notes.md", "content": changed})])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib
+import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -25,6 +27,21 @@ START = (
     'set -a; if [ -f "$0/example.env" ]; then . "$0/example.env"; fi; set +a; exec "$1" -W error "$0/main.py"'
 )
 """What `make example` does, in a shell: the variables first, then the program."""
+SERVERS = ("excel-mcp-server", "china-law-mcp", "mcp-server-time", "mcp-server-filesystem")
+REASON = "the database is locked"
+"""Why a call fails in tests/servers/refusing.py."""
+TOOLS: dict[str, list[str | None]] = {
+    "create_workbook": ["{}"],
+    "write_range": ["{}"],
+    "read_range": ['{"values": [[3580]]}'],
+    "get_article": ['{"text": "words."}'],
+    "list_laws": ["[]"],
+    "search_statutes": ["[]"],
+    "convert_time": ['"target": "04:00"'],
+    "read_text_file": ["the port 4096 is open at 09:00"],
+    "write_file": ["written"],
+}
+"""What stands in for all servers answers, where a test says nothing else."""
 
 
 def page(name: str) -> str:
@@ -58,8 +75,11 @@ def programs() -> str:
     return os.pathsep.join([*map(str, folders), os.environ["PATH"]])
 
 
-async def run(name: str, programs: str, folder: Path, **variables: str) -> list[str]:
-    """Run a copy of a program, in a folder that is not the program's; it may write nothing into the copy."""
+async def start(name: str, programs: str, folder: Path, **variables: str) -> tuple[int | None, str, str]:
+    """Run a copy of a program, in a folder that is not the program's; it may write nothing into the copy.
+
+    Returns its exit code, its output and its errors.
+    """
     copy = folder / name
     shutil.copytree(EXAMPLES / name, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     before = contents(copy)
@@ -78,9 +98,39 @@ async def run(name: str, programs: str, folder: Path, **variables: str) -> list[
         process.kill()
         await process.communicate()
         raise
-    assert (process.returncode, errors.decode()) == (0, ""), output.decode()
     assert contents(copy) == before
-    return lines(output.decode())
+    return process.returncode, output.decode(), errors.decode()
+
+
+async def run(name: str, programs: str, folder: Path, **variables: str) -> list[str]:
+    """Run a program that succeeds, and return the lines of its output."""
+    code, output, errors = await start(name, programs, folder, **variables)
+    assert (code, errors) == (0, ""), output
+    return lines(output)
+
+
+def stand_in(folder: Path, answers: dict[str, list[str | None]]) -> str:
+    """A PATH on which one small server stands in for all real ones."""
+    folder.mkdir()
+    server = Path(__file__).parents[1] / "servers/refusing.py"
+    command = shlex.join([sys.executable, str(server), json.dumps(TOOLS | answers)])
+    for name in SERVERS:
+        (folder / name).write_text(f"#!/bin/sh\nexec {command}\n", "utf-8")
+        (folder / name).chmod(0o755)
+    return os.pathsep.join([str(folder), bare_path()])
+
+
+def bare_path() -> str:
+    """A PATH on which Python is found, and no server."""
+    return os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+
+
+def without_packages(folder: Path) -> dict[str, str]:
+    """Variables under which Python does not find the packages of the model APIs."""
+    folder.mkdir()
+    hides = "import sys\nsys.modules.update(openai=None, anthropic=None)\n"
+    (folder / "sitecustomize.py").write_text(hides, "utf-8")
+    return {"PYTHONPATH": str(folder)}
 
 
 @pytest.mark.requirement("excel-2.1", "excel-2.5", "excel-4.2", "excel-4.4")
@@ -124,7 +174,7 @@ async def test_rrclaw_connects_what_it_can_and_shuts_everything_down(programs: s
 
 
 @pytest.mark.parametrize("api", ["openai", "anthropic"])
-async def test_a_real_model_is_asked_where_its_key_is_set(api: str, programs: str, tmp_path: Path) -> None:
+async def test_a_real_model_is_asked_where_it_is_named(api: str, programs: str, tmp_path: Path) -> None:
     reads = {"name": "files__read_text_file", "arguments": {"path": "notes.md"}}
     async with ModelApi([{"calls": [reads]}, {"text": "It is port 4096, says the model."}]) as server:
         output = await run(
@@ -134,12 +184,100 @@ async def test_a_real_model_is_asked_where_its_key_is_set(api: str, programs: st
             **{
                 f"{api.upper()}_API_KEY": "a-key",
                 f"{api.upper()}_BASE_URL": server.base_url(api),
-                "DRAGOMAN_MODEL": "some-model",
+                "DRAGOMAN_MODEL": f"{api}:some-model",
             },
         )
     assert output[-1] == "It is port 4096, says the model."
     assert [(asked.api, asked.body["model"]) for asked in server.requests] == [(api, "some-model")] * 2
     assert server.complaints == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_keys_without_the_packages_change_nothing(name: str, programs: str, tmp_path: Path) -> None:
+    keys = {"OPENAI_API_KEY": "a-key", "ANTHROPIC_API_KEY": "a-key", "DRAGOMAN_MODEL": " "}
+    hidden = without_packages(tmp_path / "hidden")
+    assert await run(name, programs, tmp_path, **keys, **hidden) == shown(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "keys", "says"),
+    [
+        *((name, "openai:m", {"OPENAI_API_KEY": "a-key"}, "install `dragoman[openai]`") for name in NAMES),
+        ("kode", "responses:m", {}, "install `dragoman[openai]`"),
+        ("legal", "anthropic:m", {}, "install `dragoman[anthropic]`"),
+        ("otter", "gpt-5-mini", {"OPENAI_API_KEY": "a-key"}, "there is no model API `gpt-5-mini`"),
+    ],
+)
+async def test_a_named_model_that_cannot_be_asked_is_one_line_and_exit_code_2(
+    name: str, model: str, keys: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    hidden = without_packages(tmp_path / "hidden")
+    code, output, errors = await start(name, bare_path(), tmp_path, DRAGOMAN_MODEL=model, **keys, **hidden)
+    (line,) = errors.splitlines()
+    assert (code, output) == (2, "")
+    assert f"DRAGOMAN_MODEL={model}: " in line
+    assert says in line
+
+
+async def test_a_model_that_fails_is_one_line_and_no_traceback(programs: str, tmp_path: Path) -> None:
+    async with ModelApi([{"status": 401}]) as server:
+        code, _, errors = await start(
+            "kode",
+            programs,
+            tmp_path,
+            OPENAI_API_KEY="wrong",
+            OPENAI_BASE_URL=server.base_url("openai"),
+            DRAGOMAN_MODEL="openai:some-model",
+        )
+    (line,) = errors.splitlines()
+    assert code == 1
+    assert "OPENAI_API_KEY" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "answers"),
+    [
+        ("excelmanus", {"create_workbook": [None]}),
+        ("excelmanus", {"read_range": [None]}),
+        ("excelmanus", {"read_range": [REASON]}),
+        # The first call of `get_article` is the one that the program waits with.
+        ("legal", {"get_article": [None]}),
+        ("legal", {"get_article": ["{}", None]}),
+        ("legal", {"get_article": ["{}", REASON]}),
+        ("legal", {"list_laws": [None]}),
+        ("otter", {"convert_time": [None]}),
+        ("otter", {"convert_time": [REASON]}),
+        ("otter", {"read_text_file": [None]}),
+        ("otter", {"read_text_file": [REASON]}),
+        ("kode", {"read_text_file": [None]}),
+        ("rrclaw", {"read_text_file": [None]}),
+    ],
+)
+async def test_a_call_that_fails_is_shown_and_is_exit_code_1(
+    name: str, answers: dict[str, list[str | None]], tmp_path: Path
+) -> None:
+    code, output, errors = await start(name, stand_in(tmp_path / "bin", answers), tmp_path)
+    assert code == 1, output
+    assert REASON in output + errors
+    assert "Traceback" not in output + errors
+    if name != "legal" and [None] in answers.values():
+        assert "✗" in output
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_what_stands_in_for_the_servers_is_good_enough_where_nothing_fails(
+    name: str, tmp_path: Path
+) -> None:
+    await run(name, stand_in(tmp_path / "bin", {}), tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_server_that_is_not_installed_is_exit_code_1_and_no_traceback(
+    name: str, tmp_path: Path
+) -> None:
+    code, output, errors = await start(name, bare_path(), tmp_path)
+    assert code == 1, output
+    assert "Traceback" not in output + errors
 
 
 @pytest.mark.parametrize("name", NAMES)

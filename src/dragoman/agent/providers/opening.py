@@ -69,6 +69,7 @@ async def open_provider(
     if not model:
         msg = f"`{name}` does not say which model"
         raise ProviderError(msg, provider=api, hint=f"write `{api}:` and the model's name")
+    require_sdk("anthropic" if api == "anthropic" else "openai")
     variable = key_variable or VARIABLES[api]
     base_variable, own = _BASES[api]
     base_url = base_url or env.get(base_variable, "").strip() or own
@@ -79,7 +80,6 @@ async def open_provider(
         key_variable=variable,
         **how,
     )
-    require_sdk(endpoint.sdk)
     return _provider(model, endpoint=endpoint, extra=extra)
 
 

@@ -146,14 +146,15 @@ async def test_another_variable_may_hold_the_key() -> None:
 @pytest.mark.parametrize(
     ("name", "package"), [("openai:m", "openai"), ("responses:m", "openai"), ("anthropic:m", "anthropic")]
 )
-async def test_a_missing_package_is_named_with_its_extra(
-    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("env", [KEYS, {}])
+async def test_a_missing_package_is_named_with_its_extra_before_a_missing_key(
+    name: str, package: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
         ProviderError, match=rf"`{package}` is not installed \(install `dragoman\[{package}\]`\)"
     ):
-        await open_provider(name, env=KEYS)
+        await open_provider(name, env=env)
 
 
 async def test_a_local_server_is_asked_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
