@@ -23,7 +23,7 @@ define section
 	@printf '\n── %s\n' '$(1)'
 endef
 
-.PHONY: help run example test prove bench unit lint types format lock picture clean python-found env-run env-dev servers
+.PHONY: help run example test fresh prove bench unit lint types format lock picture clean python-found env-run env-dev servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ example: env-run ## Run a program of examples/ (NAME=excelmanus, legal, otter, k
 
 test: lint types unit ## Everything that CI checks: format, lint, types, all tests
 	@printf '\n── all checks passed\n'
+
+fresh: python-found ## All of it as on a new machine: run, every example, test (ONLY="run legal" a part)
+	@$(PYTHON) scripts/fresh.py $(ONLY)
 
 unit: env-dev servers ## The tests alone (ARGS="-k name", WORKERS=0 for one process)
 	$(call section,tests)
