@@ -135,9 +135,10 @@ def make_folders(base: Path, name: str) -> dict[str, str]:
 def inside(base: Path, folders: dict[str, str], command: list[str]) -> list[str]:
     """Return the command that runs another one in a namespace with the fresh folders."""
     seen = {kind: f"{PLACE}/{folder}" for kind, folder in folders.items()}
+    # Each may hide what the next ones would need to find: `base` first, since it may lie in any of them.
     mounts = [["--bind", str(base), PLACE]]
-    mounts += [["--bind", seen[kind], place] for kind, place in TEMPORARY.items()]
     mounts += [["-t", "tmpfs", "fresh", str(folder)] for folder in remembering_folders()]
+    mounts += [["--bind", seen[kind], place] for kind, place in TEMPORARY.items()]
     lines = ["set -e", *(shlex.join(["mount", *mount]) for mount in mounts), f"cd {seen['clone']}"]
     variables = [f"{name}={value}" for name, value in {**environment(), "HOME": seen["home"]}.items()]
     lines.append(f"exec {shlex.join(['env', '-i', *variables, *command])}")
