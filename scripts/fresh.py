@@ -122,8 +122,9 @@ def make_folders(base: Path, name: str) -> dict[str, str]:
             ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(base / clone)], check=True
         )
     folders = {kind: f"{name}-{kind}" for kind in ("home", "tmp", "var-tmp")}
-    for folder in folders.values():
+    for kind, folder in folders.items():
         (base / folder).mkdir()
+        (base / folder).chmod(0o1777 if kind in TEMPORARY else 0o700)
     for setting in SETTINGS:
         if (HOME / setting).is_file():
             copy = base / folders["home"] / setting
