@@ -33,6 +33,7 @@ from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.pace import Pace
 from dragoman.server.wire import Traffic, calling, traffic
+from dragoman.tools.builtin import run_builtin
 from dragoman.tools.mending import MENDED
 from dragoman.tools.outcome import LARGE_CHARS, Settling, check, is_large, settle, size_of
 from dragoman.tools.validation import Validators
@@ -90,6 +91,11 @@ class Route:
     """What decides whether a call is made; it allows every call unless given."""
     metrics: Metrics = field(default_factory=Metrics)
     log: CallLog | None = None
+
+
+def unrecorded(route: Route, registry: ToolRegistry) -> Route:
+    """Return a route to other tools by the same rules, whose calls are not counted, written down or told."""
+    return replace(route, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
 
 
 class Caller(Protocol):
@@ -188,7 +194,7 @@ async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResu
         if route.guard.watches_calls:
             await _permit(route, tool, fields)
         if tool.func is not None:
-            return await _run_here(route, tool, call, fields)
+            return await _run_here(tool, call, fields)
         return await _send(route, tool, call, fields)
     except ToolUnavailableError as exc:
         return await _answered_instead(route, tool, call, exc) or _failed(route, call, exc)
@@ -199,6 +205,8 @@ async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResu
 def _unknown(route: Route, name: str) -> UnknownToolError:
     """Say that there is no such tool, or that its server, by its name, has not been connected to."""
     error = route.registry.unknown(name)
+    if route.registry.contenders(name):
+        return error
     for supervisor in route.supervisors.values():
         server = supervisor.spec.name
         if supervisor.state is not ServerState.READY and _plain(server) in _plain(name):
@@ -281,15 +289,15 @@ async def _stood_in(
         if route.guard.watches_calls:
             await _permit(route, other, arguments)
         if other.func is not None:
-            return await _run_here(route, other, call, arguments)
+            return await _run_here(other, call, arguments)
         return await _send(route, other, call, arguments)
     except ToolExecutionError:
         logger.exception("%s: the fallback failed too", other.server or other.name)
         return None
 
 
-async def _run_here(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
-    text = await route.registry.call(tool.name, arguments, timeout=call.timeout)
+async def _run_here(tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
+    text = await run_builtin(tool, arguments, timeout=call.timeout)
     return ToolResult(
         success=True,
         text=text,
