@@ -287,8 +287,8 @@ class McpManager(Upkeep):
             mends: Whether arguments that nearly fit are mended, where a server's spec does not say.
             budget: How long the text of a result may be; unlimited unless given.
             spill: Where results over the budget are kept, and pieces that are bytes.
-            registry: Built-in tools of somebody else's, which the policy covers too; their calls are neither
-                counted nor written down.
+            registry: Built-in tools that are not in the manager's registry: the policy covers them too, and
+                their calls are neither counted nor written down.
         """
         from dragoman.call import caller, unrecorded
 
