@@ -38,6 +38,7 @@ from dragoman.tools.mending import MENDED
 from dragoman.tools.outcome import LARGE_CHARS, Settling, check, is_large, settle, size_of
 from dragoman.tools.validation import Validators
 from dragoman.trust.limits import rate_text
+from dragoman.trust.policy import copied
 from dragoman.trust.redact import mask_arguments
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResu
             await route.pace.turn()
         fields = _checked(route, tool, call)
         if route.guard.watches_calls:
-            await _permit(route, tool, fields)
+            fields = await _permit(route, tool, fields)
         if tool.func is not None:
             return await _run_here(tool, call, fields)
         return await _send(route, tool, call, fields)
@@ -242,8 +243,12 @@ def caller(route: Route, check: Callable[[], None]) -> Caller:
     return call
 
 
-async def _permit(route: Route, tool: ToolDef, fields: Mapping[str, Any]) -> None:
+async def _permit(route: Route, tool: ToolDef, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Let a call pass that is allowed; no deadline runs while a person is asked.
+
+    Returns:
+        The arguments that were judged: a copy, so that neither the caller nor a handler can change what is
+        sent.
 
     Raises:
         CallDeniedError: It is not.
@@ -251,9 +256,11 @@ async def _permit(route: Route, tool: ToolDef, fields: Mapping[str, Any]) -> Non
     """
     supervisor = route.supervisors.get(tool.server)
     trusts = supervisor is not None and supervisor.spec.trust_annotations
-    asked = await route.guard.permit(tool, fields, trusts_hints=trusts)
+    judged = copied(dict(fields))
+    asked = await route.guard.permit(tool, judged, trusts_hints=trusts)
     if asked and route.registry.get(tool.name) != tool:
         raise route.guard.pinboard.refusal(tool.name) or route.registry.unknown(tool.name)
+    return judged
 
 
 async def _answered_instead(
@@ -287,7 +294,7 @@ async def _stood_in(
 ) -> ToolResult | None:
     try:
         if route.guard.watches_calls:
-            await _permit(route, other, arguments)
+            arguments = await _permit(route, other, arguments)
         if other.func is not None:
             return await _run_here(other, call, arguments)
         return await _send(route, other, call, arguments)

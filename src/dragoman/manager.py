@@ -95,6 +95,8 @@ class McpManager(Upkeep):
             publish=self._bus.publish,
         )
         super().__init__(self._guard, self._bus.publish)
+        # A built-in tool is judged on this road too, beside `call`.
+        self.registry.watch(self._guard.permit_builtin)
         self.call_log = _opened(
             settings.call_log if call_log is None else call_log, mask=self._guard.redactor.mask
         )

@@ -182,16 +182,7 @@ async def _call(
     names = [other for spec in specs for other in spec.fallback]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
 
-    def agree(request: CallRequest) -> bool:
-        if yes or not sys.stdin.isatty():
-            return yes
-        live.show.text = ""
-        live.show.clear()
-        why = output.one_line(request.reason) or "a rule asks first"
-        click.echo(f"{why}: {_shown(request)}", err=True)
-        return click.confirm("Call it?", default=False, err=True)
-
-    asking = Handlers(approval=agree)
+    asking = Handlers(approval=lambda request: confirmed(request, live, yes=yes))
     async with connected(options, settings, specs, beside=fallback, handlers=asking) as live:
         tool = _find(live, asked)
         fields = given.fit(tool)
@@ -205,6 +196,18 @@ async def _call(
             live.show.text = "stopping"
             raise
         return result, tool
+
+
+def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:
+    """Ask a person at the terminal whether something may be done that a rule wants confirmed."""
+    if yes or not sys.stdin.isatty():
+        return yes
+    live.show.text = ""
+    live.show.clear()
+    why = output.one_line(request.reason) or "a rule asks first"
+    click.echo(f"{why}: {_shown(request)}", err=True)
+    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?"}[request.kind]
+    return click.confirm(question, default=False, err=True)
 
 
 def _shown(request: CallRequest) -> str:
