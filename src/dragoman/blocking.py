@@ -240,10 +240,15 @@ class McpManager:
         )
 
     def caller(
-        self, *, mends: bool = False, budget: Budget | None = None, spill: Spill | None = None
+        self,
+        *,
+        mends: bool = False,
+        budget: Budget | None = None,
+        spill: Spill | None = None,
+        registry: AsyncRegistry | None = None,
     ) -> Callable[..., ToolResult]:
         """Return what calls as `call` does, but by other rules; as for `dragoman.McpManager`."""
-        run = self._mcp.caller(mends=mends, budget=budget, spill=spill)
+        run = self._mcp.caller(mends=mends, budget=budget, spill=spill, registry=registry)
         return lambda *args, **how: self._thread.run(lambda: run(*args, **how))
 
     def changes(self, name: str) -> list[Change]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dragoman.model import JsonObject, ToolDef
     from dragoman.portal import Background
     from dragoman.tools.formats.export import Api, Export
-    from dragoman.tools.registry import RemoteCall
+    from dragoman.tools.registry import Permit, RemoteCall, Settled
     from dragoman.tools.registry import ToolRegistry as AsyncRegistry
     from dragoman.tools.registry import ToolView as AsyncView
 
@@ -112,6 +112,39 @@ class ToolRegistry(_Tools):
     def unregister_server(self, server: str) -> list[ToolDef]:
         """Remove all tools of a server; return them."""
         return self._thread.read(lambda: self._registry.unregister_server(server))
+
+    def replace_server(
+        self,
+        server: str,
+        tools: Iterable[ToolDef],
+        *,
+        remote: RemoteCall | None = None,
+        withheld: Iterable[ToolDef] = (),
+    ) -> Settled:
+        """Let a server have these tools and no others."""
+        return self._thread.read(
+            lambda: self._registry.replace_server(server, tools, remote=remote, withheld=withheld)
+        )
+
+    def arrange(self, order: Iterable[str] | None) -> Settled:
+        """Let the order of servers decide about names that several want; without it none has such a name."""
+        return self._thread.read(lambda: self._registry.arrange(order))
+
+    def forget(self, server: str) -> None:
+        """Let others have the names that tools of a server had."""
+        self._thread.read(lambda: self._registry.forget(server))
+
+    def watch(self, permit: Permit) -> None:
+        """Have every call of a built-in tool judged before it is made."""
+        self._thread.read(lambda: self._registry.watch(permit))
+
+    def wanted(self, server: str) -> list[ToolDef]:
+        """Return a server's tools under the names that they want."""
+        return self._thread.read(lambda: self._registry.wanted(server))
+
+    def contenders(self, name: str) -> list[ToolDef]:
+        """Return the tools that could be meant by a name that none of them has."""
+        return self._thread.read(lambda: self._registry.contenders(name))
 
     def limit_descriptions(self, server: str, chars: int) -> None:
         """Give models no more than so many characters of a description from a server."""

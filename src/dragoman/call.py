@@ -33,10 +33,12 @@ from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.pace import Pace
 from dragoman.server.wire import Traffic, calling, traffic
+from dragoman.tools.builtin import run_builtin
 from dragoman.tools.mending import MENDED
 from dragoman.tools.outcome import LARGE_CHARS, Settling, check, is_large, settle, size_of
 from dragoman.tools.validation import Validators
 from dragoman.trust.limits import rate_text
+from dragoman.trust.policy import copied
 from dragoman.trust.redact import mask_arguments
 
 if TYPE_CHECKING:
@@ -90,6 +92,11 @@ class Route:
     """What decides whether a call is made; it allows every call unless given."""
     metrics: Metrics = field(default_factory=Metrics)
     log: CallLog | None = None
+
+
+def unrecorded(route: Route, registry: ToolRegistry) -> Route:
+    """Return a route to other tools by the same rules, whose calls are not counted, written down or told."""
+    return replace(route, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
 
 
 class Caller(Protocol):
@@ -186,9 +193,9 @@ async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResu
             await route.pace.turn()
         fields = _checked(route, tool, call)
         if route.guard.watches_calls:
-            await _permit(route, tool, fields)
+            fields = await _permit(route, tool, fields)
         if tool.func is not None:
-            return await _run_here(route, tool, call, fields)
+            return await _run_here(tool, call, fields)
         return await _send(route, tool, call, fields)
     except ToolUnavailableError as exc:
         return await _answered_instead(route, tool, call, exc) or _failed(route, call, exc)
@@ -199,6 +206,8 @@ async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResu
 def _unknown(route: Route, name: str) -> UnknownToolError:
     """Say that there is no such tool, or that its server, by its name, has not been connected to."""
     error = route.registry.unknown(name)
+    if route.registry.contenders(name):
+        return error
     for supervisor in route.supervisors.values():
         server = supervisor.spec.name
         if supervisor.state is not ServerState.READY and _plain(server) in _plain(name):
@@ -234,8 +243,12 @@ def caller(route: Route, check: Callable[[], None]) -> Caller:
     return call
 
 
-async def _permit(route: Route, tool: ToolDef, fields: Mapping[str, Any]) -> None:
+async def _permit(route: Route, tool: ToolDef, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Let a call pass that is allowed; no deadline runs while a person is asked.
+
+    Returns:
+        The arguments that were judged: a copy, so that neither the caller nor a handler can change what is
+        sent.
 
     Raises:
         CallDeniedError: It is not.
@@ -243,9 +256,11 @@ async def _permit(route: Route, tool: ToolDef, fields: Mapping[str, Any]) -> Non
     """
     supervisor = route.supervisors.get(tool.server)
     trusts = supervisor is not None and supervisor.spec.trust_annotations
-    asked = await route.guard.permit(tool, fields, trusts_hints=trusts)
+    judged = copied(dict(fields))
+    asked = await route.guard.permit(tool, judged, trusts_hints=trusts)
     if asked and route.registry.get(tool.name) != tool:
         raise route.guard.pinboard.refusal(tool.name) or route.registry.unknown(tool.name)
+    return judged
 
 
 async def _answered_instead(
@@ -279,17 +294,17 @@ async def _stood_in(
 ) -> ToolResult | None:
     try:
         if route.guard.watches_calls:
-            await _permit(route, other, arguments)
+            arguments = await _permit(route, other, arguments)
         if other.func is not None:
-            return await _run_here(route, other, call, arguments)
+            return await _run_here(other, call, arguments)
         return await _send(route, other, call, arguments)
     except ToolExecutionError:
         logger.exception("%s: the fallback failed too", other.server or other.name)
         return None
 
 
-async def _run_here(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
-    text = await route.registry.call(tool.name, arguments, timeout=call.timeout)
+async def _run_here(tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
+    text = await run_builtin(tool, arguments, timeout=call.timeout)
     return ToolResult(
         success=True,
         text=text,

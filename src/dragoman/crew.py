@@ -76,7 +76,9 @@ class Crew:
         folder = default_folder() if cache is True else cache or None
         hides = guard.redactor.holds
         self._memory = folder and Memory(ManifestCache(folder), root=root, hides=hides)
-        self.toolbox = Toolbox(registry, self._memory, guard=guard, publish=publish, remote=remote)
+        self.toolbox = Toolbox(
+            registry, self._memory, guard=guard, publish=publish, remote=remote, order=self._order
+        )
         self.roster = Roster(self.make, self._on_moved)
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,6 +133,7 @@ class Crew:
             plan = unapproved(plan, await asyncio.to_thread(self.guard.refused, specs))
         failed = await apply(plan, self.settings, roster=self.roster, starts=self.starts)
         await self.roster.settle()
+        self.toolbox.arrange()
         return ConfigReloaded(
             kept=(*plan.keep, *plan.adjust),
             started=tuple(name for name in plan.start if name not in failed),
@@ -188,6 +191,9 @@ class Crew:
             supervisor.tools = self.toolbox.refill(spec, naming, starts=self.starts(spec))
         else:
             self.toolbox.empty(name)
+
+    def _order(self) -> list[str] | None:
+        return list(self.roster.current) if self.settings.collisions == "skip" else None
 
     def _begin(self, job: Any) -> None:
         task = asyncio.create_task(job, name="dragoman crew")

@@ -33,6 +33,19 @@ class ToolsChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NameContested:
+    """Tools of several servers want one exposed name, or names that are alike; none of them has it."""
+
+    name: str
+    """The name, as one of them wants it."""
+    server: str = ""
+    """Empty: this is about several of them."""
+    servers: Sequence[str] = ()
+    offered: Sequence[str] = ()
+    """The unambiguous names under which the tools are offered instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionsChanged:
     """What a server offers is not what was pinned; it stays so until somebody approves it."""
 
@@ -112,6 +125,7 @@ OfferChanged: TypeAlias = ResourceChanged | ResourcesChanged | PromptsChanged
 Event: TypeAlias = (
     StateChanged
     | ToolsChanged
+    | NameContested
     | DefinitionsChanged
     | OfferChanged
     | CallStarted

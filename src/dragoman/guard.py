@@ -20,7 +20,7 @@ from dragoman.pinboard import Pinboard
 from dragoman.trust.approval import comes_from_project, fingerprint
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_filter import protect
-from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, denial, read_policy
+from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, copied, denial, read_policy
 from dragoman.trust.redactor import Redactor, header_values, scrub_error, secret_values, spec_values
 from dragoman.trust.sanitize import for_log
 from dragoman.trust_store import Approvals
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dragoman.errors import ConnectError
     from dragoman.events import Event
     from dragoman.model import ApprovalHandler, Auth, HeaderProvider, ServerSpec, ToolDef, Transport
-    from dragoman.trust.policy import Decision, Scope
+    from dragoman.trust.policy import Decision, Kind, Scope
 
 logger = logging.getLogger("dragoman")
 
@@ -229,55 +229,98 @@ class Guard:
 
         Args:
             tool: The tool.
-            arguments: As they would be sent.
+            arguments: As they would be sent; a copy that no one else holds, see `trust.policy.copied`.
             trusts_hints: Whether its server's annotations are trusted.
 
         Raises:
             CallDeniedError: It is not to be made; it names the rule.
         """
-        name = tool.original_name or tool.name
-        decision = self._policy.decide(
-            Request(
-                server=tool.server,
-                tool=name,
-                arguments=arguments,
-                annotations=tool.annotations,
-                trust_annotations=trusts_hints or tool.source == "builtin",
-            )
+        request = Request(
+            server=tool.server,
+            tool=tool.original_name or tool.name,
+            arguments=arguments,
+            annotations=tool.annotations,
+            trust_annotations=trusts_hints or tool.source == "builtin",
         )
+        return await self._permit(request, tool.name)
+
+    async def permit_builtin(self, tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Let a call of a built-in tool pass, or not; returns the arguments that were judged.
+
+        Raises:
+            CallDeniedError: It is not to be made; it names the rule.
+        """
+        if not self.watches_calls:
+            return arguments
+        given = copied(arguments)
+        await self.permit(tool, given, trusts_hints=True)
+        return given
+
+    async def permit_offer(
+        self, kind: Kind, name: str, *, server: str, arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Let a resource be read, or a prompt be got, or not.
+
+        Args:
+            kind: Which of both it is.
+            name: The address of the resource, or the name of the prompt.
+            server: Whose it is.
+            arguments: What is sent along; a copy that no one else holds.
+
+        Raises:
+            CallDeniedError: It is not to be done; it names the rule.
+        """
+        if self.watches_calls:
+            await self._permit(_offer(kind, name, server, arguments), name)
+
+    def forbids(self, kind: Kind, name: str, *, server: str) -> bool:
+        """Return whether a resource or a prompt is denied, whatever a person would say."""
+        return self._policy.decide(_offer(kind, name, server, None)).action == "deny"
+
+    async def _permit(self, request: Request, name: str) -> bool:
+        decision = self._policy.decide(request)
         if decision.action == "allow":
             return False
         asked = decision.action == "ask" and self._approval is not None
-        if not asked or not await self._confirmed(tool, name, arguments, decision):
-            raise denial(decision, tool=tool.name, server=tool.server, asked=asked)
+        said_yes = asked and await self._confirmed(request, name, decision)
+        if said_yes:
+            # The rules may have changed while the person was asked.
+            decision = self._policy.decide(request)
+        if not said_yes or decision.action == "deny":
+            raise denial(decision, tool=name, server=request.server, asked=asked, kind=request.kind)
         return True
 
-    async def _confirmed(
-        self, tool: ToolDef, name: str, arguments: Mapping[str, Any], decision: Decision
-    ) -> bool:
+    async def _confirmed(self, request: Request, name: str, decision: Decision) -> bool:
         handler = self._approval
         if handler is None:
             return False
-        request = CallRequest(
-            server=tool.server,
-            tool=tool.name,
-            original_name=name,
-            arguments=arguments,
+        question = CallRequest(
+            server=request.server,
+            tool=name,
+            original_name=request.tool,
+            # What is judged and sent stays out of the handler's reach.
+            arguments=copied(request.arguments),
             rule=decision.rule,
             reason=decision.reason,
+            kind=request.kind,
         )
         try:
             if inspect.iscoroutinefunction(handler):
-                answer = await handler(request)
+                answer = await handler(question)
             else:
-                answer = await asyncio.to_thread(handler, request)
+                answer = await asyncio.to_thread(handler, question)
             if inspect.isawaitable(answer):
                 answer = await answer
         except Exception:
-            logger.exception("%s: the `approval` handler failed, and so the call is denied", tool.server)
+            logger.exception("%s: the `approval` handler failed, and so the call is denied", request.server)
             return False
         # Anything but a plain yes is a no.
         return answer is True
+
+
+def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> Request:
+    given = {"uri": name} if arguments is None and kind == "resource" else arguments or {}
+    return Request(server=server, tool=name, kind=kind, arguments=given)
 
 
 def secrets_of(transport: Transport, env: Mapping[str, str]) -> set[str]:

@@ -95,6 +95,8 @@ class McpManager(Upkeep):
             publish=self._bus.publish,
         )
         super().__init__(self._guard, self._bus.publish)
+        # A built-in tool is judged on this road too, beside `call`.
+        self.registry.watch(self._guard.permit_builtin)
         self.call_log = _opened(
             settings.call_log if call_log is None else call_log, mask=self._guard.redactor.mask
         )
@@ -211,7 +213,7 @@ class McpManager(Upkeep):
             await self._roster.close()
         finally:
             for name in self._supervisors:
-                self._crew.toolbox.empty(name)
+                self._crew.toolbox.forget(name)
             self._bus.close()
             try:
                 await see_out({*self._wishes.close(), *watching})
@@ -274,7 +276,12 @@ class McpManager(Upkeep):
             return await self._run(self._route, name, arguments, timeout=timeout, on_progress=on_progress)
 
     def caller(
-        self, *, mends: bool = False, budget: Budget | None = None, spill: Spill | None = None
+        self,
+        *,
+        mends: bool = False,
+        budget: Budget | None = None,
+        spill: Spill | None = None,
+        registry: ToolRegistry | None = None,
     ) -> Caller:
         """Return what calls as `call` does, but by other rules: for an agent beside the program itself.
 
@@ -282,10 +289,14 @@ class McpManager(Upkeep):
             mends: Whether arguments that nearly fit are mended, where a server's spec does not say.
             budget: How long the text of a result may be; unlimited unless given.
             spill: Where results over the budget are kept, and pieces that are bytes.
+            registry: Built-in tools that are not in the manager's registry: the policy covers them too, and
+                their calls are neither counted nor written down.
         """
-        from dragoman.call import caller
+        from dragoman.call import caller, unrecorded
 
         route = replace(self._route, mends=mends, budget=budget, spill=spill)
+        if registry is not None:
+            route = unrecorded(route, registry)
         return caller(route, self._check_open)
 
     @property

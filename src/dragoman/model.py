@@ -372,6 +372,9 @@ class Settings:
     """Whether calls are written down, in the user's own log."""
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
+    collisions: Literal["rename", "skip"] = "rename"
+    """An exposed name that tools of several servers want: each gets an unambiguous one instead, or the server
+    that is configured first has it and the others' tools are left out."""
     inputs: Sequence[Input] = ()
     policy: Sequence[Statement] = ()
     """Which calls are allowed, asked about or denied, the strongest file first; `trust.policy` reads it."""

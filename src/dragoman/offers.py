@@ -1,7 +1,7 @@
 """What servers offer beside tools: resources, prompts, completion, instructions; of one server or of all.
 
 Listing asks every server that is connected, side by side; one that fails is logged and left out, as with
-tools. Reading goes to the server that is named, or to the one that lists the resource. Prompts and
+tools. Reading goes to the server that is named, or to the only one that can have the resource. Prompts and
 instructions that are not as they were pinned are withheld where the server's `trust` is `strict`.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, UnknownServerError
 from dragoman.model import Part, Prompt, Resource, ServerState
 from dragoman.pinboard import RULE
 from dragoman.tools.content import to_part
+from dragoman.trust.patterns import plain_uri
 from dragoman.trust.sanitize import for_model
 from dragoman.wishes import Wishes
 
@@ -32,6 +34,10 @@ logger = logging.getLogger("dragoman")
 
 T = TypeVar("T")
 
+MANY = 1_000
+"""Resources that are looked through at once."""
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
+
 
 class Offers:
     """The other offers of a set of servers."""
@@ -39,7 +45,11 @@ class Offers:
     def __init__(self, guard: Guard, publish: Callable[[Event], None]) -> None:
         self._supervisors: dict[str, Supervisor] = {}
         self._guard = guard
-        self._wishes = Wishes(self._ask, publish)
+        self._wishes = Wishes(
+            self._ask, publish, lambda server, uri: guard.forbids("resource", uri, server=server)
+        )
+        self._listed_before: dict[str, list[Resource]] = {}
+        """The resources that each server listed last, also if it is away now."""
 
     async def resources(self, server: str | None = None) -> list[Resource]:
         """List resources, then templates, by server and address."""
@@ -57,11 +67,17 @@ class Offers:
     async def read(self, uri: str, server: str | None = None) -> list[Part]:
         """Read a resource.
 
+        Args:
+            uri: Its address.
+            server: Whose it is; where several servers have it, that has to be said.
+
         Raises:
-            DragomanError: No connected server lists it, or it cannot be read.
+            DragomanError: No connected server lists it, several do, or it cannot be read.
+            CallDeniedError: The policy does not allow it.
         """
         if server is None:
             server = await self._owner_of(uri)
+        await self._guard.permit_offer("resource", uri, server=server)
         raw = await self._ask(server, lambda session: session.read_resource(uri), uri)
         contents = cast("Iterable[Mapping[str, Any]]", raw.get("contents") or ())
         return [to_part({"type": "resource", "resource": content}) for content in contents]
@@ -72,9 +88,12 @@ class Offers:
         """Get the messages of a prompt: role and content, as the server gives them.
 
         Raises:
-            CallDeniedError: It is not as it was pinned, and the server's `trust` is `strict`.
+            CallDeniedError: The policy does not allow it, or it is not as it was pinned and the server's
+                `trust` is `strict`.
             DragomanError: The server does not have it, or does not answer.
         """
+        fields = dict(arguments or {})
+        await self._guard.permit_offer("prompt", name, server=server, arguments=fields)
         supervisor = self._supervisors.get(server)
         if supervisor is not None and supervisor.spec.trust == "strict":
             await self._listing(server, "prompts")
@@ -82,12 +101,23 @@ class Offers:
                 msg = f"the prompt `{name}` was not asked for: it is not the one that was pinned"
                 hint = f"look at the change and run `dragoman trust approve {server}`"
                 raise CallDeniedError(msg, tool=name, server=server, rule=RULE, hint=hint)
-        raw = await self._ask(server, lambda session: session.get_prompt(name, dict(arguments or {})), name)
+        raw = await self._ask(server, lambda session: session.get_prompt(name, fields), name)
         return [message for message in raw.get("messages") or () if isinstance(message, dict)]
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
-        """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
-        return await self._ask(server, lambda session: session.complete(ref, argument, value), argument)
+        """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`).
+
+        Raises:
+            CallDeniedError: The policy does not allow that prompt, or that template.
+            DragomanError: The server does not answer.
+        """
+        about, given = dict(ref), {argument: value}
+        kind, name = ("resource", about["uri"]) if "uri" in about else ("prompt", about["name"])
+        await self._guard.permit_offer(kind, name, server=server, arguments=given)
+        filled = _filled(name, argument, value)
+        if kind == "resource" and self._guard.forbids("resource", filled, server=server):
+            await self._guard.permit_offer("resource", filled, server=server)
+        return await self._ask(server, lambda session: session.complete(about, argument, value), argument)
 
     async def subscribe(
         self, uri: str, server: str | None = None, *, on_change: ChangeHandler | None = None
@@ -96,14 +126,16 @@ class Offers:
 
         Args:
             uri: The resource.
-            server: Whose it is; the one that lists it unless given.
+            server: Whose it is; where several servers have it, that has to be said.
             on_change: Given each event, beside those who read the stream of events; may be async.
 
         Raises:
-            DragomanError: No connected server lists it, or its server does not tell of changes.
+            DragomanError: No connected server lists it, several do, or its server does not tell of changes.
+            CallDeniedError: The policy does not allow it to be read.
         """
         if server is None:
             server = await self._owner_of(uri)
+        await self._guard.permit_offer("resource", uri, server=server)
         await self._wishes.subscribe(uri, server, on_change)
 
     async def unsubscribe(self, uri: str, server: str | None = None) -> None:
@@ -141,13 +173,37 @@ class Offers:
         return said
 
     async def _owner_of(self, uri: str) -> str:
-        listed = await self._listed("resources", None, _resource)
-        owner = next((resource.server for resource in listed if resource.uri == uri), None)
-        if owner is not None:
-            return owner
-        connected = [one for one in self._supervisors.values() if one.state is ServerState.READY]
-        if len(connected) == 1:
-            return connected[0].spec.name
+        """Return the one server that has a resource.
+
+        That is not decided by which server lists it first: a resource that a second server lists too, or has
+        a template for, or listed before it was lost, is only read from a server that is named.
+
+        Raises:
+            DragomanError: No connected server lists it, or several servers may have it.
+        """
+        listed, templates = await asyncio.gather(
+            self._listed("resources", None, _resource), self._listed("resourceTemplates", None, _resource)
+        )
+        seen = {name: list[Resource]() for name in self._connected()}
+        for one in (*listed, *templates):
+            seen.setdefault(one.server, []).append(one)
+        self._listed_before = {
+            name: known for name, known in self._listed_before.items() if name in self._supervisors
+        }
+        self._listed_before |= {name: known for name, known in seen.items() if known}
+        owners = {one.server for one in listed if one.uri == uri}
+        known = [one for several in self._listed_before.values() for one in several]
+        # Long listings are looked through beside the loop, which has calls to serve.
+        names = await asyncio.to_thread(_having, known, uri) if len(known) > MANY else _having(known, uri)
+        if owners and len(names) == 1:
+            return names[0]
+        enabled = [one.spec.name for one in self._supervisors.values() if one.spec.enabled]
+        if not owners and len(enabled) == 1:
+            return enabled[0]
+        if len(names) > 1:
+            among = ", ".join(f"`{name}`" for name in names)
+            msg = f"several servers may have the resource `{uri}`: {among}"
+            raise DragomanError(msg, hint="name the server that is meant")
         msg = f"no connected server lists the resource `{uri}`"
         raise DragomanError(msg, hint="name the server that has it")
 
@@ -252,6 +308,48 @@ def _prompt(server: str, entry: Mapping[str, Any]) -> Prompt | None:
         description=_text(entry, "description"),
         arguments=[cast("dict[str, Any]", argument) for argument in listed if isinstance(argument, dict)],
     )
+
+
+def _having(listed: Iterable[Resource], uri: str) -> list[str]:
+    """Return the servers that list a resource in any spelling, or have a template that could stand for it."""
+    plain = plain_uri(uri)
+    found = {
+        one.server
+        for one in listed
+        if one.uri == uri or (_fits(one.uri, uri, plain) if one.is_template else plain_uri(one.uri) == plain)
+    }
+    return sorted(found)
+
+
+def _fits(template: str, *uris: str) -> bool:
+    """Return whether a template could stand for one of some addresses; every expression for any text."""
+    first, *rest = _EXPRESSION.split(template)
+    return any(_follows(uri, first, rest) for uri in uris)
+
+
+def _filled(template: str, argument: str, value: str) -> str:
+    """Return a template with a value in the place of one of its arguments."""
+
+    def fill(match: re.Match[str]) -> str:
+        names = (name.partition(":")[0].rstrip("*") for name in match[0].strip("{}+#./;?&").split(","))
+        return value if argument in names else match[0]
+
+    return _EXPRESSION.sub(fill, template)
+
+
+def _follows(uri: str, first: str, rest: Sequence[str]) -> bool:
+    if not rest:
+        return uri == first
+    *middle, last = rest
+    at = len(first)
+    if not uri.startswith(first):
+        return False
+    for part in middle:
+        found = uri.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return len(uri) - at >= len(last) and uri.endswith(last)
 
 
 def _text(entry: Mapping[str, Any], key: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dragoman.errors import DragomanError, ToolFailedError
+from dragoman.errors import CallDeniedError, DragomanError, ToolFailedError
 from dragoman.model import ToolDef
 from dragoman.tools.budget import Budget, fit
 from dragoman.tools.content import to_part
@@ -163,6 +163,8 @@ def prompt_message(message: Mapping[str, Any]) -> tuple[str, str]:
 async def _asked(tool: str, job: Any) -> Any:
     try:
         return await job
+    except CallDeniedError:
+        raise
     except DragomanError as exc:
         msg = f"`{tool}` failed: {exc}"
         raise ToolFailedError(msg, tool=tool) from exc

@@ -69,16 +69,17 @@ HeaderProvider: TypeAlias = "Callable[[str], Mapping[str, str] | Awaitable[Mappi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
-    """A call that somebody has to confirm before it is made."""
+    """A call, or a look at a resource or a prompt, that a person has to confirm before it is made."""
 
     server: str
     """Empty for a built-in tool."""
     tool: str
-    """The exposed name."""
+    """The exposed name; the address of a resource, or the name of a prompt."""
     original_name: str
     """What the server calls it, which is what rules are about."""
     arguments: Mapping[str, Any] = field(repr=False)
-    """As they would be sent."""
+    """As they will be sent; a copy: what is changed in it is not sent."""
+    kind: Literal["tool", "resource", "prompt"] = "tool"
     rule: str = ""
     """The rule that wants it confirmed; empty where the policy's default does."""
     reason: str = ""

@@ -50,8 +50,21 @@ class Ask(Protocol):
 class Wishes:
     """The wishes of one manager."""
 
-    def __init__(self, ask: Ask, publish: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        publish: Callable[[Event], None],
+        forbids: Callable[[str, str], bool] = lambda _server, _uri: False,
+    ) -> None:
+        """Begin without wishes.
+
+        Args:
+            ask: Does something with a server's session.
+            publish: Told what servers tell.
+            forbids: Given a server and a resource, returns whether the resource may not be read.
+        """
         self._ask = ask
+        self._forbids = forbids
         self._publish = publish
         self._handlers: dict[tuple[str, str], list[ChangeHandler]] = {}
         """By server and URI."""
@@ -164,6 +177,9 @@ class Wishes:
         if level is not None:
             await self._tell_all([server], lambda session: session.set_log_level(level), "logging")
         for uri in uris:
+            if self._forbids(server, uri):
+                logger.warning("%s: `%s` is not subscribed to again: the policy denies it", server, uri)
+                continue
             try:
                 await self._ask(server, lambda session, uri=uri: session.subscribe(uri), uri)
             except DragomanError as exc:

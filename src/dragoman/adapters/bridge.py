@@ -11,11 +11,13 @@ import inspect
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import DragomanError
+from dragoman.model import ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping
 
-    from dragoman.model import ToolDef, ToolResult
+    from dragoman.errors import UnknownToolError
+    from dragoman.model import ToolDef
     from dragoman.tools.formats.export import Api, Export
 
 
@@ -28,6 +30,10 @@ class View(Protocol):
 
     def get(self, name: str) -> ToolDef | None:
         """Return one by its exposed name."""
+        ...
+
+    def unknown(self, name: str) -> UnknownToolError:
+        """Return the error for a name that none of them has."""
         ...
 
 
@@ -94,6 +100,8 @@ class Bridge:
     async def call(self, alias: str, arguments: Mapping[str, Any] | None) -> ToolResult:
         """Call a tool by the name that the model says."""
         name, restored = self._view.export(self._api).restore(alias, arguments)
+        if self._view.get(name) is None:
+            return self._refused(name)
         if self._blocks:
             return cast("ToolResult", await asyncio.to_thread(self._mcp.call, name, restored))
         return await cast("Awaitable[ToolResult]", self._mcp.call(name, restored))
@@ -105,6 +113,8 @@ class Bridge:
             DragomanError: The manager's loop runs in this very thread, or is not known.
         """
         name, restored = self._view.export(self._api).restore(alias, arguments)
+        if self._view.get(name) is None:
+            return self._refused(name)
         if self._blocks:
             return cast("ToolResult", self._mcp.call(name, restored))
         try:
@@ -116,3 +126,8 @@ class Bridge:
             hint = "use the framework's async call, or `dragoman.blocking.McpManager`"
             raise DragomanError(msg, hint=hint)
         return asyncio.run_coroutine_threadsafe(self.call(alias, arguments), self._loop).result()
+
+    def _refused(self, name: str) -> ToolResult:
+        """Return what a call of a tool comes to that is not in view, or not any more."""
+        error = self._view.unknown(name)
+        return ToolResult(success=False, text=str(error), error=str(error), exception=error)

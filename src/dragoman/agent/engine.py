@@ -339,6 +339,8 @@ class AgentEngine:
     ) -> ToolResult:
         offering = cast("Offering", self._offering)
         if (own := offering.own(name)) is not None:
+            if self.manager is not None:
+                return await self.manager.caller(mends=self._mends, registry=own)(name, arguments)
             return await pipeline.run(replace(_route(own), mends=self._mends), name, arguments)
         result = await self._caller(name, arguments, on_progress=on_progress)
         if str(self._spill.folder) in result.text:

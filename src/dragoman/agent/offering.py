@@ -8,6 +8,7 @@ deferred. Order is the registry's, so that an unchanged offer is the same bytes 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
     from dragoman.model import JsonObject
     from dragoman.tools.formats.export import Api, Export
 
+RESERVED = frozenset({"search_tools", "load_tools", "read_result"})
+"""What the agent's own tools are called, whether they are offered at the moment or not."""
 MAX_FOUND = 20
 MAX_LINE = 200
 """Characters of a description that a search shows."""
 MAX_READ = 2_000
 """Characters of a description in which its first line is looked for."""
+
+logger = logging.getLogger("dragoman")
 
 _NATIVE: Mapping[str, JsonObject] = {
     "anthropic": {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
@@ -81,6 +86,7 @@ class Offering:
         self._made_of: tuple[object, object, frozenset[str]] | None = None
         self._offered = Offered((), ())
         self._index: tuple[object, ToolIndex] | None = None
+        self._shown: tuple[Export, Export] | None = None
 
     def add(self, tool: ToolDef) -> None:
         """Offer a tool of the agent's own from now on, beside those of the registry."""
@@ -93,7 +99,7 @@ class Offering:
 
     def current(self) -> Offered:
         """Return the offer as it stands; the same object while nothing has changed."""
-        export, own = self._registry.export(self._api), self._own.export(self._api)
+        export, own = self._export(), self._own.export(self._api)
         key = (export, own, frozenset(self._loaded))
         known = self._made_of
         if known is None or known[0] is not export or known[1] is not own or known[2] != key[2]:
@@ -103,7 +109,7 @@ class Offering:
 
     def load(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Offer more tools from now on; return the aliases of those that exist, and the other names."""
-        export = self._registry.export(self._api)
+        export = self._export()
         known: list[str] = []
         unknown: list[str] = []
         for name in names:
@@ -117,7 +123,7 @@ class Offering:
 
     def search(self, query: str, limit: int) -> list[tuple[str, ToolDef]]:
         """Return the tools that fit a question best, each with its alias."""
-        export = self._registry.export(self._api)
+        export = self._export()
         if self._index is None or self._index[0] is not export:
             self.close()
             offered = [tool for tool in self._registry if tool.name in export.aliases]
@@ -131,6 +137,23 @@ class Offering:
         if self._index is not None:
             self._index[1].close()
             self._index = None
+
+    def _export(self) -> Export:
+        """Return the registry's tools, without those that are called like one of the agent's own."""
+        whole = self._registry.export(self._api)
+        if self._shown is None or self._shown[0] is not whole:
+            taken = {
+                name for alias, name in whole.names.items() if alias in RESERVED and self._is_remote(name)
+            }
+            kept = whole.only(lambda name: name not in taken) if taken else whole
+            for name in taken:
+                logger.warning("the tool `%s` is not offered to a model: an agent has one of that name", name)
+            self._shown = (whole, kept)
+        return self._shown[1]
+
+    def _is_remote(self, name: str) -> bool:
+        tool = self._registry.get(name)
+        return tool is not None and tool.source == "mcp"
 
     def _make(self, export: Export, own: Export) -> Offered:
         if self._limit.above == "all" or self._fits(export.tools):

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
@@ -15,7 +15,7 @@ from dragoman.cli.arguments import STDIN
 from dragoman.cli.completing import CALL_WORDS
 from dragoman.cli.contents import part_json, save
 from dragoman.cli.exits import code_of
-from dragoman.cli.known import known_tools, may_own, wanted
+from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.cli.signatures import type_name
 from dragoman.errors import InvalidArgumentsError, ServerNotReadyError, UnknownToolError
@@ -60,9 +60,9 @@ def call(
         raise click.UsageError(msg)
     settings = options.load()
     broken.insist(settings)
-    specs, name, rest = _split(settings, words)
+    asked, rest = _split(settings, words)
     given = _Given(rest, whole)
-    result, tool = asyncio.run(_call(options, settings, specs, name, given, yes=yes))
+    result, tool = asyncio.run(_call(options, settings, asked, given, yes=yes))
     saved = save(result.parts, folder, tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
@@ -133,56 +133,58 @@ def _needed(name: str, schema: object, root: object) -> str:
     return f"`{name}: {type_name(fields, root)}`" + (f" – {about}" if about else "")
 
 
-def _split(settings: Settings, words: Sequence[str]) -> tuple[list[ServerSpec], str, list[str]]:
-    """Return the servers that may have the tool, its name, and what is left of the words."""
+class _Wanted(NamedTuple):
+    """What is to be called."""
+
+    specs: list[ServerSpec]
+    """The servers that may have the tool."""
+    name: str
+    is_own: bool
+    """Whether that is the server's own name for the tool, if it has one of that name."""
+
+
+def _split(settings: Settings, words: Sequence[str]) -> tuple[_Wanted, list[str]]:
+    """Return what is to be called, and what is left of the words."""
     first, *rest = words
-    if settings.server(first) is not None and not (rest and "=" not in rest[0] and rest[0] != STDIN):
-        known = known_tools(settings, wanted(settings, []))
-        if not any(tool.name == first for listed in known.values() for tool in listed):
-            msg = f"which tool of `{first}`? `dragoman tools {first}` lists them"
-            raise click.UsageError(msg)
-    elif settings.server(first) is not None:
-        return wanted(settings, [first]), rest[0], rest[1:]
-    if rest and "=" not in rest[0] and rest[0] != STDIN:
+    is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
+    if settings.server(first) is not None and not is_alone:
+        return _Wanted(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
+    registry, _ = known_registry(settings)
+    tool = registry.get(first)
+    if settings.server(first) is not None and tool is None:
+        msg = f"which tool of `{first}`? `dragoman tools {first}` lists them"
+        raise click.UsageError(msg)
+    if not is_alone:
         # Two words and the first is no server: say so, instead of looking for a tool of that name.
         wanted(settings, [first])
     everywhere = wanted(settings, [])
-    known = known_tools(settings, everywhere)
-    for server, listed in known.items():
-        if any(tool.name == first for tool in listed):
-            return wanted(settings, [server]), first, rest
+    if tool is not None:
+        return _Wanted(wanted(settings, [tool.server]), tool.original_name, is_own=True), rest
+    if registry.contenders(first):
+        raise registry.unknown(first)
     specs = may_own(settings, everywhere, first)
     if not specs:
-        raise _unknown(first, [tool for listed in known.values() for tool in listed])
-    return specs, first, rest
+        raise _unknown(first, list(registry))
+    return _Wanted(specs, first, is_own=False), rest
 
 
 async def _call(
     options: Options,
     settings: Settings,
-    specs: Sequence[ServerSpec],
-    name: str,
+    asked: _Wanted,
     given: _Given,
     *,
     yes: bool,
 ) -> tuple[ToolResult, ToolDef]:
     from dragoman.cli.connecting import connected
 
+    specs = asked.specs
     names = [other for spec in specs for other in spec.fallback]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
 
-    def agree(request: CallRequest) -> bool:
-        if yes or not sys.stdin.isatty():
-            return yes
-        live.show.text = ""
-        live.show.clear()
-        why = output.one_line(request.reason) or "a rule asks first"
-        click.echo(f"{why}: {_shown(request)}", err=True)
-        return click.confirm("Call it?", default=False, err=True)
-
-    asking = Handlers(approval=agree)
+    asking = Handlers(approval=lambda request: confirmed(request, live, yes=yes))
     async with connected(options, settings, specs, beside=fallback, handlers=asking) as live:
-        tool = _find(live, name)
+        tool = _find(live, asked)
         fields = given.fit(tool)
         if options.timeout is not None and not fallback:
             _insist_on_connection(live, tool.server, options.timeout)
@@ -196,17 +198,32 @@ async def _call(
         return result, tool
 
 
+def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:
+    """Ask a person at the terminal whether something may be done that a rule wants confirmed."""
+    if yes or not sys.stdin.isatty():
+        return yes
+    live.show.text = ""
+    live.show.clear()
+    why = output.one_line(request.reason) or "a rule asks first"
+    click.echo(f"{why}: {_shown(request)}", err=True)
+    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?"}[request.kind]
+    return click.confirm(question, default=False, err=True)
+
+
 def _shown(request: CallRequest) -> str:
     fields = json.dumps(dict(request.arguments), ensure_ascii=False, default=str)
     return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
 
 
-def _find(live: Connected, name: str) -> ToolDef:
+def _find(live: Connected, asked: _Wanted) -> ToolDef:
     """Return the tool of the connected servers; one that is known from last time lets a fallback answer."""
+    name = asked.name
     tools = [tool for tool in live.mcp.tools() if tool.server in live.names]
-    for tool in tools:
-        if name in (tool.original_name, tool.name):
-            return tool
+    own = [tool for tool in tools if asked.is_own and tool.original_name == name]
+    for tool in own or (tool for tool in tools if tool.name == name):
+        return tool
+    if live.mcp.registry.contenders(name):
+        raise live.mcp.registry.unknown(name)
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
     raise _unknown(name, tools, server=live.names[0])

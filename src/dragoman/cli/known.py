@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from dragoman.errors import ConnectError
     from dragoman.model import ServerSpec, Settings, ToolDef
+    from dragoman.tools.registry import ToolRegistry
 
 
 def named(settings: Settings, name: str) -> ServerSpec:
@@ -81,9 +82,22 @@ def of_project(settings: Settings, specs: Iterable[ServerSpec]) -> list[ServerSp
 
 
 def known_tools(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, list[ToolDef]]:
-    """Return the tools of servers as they were listed last, by server, where that is known.
+    """Return the tools of servers as they were listed last, by server and name, where that is known.
 
     Of a project's server that is not approved nothing is known.
+    """
+    registry, known = known_registry(settings, specs)
+    found: dict[str, list[ToolDef]] = {spec.name: [] for spec in specs if spec.name in known}
+    for tool in registry:
+        if tool.server in found:
+            found[tool.server].append(tool)
+    return found
+
+
+def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tuple[ToolRegistry, set[str]]:
+    """Return what is known of these servers and of all that are on, and of which of them anything is known.
+
+    Tools have the names that they have beside each other, so those of all servers count.
     """
     from pathlib import Path
 
@@ -92,16 +106,27 @@ def known_tools(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, li
 
     cache = ManifestCache(default_folder())
     root = settings.root or str(Path.cwd())
-    found: dict[str, list[ToolDef]] = {}
-    unapproved = refused(settings, specs)
-    for spec in specs:
-        if spec.name in unapproved:
-            continue
-        entries = cache.read(fingerprint(spec, root))
+    everywhere = {spec.name: spec for spec in (*specs, *(one for one in settings.servers if one.enabled))}
+    found: list[ToolDef] = []
+    known: set[str] = set()
+    unapproved = refused(settings, list(everywhere.values()))
+    for name, spec in everywhere.items():
+        entries = None if name in unapproved else cache.read(fingerprint(spec, root))
         if entries is not None:
-            tools = readmit(entries, spec, template=spec.naming or settings.naming)
-            found[spec.name] = sorted(tools, key=lambda tool: tool.name)
-    return found
+            found += readmit(entries, spec, template=spec.naming or settings.naming)
+            known.add(name)
+    return settled(settings, found), known
+
+
+def settled(settings: Settings, tools: Iterable[ToolDef]) -> ToolRegistry:
+    """Return the tools of several servers under the names that they have beside each other."""
+    from dragoman.tools.registry import ToolRegistry
+
+    registry = ToolRegistry()
+    if settings.collisions == "skip":
+        registry.arrange(spec.name for spec in settings.servers)
+    registry.register_all(tools)
+    return registry
 
 
 def may_own(settings: Settings, specs: Iterable[ServerSpec], name: str) -> list[ServerSpec]:

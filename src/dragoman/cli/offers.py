@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from dragoman.cli import arguments, broken, output
-from dragoman.cli.calling import print_text
+from dragoman.cli.calling import confirmed, print_text
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.contents import part_json, save
 from dragoman.cli.exits import Exit, code_of, together
 from dragoman.cli.known import wanted
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.errors import DragomanError, UnknownServerError
+from dragoman.model import Handlers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -204,12 +205,14 @@ async def _read(options: Options, uri: str, server: str | None) -> list[Part]:
     settings = options.load()
     broken.insist(settings)
     specs = wanted(settings, [server] if server else [])
-    async with connected(options, settings, specs) as live:
+    asking = Handlers(approval=lambda request: confirmed(request, live, yes=False))
+    async with connected(options, settings, specs, handlers=asking) as live:
         owner = server or await _owner(live, uri, live.mcp.resources, lambda one: one.uri)
         live.raise_unless_ready(owner)
         live.show.text = "reading"
         async with asyncio.timeout(live.left):
-            return await live.mcp.read(uri, owner)
+            # Where none was named, the manager makes sure that the resource cannot be another server's.
+            return await live.mcp.read(uri, owner if len(live.names) == 1 else None)
 
 
 async def _prompt(
@@ -220,7 +223,8 @@ async def _prompt(
     settings = options.load()
     broken.insist(settings)
     specs = wanted(settings, [server] if server else [])
-    async with connected(options, settings, specs) as live:
+    asking = Handlers(approval=lambda request: confirmed(request, live, yes=False))
+    async with connected(options, settings, specs, handlers=asking) as live:
         owner = server or await _owner(live, name, live.mcp.prompts, lambda one: one.name)
         live.raise_unless_ready(owner)
         async with asyncio.timeout(live.left):

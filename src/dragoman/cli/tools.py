@@ -12,7 +12,7 @@ import click
 from dragoman.cli import broken, output
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.exits import Exit, together
-from dragoman.cli.known import known_tools, wanted
+from dragoman.cli.known import known_tools, settled, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.cli.signatures import pieces, signature_text
 
@@ -75,7 +75,10 @@ def tools(
     unknown = [one.spec for one in servers.values() if one.source is None]
     if unknown and not no_connect:
         codes = asyncio.run(_ask(options, settings, unknown, servers))
-    export = _export(list(servers.values()), api or "openai") if api or tokens else None
+    registry = settled(settings, [tool for one in servers.values() for tool in one.tools])
+    for name, one in servers.items():
+        one.tools = [tool for tool in registry if tool.server == name]
+    export = registry.export(api or "openai") if api or tokens else None
     if export is not None and not tokens:
         _print_export(options, export)
     elif options.json:
@@ -107,15 +110,6 @@ async def _ask(
                 code = status.error_code or "server.not_ready"
                 one.error = {"code": code, "message": trouble(status), "hint": ""}
     return codes
-
-
-def _export(servers: Sequence[_Server], api: Api) -> Export:
-    from dragoman.tools.registry import ToolRegistry
-
-    registry = ToolRegistry()
-    for one in servers:
-        registry.register_all(one.tools)
-    return registry.export(api)
 
 
 def _print_export(options: Options, export: Export) -> None:

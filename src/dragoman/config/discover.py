@@ -151,6 +151,7 @@ class _Search:
             call_log=patch.call_log is True,
             health_check_interval=patch.health_check_interval or 30.0,
             naming=patch.naming or self.profile.naming,
+            collisions=self.profile.collisions,
             inputs=patch.inputs,
             policy=merged.policy,
             limits=merged.limits,

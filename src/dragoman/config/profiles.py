@@ -44,6 +44,8 @@ class Profile:
     """The environment variable that says what an unset `${VAR}` becomes: error, keep or empty."""
     naming: str = DEFAULT_NAMING
     """How tools are named for the model."""
+    collisions: Literal["rename", "skip"] = "rename"
+    """What becomes of an exposed name that tools of several servers want; see `Settings`."""
     write_to: str | None = None
     """The file that `add` and `import` write to; empty: none."""
     default_dialect: str = "mcp-json"
@@ -86,6 +88,7 @@ BUILT_IN: dict[str, Profile] = {
         ),
         combine="first",
         unset_variable="EXCELMANUS_MCP_UNDEFINED_ENV",
+        collisions="skip",
         write_to="~/.excelmanus/mcp.json",
         default_dialect="excelmanus",
     ),

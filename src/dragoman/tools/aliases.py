@@ -6,11 +6,12 @@ The policy, for a set of names and the rule of an API; the set alone decides, ne
    apart.
 2. Otherwise each illegal character becomes `_`, and a colon, which parts a server from its tool, `__`. If
    that lost no letter and no digit, fits the length and is claimed by nobody else, it is the alias.
-3. Otherwise as much of that as fits, and eight hexadecimal digits of the name's SHA-256. The digits are made
-   from the code points as they are, so that `é` written in one character or in two gives two aliases. Where
-   even that is taken, the name is digested again with a number, in the order of the names.
+3. Otherwise as much of that as fits, and sixteen hexadecimal digits of the name's SHA-256. The digits are
+   made from the code points as they are, so that `é` written in one character or in two gives two aliases.
+   Where even that is taken, the name is digested again with a number, in the order of the names.
 
-So the alias of a tool changes when others come and go only if one of them wants the very same alias.
+So the alias of a tool changes when others come and go only if one of them wants the very same alias. Tools of
+different servers never do: `naming` gives names that are alike to none of them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-DIGEST_CHARS = 8
+DIGEST_CHARS = 16
+"""So many that no server finds a name with the digest of another's."""
 
 _LETTER_OR_UNDERSCORE = re.compile(r"[A-Za-z_]")
 

@@ -1,19 +1,45 @@
-"""Exposed names: how a server's tool is called in front of a model, and back.
+"""Exposed names: how a server's tool is called in front of a model, and which tool a name stands for.
 
-The policy: a name is made from a template (`mcp_{server}_{tool}` unless the configuration says
-otherwise) and written into a table together with the pair it stands for. The way back is a look-up in
-that table. A name is never taken apart: `mcp_a_b_c` may be `b_c` of `a` or `c` of `a_b`, and only the
-table knows. The first pair that takes a name keeps it.
+The policy:
+
+1. A name is made from a template (`mcp_{server}_{tool}` unless the configuration has another). The way back
+   is a look-up in a table. A name is never taken apart: `mcp_a_b_c` may be `b_c` of `a` or `c` of `a_b`, and
+   only the table knows.
+2. Names that could be confused with each other count as one: those that differ in case, in the composition of
+   their characters, or in characters that a model API does not take (`alike`).
+3. A built-in tool keeps its name. A server's tool that wants the very same name is left out.
+4. A name that tools of several servers want goes to none of them: each gets an unambiguous name of its own.
+   It ends in a digest of the server and the tool, so it does not depend on who listed first, and is the same
+   after a restart.
+5. A name that ends like an unambiguous one is given to no other tool, so a server cannot occupy such a name.
+6. A name that a tool of one server had goes to no other server while the registry lives: a model may still
+   hold it.
+7. Where the order of the configuration decides (profile `excelmanus`), the tool of the server that is
+   configured first has the name, and the others are left out; who listed first does not matter.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from typing import NamedTuple
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from dragoman.tools.aliases import DIGEST_CHARS, OPENAI
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
 
 DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
+MAX_OWNED = 20_000
+"""Names that are kept for one server after its tools are gone."""
 
 _FIELD = re.compile(r"\{(server|tool)\}")
+_DIGEST = re.compile(rf"_([0-9a-f]{{{DIGEST_CHARS}}})\Z")
+_SEPARATOR = re.compile(r"[^\w-]", re.ASCII)
 
 
 class Pair(NamedTuple):
@@ -28,31 +54,137 @@ def expose(template: str, pair: Pair) -> str:
     return _FIELD.sub(lambda match: pair.server if match[1] == "server" else pair.tool, template)
 
 
+def alike(name: str) -> str:
+    """Return what all names have in common that could be confused with this one."""
+    text = name.lower() if name.isascii() else unicodedata.normalize("NFKC", name).casefold()
+    text = text.replace(":", "__")
+    if not text.isascii():
+        # Letters of other scripts stay: two different words are not alike.
+        text = "".join(char if char.isalnum() else _SEPARATOR.sub("_", char) for char in text)
+    else:
+        text = _SEPARATOR.sub("_", text)
+    return text if text[:1].isalpha() or text.startswith("_") else f"_{text}"
+
+
+def unambiguous(pair: Pair, wanted: str) -> str:
+    """Return the name that no other tool can have; every model API takes it."""
+    readable = wanted if pair.server in wanted else f"{pair.server}_{wanted}"
+    stem = OPENAI.illegal.sub("_", readable)
+    stem = "tool" if not stem.strip("_-") else stem if stem[0].isalpha() or stem[0] == "_" else f"_{stem}"
+    return f"{stem[: OPENAI.longest - DIGEST_CHARS - 1]}_{_digest(pair)}"
+
+
+def is_reserved(pair: Pair, name: str) -> bool:
+    """Return whether a name ends like the unambiguous name, or the hashed alias, of another tool."""
+    match = _DIGEST.search(name.lower())
+    return match is not None and match[1] != _digest(pair)
+
+
+def _digest(pair: Pair) -> str:
+    # As JSON: `a`, `bc` never have the digest of `ab`, `c`, and a lone surrogate can be encoded.
+    return hashlib.sha256(json.dumps(pair).encode()).hexdigest()[:DIGEST_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of one tool that wants a name."""
+
+    name: str | None
+    """The exposed name; `None` if the tool is left out."""
+    taken_by: Pair | str = ""
+    """Who has the name instead, where the tool is left out: another server's tool, or a built-in one."""
+
+
+def settle(
+    wanted: Mapping[Pair, str],
+    builtin: Collection[str] = (),
+    *,
+    owner: str | None = None,
+    order: Sequence[str] | None = None,
+) -> dict[Pair, Outcome]:
+    """Decide about names that are alike.
+
+    Args:
+        wanted: The tools, and the name that each of them wants.
+        builtin: The names of built-in tools that are alike too.
+        owner: The server whose tool had such a name before, if there was one.
+        order: The servers in the order of the configuration, if that decides.
+    """
+    found = {pair: Outcome(None, name) for pair, name in wanted.items() if name in builtin}
+    left = {pair: name for pair, name in wanted.items() if pair not in found}
+    if order is not None:
+        owner = None
+        rank = {server: place for place, server in enumerate(order)}
+        firsts: dict[str, Pair] = {}
+        for pair in sorted(left, key=lambda pair: (rank.get(pair.server, len(rank)), pair)):
+            first = firsts.setdefault(left[pair], pair)
+            if first.server != pair.server:
+                found[pair] = Outcome(None, first)
+        left = {pair: name for pair, name in left.items() if pair not in found}
+    servers = {pair.server for pair in left}
+    if owner is not None:
+        servers.add(owner)
+    is_contested = bool(builtin) or len(servers) > 1
+    times = Counter(left.values())
+    for pair, name in left.items():
+        free = not is_contested and times[name] == 1 and not is_reserved(pair, name)
+        found[pair] = Outcome(name if free else unambiguous(pair, name))
+    return found
+
+
 class NameTable:
-    """Exposed names and pairs, each way; both columns are unique."""
+    """Who wants which name, and who has it."""
 
     def __init__(self) -> None:
-        self._pairs: dict[str, Pair] = {}
-        self._names: dict[Pair, str] = {}
+        self.order: list[str] | None = None
+        """The servers in the order of the configuration, if that decides."""
+        self._wanted: dict[str, dict[Pair, str]] = {}
+        """By what names are alike in, the tools that want such a name."""
+        self._builtin: dict[str, set[str]] = {}
+        self._owners: dict[str, str] = {}
+        """By what names are alike in, the server whose tool had such a name first."""
+        self._owned: Counter[str] = Counter()
 
-    def add(self, name: str, pair: Pair) -> bool:
-        """Write one line, unless the name or the pair is already there; tell whether it was written."""
-        if name in self._pairs or pair in self._names:
-            return False
-        self._pairs[name] = pair
-        self._names[pair] = name
-        return True
+    def add(self, pair: Pair, name: str) -> None:
+        """Note that a server's tool wants a name."""
+        self._wanted.setdefault(alike(name), {})[pair] = name
 
-    def discard(self, name: str) -> None:
-        """Remove the line of that name, if there is one."""
-        pair = self._pairs.pop(name, None)
-        if pair is not None:
-            del self._names[pair]
+    def discard(self, pair: Pair, name: str) -> None:
+        """Note that a server's tool is gone."""
+        group = self._wanted[alike(name)]
+        del group[pair]
+        if not group:
+            del self._wanted[alike(name)]
 
-    def pair_of(self, name: str) -> Pair | None:
-        """Return what an exposed name stands for."""
-        return self._pairs.get(name)
+    def add_builtin(self, name: str) -> None:
+        """Note that a built-in tool has a name."""
+        self._builtin.setdefault(alike(name), set()).add(name)
 
-    def name_of(self, pair: Pair) -> str | None:
-        """Return the exposed name of a server's tool."""
-        return self._names.get(pair)
+    def discard_builtin(self, name: str) -> None:
+        """Note that a built-in tool is gone."""
+        self._builtin[alike(name)].discard(name)
+
+    def wanting(self, name: str) -> list[Pair]:
+        """Return the tools that want a name, or one that is alike."""
+        return sorted(self._wanted.get(alike(name), ()))
+
+    def contested(self) -> list[str]:
+        """Return what names are alike in that more than one tool wants."""
+        return [key for key, group in self._wanted.items() if len(group) > 1]
+
+    def settle(self, key: str) -> dict[Pair, Outcome]:
+        """Decide about the names that are alike in something, and remember who has one."""
+        group = self._wanted.get(key, {})
+        builtin, owner = self._builtin.get(key, ()), self._owners.get(key)
+        outcomes = settle(group, builtin, owner=owner, order=self.order)
+        if owner is None and self.order is None:
+            has = next((pair.server for pair, name in group.items() if outcomes[pair].name == name), None)
+            if has is not None and self._owned[has] < MAX_OWNED:
+                self._owners[key] = has
+                self._owned[has] += 1
+        return outcomes
+
+    def forget(self, server: str) -> None:
+        """Let others have the names that tools of a server had."""
+        self._owners = {key: owner for key, owner in self._owners.items() if owner != server}
+        del self._owned[server]

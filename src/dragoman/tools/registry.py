@@ -1,35 +1,29 @@
 """The tools an agent has, built-in and remote, under one roof.
 
-Owns the names: the first tool that takes a name keeps it. Gives the tools out in the form of each model API,
-the same object until a tool comes, goes or changes. Never connects to anything: a remote tool carries the
-function that its manager gave along with it.
+Which tool has which name is decided by `naming`. Gives the tools out in the form of each model API, the same
+object until a tool comes, goes or changes. Never connects to anything: a remote tool carries the function
+that its manager gave along with it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import difflib
-import inspect
-import json
 import logging
-from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dragoman.errors import (
-    CallTimeoutError,
-    InvalidArgumentsError,
-    ToolExecutionError,
-    ToolFailedError,
-    UnknownToolError,
-)
-from dragoman.tools.filters import is_usable
-from dragoman.tools.naming import NameTable, Pair
+from dragoman.errors import ToolExecutionError
+from dragoman.events import NameContested
+from dragoman.tools.builtin import run_builtin
+from dragoman.tools.naming import NameTable, Pair, alike
+from dragoman.tools.view import MAX_SAID, Exporting, ToolView, ambiguous, near, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from dragoman.model import JsonObject, ToolDef, ToolResult
+    from dragoman.errors import UnknownToolError
+    from dragoman.model import ToolDef, ToolResult
     from dragoman.tools.formats.export import Api, Export, Exporter
+    from dragoman.tools.naming import Outcome
 
 logger = logging.getLogger("dragoman")
 
@@ -44,95 +38,157 @@ class RemoteCall(Protocol):
         ...
 
 
-class _Exporting(ABC):
-    """The short forms of an export."""
+class Permit(Protocol):
+    """What lets a call of a built-in tool pass, and returns the arguments that may be given to it."""
 
-    @abstractmethod
-    def export(self, api: Api, *, strict: bool = False) -> Export:
-        """Return all tools in the form of a model API."""
-
-    def resolve(self, api: Api, alias: str) -> str | None:
-        """Return the exposed name of the tool that a model of that API calls so."""
-        return self.export(api).names.get(alias)
-
-    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
-        return list(self.export("openai", strict=strict).tools)
-
-    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool as OpenAI's Responses API wants functions."""
-        return list(self.export("responses", strict=strict).tools)
-
-    def to_anthropic(self) -> list[JsonObject]:
-        """Return every tool as Anthropic's Messages API wants it."""
-        return list(self.export("anthropic").tools)
-
-    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
-        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
-        return list(self.export("gemini-openapi" if openapi else "gemini").tools)
-
-    def to_ai_sdk(self) -> list[JsonObject]:
-        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
-        return list(self.export("ai-sdk").tools)
+    async def __call__(self, tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Judge the call; raise if it is not to be made."""
+        ...
 
 
-class ToolRegistry(_Exporting):
+@dataclass(slots=True)
+class _Claim:
+    """A server's tool, under the name that it wants, and as it is offered."""
+
+    pair: Pair
+    tool: ToolDef
+    remote: RemoteCall | None
+    is_withheld: bool = False
+    offered: ToolDef | None = None
+
+
+@dataclass(slots=True)
+class Settled:
+    """What a change of some tools did to the tools of all servers."""
+
+    before: dict[str, list[ToolDef]] = field(default_factory=dict[str, "list[ToolDef]"])
+    """By server, the tools that are gone, or changed, or have another name now."""
+    after: dict[str, list[ToolDef]] = field(default_factory=dict[str, "list[ToolDef]"])
+    contested: list[NameContested] = field(default_factory=list["NameContested"])
+
+
+class ToolRegistry(Exporting):
     """Tools by their exposed names; iteration is sorted, so that prompt caches hold."""
 
     def __init__(self) -> None:
         self._tools: dict[str, ToolDef] = {}
         self._remotes: dict[str, RemoteCall] = {}
+        self._claims: dict[Pair, _Claim] = {}
         self._names = NameTable()
+        self._permits: list[Permit] = []
         self._sorted: list[ToolDef] | None = None
         self._exporters: dict[tuple[Api, bool], Exporter] = {}
         self._exports: dict[tuple[Api, bool], Export] = {}
         self._longest: dict[str, int] = {}
         self._told: set[tuple[str, str, str]] = set()
+        self._said: dict[str, list[str]] = {}
 
     def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
-        """Add a tool; one whose name is taken is skipped with a warning.
+        """Add a tool.
+
+        A built-in tool has its name whoever wants it too; a second one of the same name is skipped with a
+        warning, and so is a server's tool that wants it. A name that tools of several servers want goes to
+        none of them; see `tools.naming`.
 
         Args:
             tool: The tool; a built-in one has its `func`.
             remote: What runs a tool that has no `func`.
 
         Returns:
-            Whether it was added.
+            Whether it was added, under that name or an unambiguous one.
         """
         return bool(self.register_all([tool], remote=remote))
 
     def register_all(self, tools: Iterable[ToolDef], *, remote: RemoteCall | None = None) -> list[ToolDef]:
-        """Add tools in one batch; return those that were added."""
+        """Add tools in one batch; return those that were added, under the names that they have."""
         added: list[ToolDef] = []
+        claims: list[_Claim] = []
+        keys: dict[str, None] = {}
         for tool in tools:
-            if (holder := self._holder(tool)) is not None:
-                logger.warning(
-                    "%s is skipped: the name `%s` is taken by %s", _called(tool), tool.name, _called(holder)
-                )
-                continue
-            self._tools[tool.name] = tool
-            self._names.add(tool.name, _pair(tool))
-            if remote is not None:
-                self._remotes[tool.name] = remote
-            added.append(tool)
-        if added:
-            self._change()
-        return added
+            if tool.source != "mcp":
+                if self._add_builtin(tool):
+                    added.append(tool)
+                    keys[alike(tool.name)] = None
+            elif (pair := _pair(tool)) in self._claims:
+                logger.warning("%s is skipped: it is there already", _called(tool))
+            else:
+                claims.append(self._claim(pair, tool, remote))
+                keys[alike(tool.name)] = None
+        self._settle(keys, Settled())
+        return added + [claim.offered for claim in claims if claim.offered is not None]
+
+    def replace_server(
+        self,
+        server: str,
+        tools: Iterable[ToolDef],
+        *,
+        remote: RemoteCall | None = None,
+        withheld: Iterable[ToolDef] = (),
+    ) -> Settled:
+        """Let a server have these tools and no others; tools that did not change stay the same objects.
+
+        Args:
+            server: The server.
+            tools: Its tools, under the names that they want.
+            remote: What runs them.
+            withheld: Tools that are not offered, but whose names no other server may have.
+        """
+        settled = Settled()
+        keys: dict[str, None] = {}
+        wanted: dict[Pair, tuple[ToolDef, bool]] = {}
+        for tool, is_withheld in [*((tool, False) for tool in tools), *((tool, True) for tool in withheld)]:
+            if wanted.setdefault(_pair(tool), (tool, is_withheld))[0] is not tool:
+                logger.warning("%s is skipped: it is listed twice", _called(tool))
+        for claim in [claim for claim in self._claims.values() if claim.pair.server == server]:
+            if wanted.get(claim.pair) != (claim.tool, claim.is_withheld):
+                keys[alike(claim.tool.name)] = None
+                self._drop(claim, settled)
+        for pair, (tool, is_withheld) in sorted(wanted.items()):
+            if pair not in self._claims:
+                self._claim(pair, tool, remote).is_withheld = is_withheld
+                keys[alike(tool.name)] = None
+        self._settle(keys, settled)
+        return settled
+
+    def arrange(self, order: Iterable[str] | None) -> Settled:
+        """Let the order of servers decide about names that several want; without it none has such a name.
+
+        Returns:
+            What that changed.
+        """
+        settled = Settled()
+        servers = None if order is None else list(order)
+        if servers != self._names.order:
+            self._names.order = servers
+            self._settle(self._names.contested(), settled)
+        return settled
+
+    def watch(self, permit: Permit) -> None:
+        """Have every call of a built-in tool judged before it is made."""
+        self._permits.append(permit)
 
     def unregister(self, name: str) -> None:
         """Remove a tool, if it is there."""
-        if self._tools.pop(name, None) is None:
+        tool = self._tools.get(name)
+        if tool is None:
             return
-        self._remotes.pop(name, None)
-        self._names.discard(name)
-        self._change()
+        if tool.source != "mcp":
+            del self._tools[name]
+            self._names.discard_builtin(name)
+            self._change()
+            self._settle([alike(name)], Settled())
+            return
+        claim = self._claims[_pair(tool)]
+        self._drop(claim, Settled())
+        self._settle([alike(claim.tool.name)], Settled())
 
     def unregister_server(self, server: str) -> list[ToolDef]:
         """Remove all tools of a server; return them."""
-        removed = [tool for tool in self._tools.values() if tool.source == "mcp" and tool.server == server]
-        for tool in removed:
-            self.unregister(tool.name)
-        return removed
+        return self.replace_server(server, ()).before.get(server, [])
+
+    def forget(self, server: str) -> None:
+        """Let others have the names that tools of a server had."""
+        self._names.forget(server)
 
     def get(self, name: str) -> ToolDef | None:
         """Return the tool of that exposed name."""
@@ -140,11 +196,27 @@ class ToolRegistry(_Exporting):
 
     def exposed_name(self, server: str, tool: str) -> str | None:
         """Return the exposed name of a server's tool."""
-        return self._names.name_of(Pair(server, tool))
+        claim = self._claims.get(Pair(server, tool))
+        return None if claim is None or claim.offered is None else claim.offered.name
+
+    def wanted(self, server: str) -> list[ToolDef]:
+        """Return a server's tools under the names that they want."""
+        return [
+            claim.tool
+            for claim in self._claims.values()
+            if claim.pair.server == server and not claim.is_withheld
+        ]
+
+    def contenders(self, name: str) -> list[ToolDef]:
+        """Return the tools that could be meant by a name that none of them has."""
+        claims = [] if name in self._tools else [self._claims[pair] for pair in self._names.wanting(name)]
+        offered = [claim.offered for claim in claims if claim.offered is not None]
+        renamed = any(claim.offered not in (None, claim.tool) for claim in claims)
+        return offered if renamed else []
 
     def suggest(self, name: str) -> list[str]:
         """Return the names nearest to one that does not exist."""
-        return _near(name, self._tools)
+        return near(name, self._tools)
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -158,7 +230,10 @@ class ToolRegistry(_Exporting):
         if tool is None:
             raise self.unknown(name)
         if tool.func is not None:
-            return await _call_builtin(tool, tool.func, arguments or {}, timeout)
+            given = arguments or {}
+            for permit in self._permits:
+                given = await permit(tool, given)
+            return await run_builtin(tool, given, timeout=timeout)
         remote = self._remotes.get(name)
         if remote is None:
             msg = f"the tool `{name}` has neither a function nor a server"
@@ -168,8 +243,8 @@ class ToolRegistry(_Exporting):
         return result.text
 
     def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for a name that no tool has."""
-        return _unknown(name, self.suggest(name))
+        """Return the error for a name that no tool has, or that several want."""
+        return ambiguous(name, self.contenders(name)) or unknown(name, self.suggest(name))
 
     def export(self, api: Api, *, strict: bool = False) -> Export:
         """Return all tools in the form of a model API, with the tables that lead back.
@@ -213,7 +288,9 @@ class ToolRegistry(_Exporting):
         """Return the tools that an agent may use: a live view, which changes with the registry.
 
         Args:
-            allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
+            allow: Exposed names, or `server:tool` for a server's tools, or globs of them; all tools unless
+                given. With a naming that leaves the server out, use `server:tool`: there a server chooses the
+                exposed names of its tools.
             deny: The same; these win.
         """
         return ToolView(self, allow=allow, deny=deny)
@@ -233,111 +310,104 @@ class ToolRegistry(_Exporting):
         self._sorted = None
         self._exports.clear()
 
-    def _holder(self, tool: ToolDef) -> ToolDef | None:
-        if (holder := self._tools.get(tool.name)) is not None:
-            return holder
-        name = self._names.name_of(_pair(tool))
-        return None if name is None else self._tools[name]
+    def _add_builtin(self, tool: ToolDef) -> bool:
+        holder = self._tools.get(tool.name)
+        if holder is not None and holder.source != "mcp":
+            logger.warning("%s", _skipped(tool, tool.name, holder))
+            return False
+        if holder is not None:
+            self._withdraw(self._claims[_pair(holder)], Settled())
+        self._tools[tool.name] = tool
+        self._names.add_builtin(tool.name)
+        self._change()
+        return True
 
+    def _claim(self, pair: Pair, tool: ToolDef, remote: RemoteCall | None) -> _Claim:
+        claim = self._claims[pair] = _Claim(pair, tool, remote)
+        self._names.add(pair, tool.name)
+        return claim
 
-class ToolView(_Exporting):
-    """Some tools of a registry: an agent that has it sees and calls no other."""
+    def _drop(self, claim: _Claim, settled: Settled) -> None:
+        del self._claims[claim.pair]
+        self._names.discard(claim.pair, claim.tool.name)
+        self._withdraw(claim, settled)
 
-    def __init__(
-        self, registry: ToolRegistry, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()
-    ) -> None:
-        self._registry = registry
-        self._allow = None if allow is None else tuple(allow)
-        self._deny = tuple(deny)
-        self._exports: dict[tuple[Api, bool], tuple[Export, Export]] = {}
+    def _withdraw(self, claim: _Claim, settled: Settled) -> None:
+        if claim.offered is not None:
+            settled.before.setdefault(claim.pair.server, []).append(claim.offered)
+            if self._tools.get(claim.offered.name) is claim.offered:
+                del self._tools[claim.offered.name]
+                self._remotes.pop(claim.offered.name, None)
+            claim.offered = None
+            self._change()
 
-    def get(self, name: str) -> ToolDef | None:
-        """Return the tool of that exposed name, if it is in view."""
-        tool = self._registry.get(name)
-        return tool if tool is not None and self._shows(tool) else None
+    def _offer(self, claim: _Claim, name: str, settled: Settled) -> None:
+        tool = claim.tool if name == claim.tool.name else replace(claim.tool, name=name)
+        claim.offered = self._tools[name] = tool
+        if claim.remote is not None:
+            self._remotes[name] = claim.remote
+        settled.after.setdefault(claim.pair.server, []).append(tool)
+        self._change()
 
-    def suggest(self, name: str) -> list[str]:
-        """Return the names in view that are nearest to one that is not."""
-        return _near(name, [tool.name for tool in self])
+    def _settle(self, keys: Iterable[str], settled: Settled) -> None:
+        """Give the names that are alike in one of these to the tools that may have them."""
+        given: list[tuple[_Claim, str]] = []
+        for key in keys:
+            outcomes = self._names.settle(key)
+            for pair, outcome in outcomes.items():
+                claim = self._claims[pair]
+                name = None if claim.is_withheld else outcome.name
+                if claim.offered is not None and claim.offered.name != name:
+                    self._withdraw(claim, settled)
+                if name is not None and claim.offered is None:
+                    given.append((claim, name))
+            self._tell(key, outcomes, settled)
+        for claim, name in given:
+            if (holder := self._tools.get(name)) is None:
+                self._offer(claim, name, settled)
+            else:
+                # A built-in tool is called like the unambiguous name.
+                logger.warning("%s", _skipped(claim.tool, name, holder))
 
-    def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for a name that no tool in view has."""
-        return _unknown(name, self.suggest(name))
-
-    async def call(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
-    ) -> str:
-        """Run a tool that is in view, and return its result as a string.
-
-        Raises:
-            ToolExecutionError: Whatever went wrong; the subclass says what.
-        """
-        if self.get(name) is None:
-            raise self.unknown(name)
-        return await self._registry.call(name, arguments, timeout=timeout)
-
-    def export(self, api: Api, *, strict: bool = False) -> Export:
-        """Return the tools in view in the form of a model API; aliases are those of the registry."""
-        whole = self._registry.export(api, strict=strict)
-        kept = self._exports.get((api, strict))
-        if kept is None or kept[0] is not whole:
-            kept = self._exports[api, strict] = (whole, whole.only(lambda name: name in self))
-        return kept[1]
-
-    def __iter__(self) -> Iterator[ToolDef]:
-        return (tool for tool in self._registry if self._shows(tool))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.get(name) is not None
-
-    def _shows(self, tool: ToolDef) -> bool:
-        return is_usable(tool, allowed=self._allow, denied=self._deny)
-
-
-def _near(name: str, names: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-
-
-def _unknown(name: str, near: list[str]) -> UnknownToolError:
-    hint = f"did you mean {', '.join(f'`{item}`' for item in near)}?" if near else ""
-    return UnknownToolError(f"there is no tool `{name}`", tool=name, suggestions=near, hint=hint)
+    def _tell(self, key: str, outcomes: Mapping[Pair, Outcome], settled: Settled) -> None:
+        """Say, once, which tools do not have the names that they want."""
+        said: list[str] = []
+        renamed: list[tuple[ToolDef, str]] = []
+        for pair, outcome in sorted(outcomes.items()):
+            tool, by = self._claims[pair].tool, outcome.taken_by
+            if outcome.name is None:
+                holder = self._claims[by].tool if isinstance(by, Pair) else self._tools[by]
+                said.append(_skipped(tool, tool.name, holder))
+            elif outcome.name != tool.name:
+                renamed.append((tool, outcome.name))
+        if renamed:
+            them = " and ".join(f"{_called(tool)} (now `{name}`)" for tool, name in renamed[:MAX_SAID])
+            said.append(
+                f"the name `{renamed[0][0].name}` goes to none of the tools that could be meant: {them}"
+            )
+        if said == self._said.get(key, []):
+            return
+        self._said[key] = said
+        if not said:
+            del self._said[key]
+        for line in said:
+            logger.warning("%s", line)
+        if renamed:
+            servers = dict.fromkeys(tool.server for tool, _ in renamed)
+            names = tuple(name for _, name in renamed)
+            event = NameContested(name=renamed[0][0].name, servers=tuple(servers), offered=names)
+            settled.contested.append(event)
 
 
 def _pair(tool: ToolDef) -> Pair:
-    return Pair(tool.server if tool.source == "mcp" else "", tool.original_name or tool.name)
+    return Pair(tool.server, tool.original_name or tool.name)
+
+
+def _skipped(tool: ToolDef, name: str, holder: ToolDef) -> str:
+    return f"{_called(tool)} is skipped: the name `{name}` is taken by {_called(holder)}"
 
 
 def _called(tool: ToolDef) -> str:
     if tool.source == "mcp":
         return f"tool `{tool.original_name}` of server `{tool.server}`"
     return f"built-in tool `{tool.name}`"
-
-
-async def _call_builtin(
-    tool: ToolDef, func: Callable[..., Any], arguments: Mapping[str, Any], timeout: float | None
-) -> str:
-    try:
-        bound = inspect.signature(func).bind(**arguments)
-    except TypeError as exc:
-        msg = f"the arguments do not fit `{tool.name}`: {exc}"
-        raise InvalidArgumentsError(msg, tool=tool.name, problems=[str(exc)]) from exc
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            if inspect.iscoroutinefunction(func):
-                value = await func(*bound.args, **bound.kwargs)
-            else:
-                # In a thread, so that a slow function blocks no server.
-                value = await asyncio.to_thread(func, *bound.args, **bound.kwargs)
-    except ToolExecutionError:
-        raise
-    except Exception as exc:
-        if timeout is not None and limit.expired():
-            msg = f"`{tool.name}` did not finish within {timeout:g} s"
-            raise CallTimeoutError(msg, seconds=timeout, tool=tool.name) from exc
-        msg = f"`{tool.name}` failed: {type(exc).__name__}: {exc}"
-        raise ToolFailedError(msg, tool=tool.name) from exc
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

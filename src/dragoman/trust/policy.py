@@ -2,9 +2,13 @@
 
 The policy on policies:
 
-- A rule names an action and conditions (server, tool, annotation, arguments); all of them have to be met. A
-  rule without a condition meets every call. Globs are matched case-sensitively against the server's name in
-  the configuration and the tool's own name.
+- A rule names an action and conditions (server, what is wanted, annotation, arguments); all of them have to
+  be met. A rule without a condition meets everything. Globs are matched case-sensitively against the server's
+  name in the configuration, and against the tool's own name (`tool`), the address of a resource (`resource`)
+  or the name of a prompt (`prompt`). A rule that names none of the three is about all of them, one that names
+  some is about those. A rule with an annotation is about tools.
+- Reading a resource, subscribing to it and completing a template of it are judged as that resource, whose
+  address is the argument `uri`; getting a prompt and completing an argument of it as that prompt.
 - Within one scope (the application's code, the user's files, the project's …) the first rule that is met
   decides. Between scopes the strictest decision holds: deny over ask over allow. Where no rule of any scope
   is met, the default holds.
@@ -24,10 +28,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
-from dragoman.errors import CallDeniedError
-from dragoman.trust.patterns import ArgumentPattern, read_patterns, read_place
+from dragoman.errors import CallDeniedError, InvalidArgumentsError
+from dragoman.trust.patterns import (
+    ArgumentPattern,
+    UnmatchableError,
+    ValuePattern,
+    read_patterns,
+    read_place,
+)
 from dragoman.trust.sanitize import for_log
 
 if TYPE_CHECKING:
@@ -36,7 +46,11 @@ if TYPE_CHECKING:
 Action: TypeAlias = Literal["allow", "ask", "deny"]
 Scope: TypeAlias = Literal["session", "local", "project", "user", "system", "code"]
 
+T = TypeVar("T")
+
 MAX_RULES = 1_000
+MAX_DEPTH = 100
+"""How deep the arguments of a call that is judged may be."""
 STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
 ANNOTATIONS = {
     "read_only": ("readOnlyHint", False),
@@ -45,7 +59,11 @@ ANNOTATIONS = {
     "open_world": ("openWorldHint", True),
 }
 """Each condition's hint, and what the protocol has for a tool that does not say."""
-_KEYS = frozenset({"action", "server", "tool", "annotation", "arguments", "name", "reason"})
+Kind: TypeAlias = Literal["tool", "resource", "prompt"]
+_KEYS = frozenset(
+    {"action", "server", "tool", "resource", "prompt", "annotation", "arguments", "name", "reason"}
+)
+_DONE: Mapping[Kind, str] = {"tool": "called", "resource": "read", "prompt": "asked for"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +72,10 @@ class Rule:
 
     action: Action
     servers: Sequence[str] = ("*",)
-    tools: Sequence[str] = ("*",)
+    tools: Sequence[str] = ()
+    """Without tools, resources and prompts, it is about all of them."""
+    resources: Sequence[str] = ()
+    prompts: Sequence[str] = ()
     annotations: Sequence[str] = ()
     """Names of `ANNOTATIONS`, with `!` in front for their contrary."""
     arguments: Sequence[ArgumentPattern] = ()
@@ -70,7 +91,15 @@ class Rule:
             return f"{self.scope}: {self.name}"
         parts = [
             "" if list(self.servers) == ["*"] else f"server={'|'.join(self.servers)}",
-            "" if list(self.tools) == ["*"] else f"tool={'|'.join(self.tools)}",
+            *(
+                f"{kind}={'|'.join(globs)}"
+                for kind, globs in (
+                    ("tool", self.tools),
+                    ("resource", self.resources),
+                    ("prompt", self.prompts),
+                )
+                if globs
+            ),
             *self.annotations,
             *map(str, self.arguments),
         ]
@@ -79,12 +108,13 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A call that is to be judged."""
+    """A call that is to be judged, or whatever else is wanted from a server."""
 
     server: str
     """The server's name; empty for a built-in tool."""
     tool: str
-    """The tool's own name."""
+    """The tool's own name; the address of a resource, or the name of a prompt."""
+    kind: Kind = "tool"
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trust_annotations: bool = False
@@ -142,10 +172,27 @@ def _strictness(decision: Decision) -> int:
 def _is_met(rule: Rule, request: Request, annotations: Mapping[str, Any]) -> bool:
     return (
         _matches(request.server, rule.servers)
-        and _matches(request.tool, rule.tools)
+        and _is_about(rule, request)
         and all(_holds(condition, annotations) for condition in rule.annotations)
         and all(one.matches(request.arguments, permits=rule.action == "allow") for one in rule.arguments)
     )
+
+
+def _is_about(rule: Rule, request: Request) -> bool:
+    if not (rule.tools or rule.resources or rule.prompts):
+        return request.kind == "tool" or not rule.annotations
+    match request.kind:
+        case "tool":
+            return _matches(request.tool, rule.tools)
+        case "prompt":
+            return _matches(request.tool, rule.prompts)
+        case "resource":
+            permits = rule.action == "allow"
+            patterns = (ValuePattern("glob", glob) for glob in rule.resources)
+            try:
+                return any(one.matches(request.tool, permits=permits) for one in patterns)
+            except UnmatchableError:
+                return not permits
 
 
 def _matches(name: str, globs: Iterable[str]) -> bool:
@@ -162,26 +209,52 @@ def _holds(condition: str, annotations: Mapping[str, Any]) -> bool:
     return held is not condition.startswith("!")
 
 
-def denial(decision: Decision, *, tool: str, server: str, asked: bool = False) -> CallDeniedError:
+def copied(value: T, depth: int = 0) -> T:
+    """Return a value, or the whole of an object or a list, of which no one else holds a part.
+
+    What is judged is a copy, and that copy is what is sent: nothing can change it in between.
+
+    Raises:
+        InvalidArgumentsError: It is too deep, or holds itself.
+    """
+    if depth > MAX_DEPTH:
+        msg = f"arguments that are nested more than {MAX_DEPTH} deep cannot be judged"
+        raise InvalidArgumentsError(msg, problems=[msg], hint="send less at once")
+    found: Any = value
+    if isinstance(value, Mapping):
+        table = cast("Mapping[Any, Any]", value)
+        found = {key: copied(inner, depth + 1) for key, inner in table.items()}
+    elif isinstance(value, list):
+        found = [copied(inner, depth + 1) for inner in cast("list[Any]", value)]
+    elif isinstance(value, tuple):
+        found = tuple(copied(inner, depth + 1) for inner in cast("tuple[Any, ...]", value))
+    return found
+
+
+def denial(
+    decision: Decision, *, tool: str, server: str, asked: bool = False, kind: Kind = "tool"
+) -> CallDeniedError:
     """Return the error for a call that is not made.
 
     Args:
         decision: What the policy said.
-        tool: The exposed name.
+        tool: The exposed name; the address of a resource, or the name of a prompt.
         server: Its server.
-        asked: Whether a person was asked and said no; otherwise nobody could be.
+        asked: Whether a person was asked and said no; if not, there was no one to ask.
+        kind: What is not done.
     """
+    done = _DONE[kind]
     by = f"the rule `{decision.rule}`" if decision.rule else "the default of the policy"
     reason = f": {for_log(decision.reason, 500)}" if decision.reason else ""
     if decision.action == "deny":
-        msg, hint = f"`{tool}` was not called, {by} denies it{reason}", "use another tool, or ask the user"
+        msg, hint = f"`{tool}` was not {done}, {by} denies it{reason}", "use another tool, or ask the user"
     elif asked:
         msg, hint = (
-            f"`{tool}` was not called, the user said no{reason}",
+            f"`{tool}` was not {done}, the user said no{reason}",
             "do not repeat it; ask what to do instead",
         )
     else:
-        msg = f"`{tool}` was not called, {by} wants it confirmed, and nobody can be asked here{reason}"
+        msg = f"`{tool}` was not {done}, {by} wants it confirmed, and nobody can be asked here{reason}"
         hint = "run it where somebody can answer, or allow it in the policy"
     return CallDeniedError(msg, tool=tool, server=server, rule=decision.rule or "default", hint=hint)
 
@@ -269,9 +342,11 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
     action = _action(table.get("action"))
     if action is None:
         wrong.append("`action` has to be `allow`, `ask` or `deny`")
-    servers = _globs(table, "server", wrong)
-    tools = _globs(table, "tool", wrong)
+    servers = _globs(table, "server", wrong) or ["*"]
+    tools, resources, prompts = (_globs(table, key, wrong) for key in ("tool", "resource", "prompt"))
     annotations = _annotations(table.get("annotation"), wrong)
+    if annotations and (resources or prompts):
+        wrong.append("`annotation` is about tools: write another rule for resources and prompts")
     arguments = _arguments(table.get("arguments"), wrong)
     name, reason = (_text(table, key, wrong) for key in ("name", "reason"))
     if wrong and action == "allow":
@@ -279,12 +354,21 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
     if wrong:
         said = f"rule {source} cannot be read: {wrong[0]}"
         return Rule(
-            action="deny", servers=servers, tools=tools, scope=scope, source=source, reason=said
+            action="deny",
+            servers=servers,
+            tools=tools,
+            resources=resources,
+            prompts=prompts,
+            scope=scope,
+            source=source,
+            reason=said,
         ), wrong
     rule = Rule(
         action=cast("Action", action),
         servers=servers,
         tools=tools,
+        resources=resources,
+        prompts=prompts,
         annotations=annotations,
         arguments=arguments,
         name=for_log(name, 100),
@@ -296,7 +380,9 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
 
 
 def _globs(table: Mapping[str, object], key: str, wrong: list[str]) -> Sequence[str]:
-    value = table.get(key, "*")
+    if key not in table:
+        return ()
+    value = table[key]
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     if not items or not all(isinstance(item, str) and item for item in items):
         wrong.append(f"`{key}` has to be a name, a glob, or a list of them")

@@ -14,7 +14,7 @@ from dragoman.trust.patterns import (
     plain_path,
     read_patterns,
     read_place,
-    texts_at,
+    values_at,
 )
 
 
@@ -41,7 +41,7 @@ def pattern(place: str, data: Any) -> ArgumentPattern:
     ],
 )
 def test_values_are_found(place: str, arguments: dict[str, Any], found: list[str]) -> None:
-    assert list(texts_at(arguments, read_place(place))) == found
+    assert list(values_at(arguments, read_place(place))) == found
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_cannot_be_looked_at_forbids_and_never_permits(value: Any) -> None:
     assert found.matches({"a": value}, permits=False)
     assert not found.matches({"a": value}, permits=True)
     with pytest.raises(UnmatchableError):
-        [one for text in texts_at({"a": value}, ("a",)) for one in [found.patterns[0].matches(text)]]
+        [one for text in values_at({"a": value}, ("a",)) for one in [found.patterns[0].matches(text)]]
 
 
 def test_hostile_values_take_linear_time() -> None:

@@ -39,7 +39,7 @@ class Consent:
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
-        self._calls: set[tuple[str, str]] = set()
+        self._calls: set[tuple[str, str, str]] = set()
         self._servers: set[str] = set()
         self._turn = asyncio.Lock()
         """One question after the other, each with all that belongs to it."""
@@ -50,19 +50,22 @@ class Consent:
             return await self._approve_call(request)
 
     async def _approve_call(self, request: CallRequest) -> bool:
-        what = (request.server, request.original_name)
+        what = (request.kind, request.server, request.original_name)
         if what in self._calls:
             return True
         name = one_line(request.original_name)
         of = f" of {one_line(request.server)}" if request.server else ""
         why = one_line(request.reason) or (f"rule `{one_line(request.rule)}`" if request.rule else "a rule")
+        done, verb = {"tool": ("called", "Call"), "resource": ("read", "Read"), "prompt": ("used", "Get")}[
+            request.kind
+        ]
         self._asker.show(
-            Text.assemble(("? ", "bold magenta"), "May ", (name, "bold"), f"{of} be called? ({why})")
+            Text.assemble(("? ", "bold magenta"), "May ", (name, "bold"), f"{of} be {done}? ({why})")
         )
         for line in argument_lines(request.arguments, SHOWN):
             self._asker.show(Text(f"    {line}"))
         try:
-            answer = await self._asker.choose(f"Call {name}?", _ALWAYS, default="n")
+            answer = await self._asker.choose(f"{verb} {name}?", _ALWAYS, default="n")
         except AbandonedError:
             return False
         if answer == "a":

@@ -116,6 +116,8 @@ def tool_named(context: Context, name: str) -> ToolDef:
     tools = {tool.name: tool for tool in context.mcp.registry}
     if name in tools:
         return tools[name]
+    if context.mcp.registry.contenders(name):
+        raise UsageError(str(context.mcp.registry.unknown(name)))
     own = [tool for tool in tools.values() if tool.original_name == name]
     if len(own) == 1:
         return own[0]

@@ -39,21 +39,21 @@ async def read(context: Context, words: str) -> RenderableType:
     if not uri:
         msg = "/read URI; /resources lists them"
         raise UsageError(msg)
-    owner = server_named(context, server, "/read") if server else await _owner(context, uri)
-    parts = await context.mcp.read(uri, owner)
+    if server:
+        server_named(context, server, "/read")
+    else:
+        await _insist_on_listing(context, uri)
+    parts = await context.mcp.read(uri, server or None)
     text = "\n".join(part.text or describe(part) for part in parts)
     more = [Text(f"… ({len(text)} characters)", style="dim")] if len(text) > LIMIT else []
     return Group(Text(safe(text[:LIMIT])), *more)
 
 
-async def _owner(context: Context, uri: str) -> str | None:
-    """Return the server that lists a resource; none where one that is not listed can only be one server's."""
+async def _insist_on_listing(context: Context, uri: str) -> None:
+    """Make sure that some server lists a resource; whose it is, is found out when it is read."""
     listed = await context.mcp.resources()
-    for one in listed:
-        if one.uri == uri:
-            return one.server
-    if len(context.mcp.status()) == 1:
-        return None
+    if any(one.uri == uri for one in listed) or len(context.mcp.status()) == 1:
+        return
     guess = near(uri, [one.uri for one in listed], "/read URI SERVER asks one that does not list it")
     msg = f"no server lists `{uri}`: {guess}"
     raise UsageError(msg)
