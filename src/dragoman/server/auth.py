@@ -30,6 +30,7 @@ from dragoman.server.auth_revoke import forget
 from dragoman.server.auth_store import Login, StoreError, TokenStore, canonical
 from dragoman.server.auth_visit import LOGIN_SECONDS, ElsewhereError, Visit, listen
 from dragoman.server.http_client import HttpAnswer, HttpRequest
+from dragoman.server.http_route import endpoint, is_exposed
 
 if TYPE_CHECKING:
     import ssl
@@ -103,6 +104,7 @@ class Authorizer:
         self._store = TokenStore(server, url, folder=folder, keyring=auth.store == "keyring")
         self._fetcher = Fetcher(server, hosts=auth.hosts, tls=tls, own=written_reach(url))
         self._streams = streams
+        self._exposed = is_exposed(endpoint(url, server))
         self._login: Login | None = None
         self._loaded = False
         self._foreign = False
@@ -132,7 +134,7 @@ class Authorizer:
             ConnectionLostError: The token has expired, and the authorization server does not answer.
         """
         self._foreign = self._auth.mode != "oauth" and "Authorization" in request.headers
-        if self._foreign:
+        if self._foreign or self._exposed:
             return {}
         login = await self._current()
         if login is None or not login.access_token:
@@ -162,6 +164,12 @@ class Authorizer:
         # A goodbye that is refused is not worth a login.
         if self._foreign or answer.request.method == "DELETE":
             return False
+        if self._exposed:
+            if answer.status != HTTPStatus.UNAUTHORIZED:
+                return False
+            error = self._unsafe()
+            self.on_needed(error)
+            raise error
         self._fetcher.learn(answer.peer)
         fields = challenge_fields(answer)
         token = token_in(answer.request.headers)
@@ -220,6 +228,8 @@ class Authorizer:
             AuthRequiredError: It was refused, or nobody logged in.
             ConnectionLostError: Somebody did not answer.
         """
+        if self._exposed:
+            raise self._unsafe()
         answer = await self._probe()
         # Who asks for it knows what they do; only logins that a server causes are counted.
         self._logins.clear()
@@ -474,6 +484,11 @@ class Authorizer:
         self._fetcher.learn(fetched.peer)
         refused = fetched.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         return HttpAnswer(HTTPStatus.UNAUTHORIZED, fetched.headers if refused else {}, b"", request)
+
+    def _unsafe(self) -> AuthRequiredError:
+        msg = f"server `{self.server}` wants a login, whose token is not sent over plain http: others can read it"
+        hint = "use an https address; `allow_http` is for headers of the entry only"
+        return self._needed(msg, hint=hint)
 
     def _needed(self, msg: str, *, url: str = "", hint: str | None = None) -> AuthRequiredError:
         if hint is None:
