@@ -140,7 +140,7 @@ class Http:
     """Whether legacy SSE is tried if the server refuses Streamable HTTP."""
     tls: Tls | None = None
     allow_http: bool = False
-    """Whether credentials of this entry may go over plain http to another machine; never tokens of a login."""
+    """Whether its credentials may go over plain http to another machine; a login's token never does."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
@@ -157,7 +157,7 @@ class Sse:
     """Whether Streamable HTTP is tried if the server refuses legacy SSE."""
     tls: Tls | None = None
     allow_http: bool = False
-    """Whether credentials of this entry may go over plain http to another machine; never tokens of a login."""
+    """Whether its credentials may go over plain http to another machine; a login's token never does."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))

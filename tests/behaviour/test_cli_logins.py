@@ -197,6 +197,7 @@ async def test_program_with_credentials_of_its_own_asks_nobody(monkeypatch: pyte
     async with Authorization(methods=["client_secret_basic"], pkce=None) as server:
         login = {
             "grant": "client_credentials",
+            "issuer": server.base,
             "client_id": "me",
             "client_secret": "${S}",
             "scopes": ["read"],
@@ -209,7 +210,7 @@ async def test_program_with_credentials_of_its_own_asks_nobody(monkeypatch: pyte
         server.token_status = 401
         code, _, said = await dragoman("login", "law")
         assert code == 5
-        assert "check `auth.client_id`" in said
+        assert "`auth.client_id`" in said
         assert "s3cret-canary" not in said
 
 

@@ -11,7 +11,6 @@ a time, and of all servers one is shown to the application's handler, which alon
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import secrets
 import time
@@ -31,6 +30,7 @@ from dragoman.server.auth_store import Login, StoreError, TokenStore, canonical
 from dragoman.server.auth_visit import LOGIN_SECONDS, ElsewhereError, Visit, listen
 from dragoman.server.http_client import HttpAnswer, HttpRequest
 from dragoman.server.http_route import endpoint, is_exposed
+from dragoman.server.late import late_import_module
 
 if TYPE_CHECKING:
     import ssl
@@ -297,14 +297,14 @@ class Authorizer:
             flow = await _flow()
             renewed: Login | None = None
             if stored is not None and stored.refresh_token and not force:
-                renewed = await flow.refresh(self._job(), stored)
+                renewed = await flow.refresh(self._job(flow), stored)
             if renewed is None and self._auth.grant == "client_credentials":
                 refusal = answer or HttpAnswer(401, {}, b"", HttpRequest("POST", self._url, {}, b""))
                 try:
-                    renewed = await flow.obtain(self._job(), refusal, stored)
+                    renewed = await flow.obtain(self._job(flow), refusal, stored)
                 except flow.LoginError as exc:
                     msg = f"server `{self.server}` cannot be logged in to: {exc}"
-                    hint = "check `auth.client_id`, and its secret or key"
+                    hint = "check `auth.issuer`, `auth.client_id`, and its secret or key"
                     raise self._needed(msg, hint=hint) from None
             if renewed is not None:
                 await self._store.save(renewed)
@@ -346,9 +346,8 @@ class Authorizer:
             )
         return headers
 
-    def _job(self) -> Any:
+    def _job(self, flow: Any) -> Any:
         """Return what the flow has to know; its module is heavy, so that its types stay there."""
-        flow = importlib.import_module("dragoman.server.auth_flow")
 
         async def keep_client(client: Mapping[str, Any], issuer: str) -> None:
             async with self._store.locked():
@@ -426,7 +425,7 @@ class Authorizer:
                 own = auth.redirect_uri
                 visit.callback = await listen(stack, auth, stored)
                 uri = own or (visit.callback.uri if visit.callback is not None else "")
-                login = await flow.obtain(self._job(), answer, stored, redirect_uri=uri, ask=visit)
+                login = await flow.obtain(self._job(flow), answer, stored, redirect_uri=uri, ask=visit)
                 async with self._store.locked():
                     await self._store.save(login)
         except ElsewhereError:
@@ -486,7 +485,7 @@ class Authorizer:
         return HttpAnswer(HTTPStatus.UNAUTHORIZED, fetched.headers if refused else {}, b"", request)
 
     def _unsafe(self) -> AuthRequiredError:
-        msg = f"server `{self.server}` wants a login, whose token is not sent over plain http: others can read it"
+        msg = f"server `{self.server}` wants a login, whose token others can read: its address is plain http"
         hint = "use an https address; `allow_http` is for headers of the entry only"
         return self._needed(msg, hint=hint)
 
@@ -498,4 +497,4 @@ class Authorizer:
 
 async def _flow() -> Any:
     """Import the SDK's provider late, and beside the loop: it costs a second where nothing else has."""
-    return await asyncio.to_thread(importlib.import_module, "dragoman.server.auth_flow")
+    return await late_import_module("dragoman.server.auth_flow")

@@ -55,7 +55,7 @@ def as_object(body: bytes) -> dict[str, Any]:
     """Read a body as a JSON object; an empty one if it is none."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if type(found) is dict else {}
 

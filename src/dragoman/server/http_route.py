@@ -61,7 +61,7 @@ def reference(url: URL, text: str) -> URL:
 
 
 def same_origin(url: URL, other: URL) -> bool:
-    """Return whether two addresses have the same scheme, host and port; whatever differs is another server."""
+    """Return whether two addresses have the same scheme, host and port; a difference is another server."""
     here, there = (url.raw_host or "").lower(), (other.raw_host or "").lower()
     return bool(here) and (url.scheme, here, url.port) == (other.scheme, there, other.port)
 

@@ -18,7 +18,14 @@ from dragoman.model import Http, Sse, Stdio
 from dragoman.server.auth_sdk import SdkLogin
 from dragoman.server.http_answer import MAX_CHALLENGE
 from dragoman.server.http_client import application_headers
-from dragoman.server.http_route import check_exposed, endpoint, is_exposed, reference, same_origin, tls_context
+from dragoman.server.http_route import (
+    check_exposed,
+    endpoint,
+    is_exposed,
+    reference,
+    same_origin,
+    tls_context,
+)
 from dragoman.server.process import StderrTail, child_environment, kill_group, removed_variables, stderr_log
 from dragoman.server.stream import WatchedStream
 from dragoman.server.wire import on_own_account

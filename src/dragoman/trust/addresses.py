@@ -1,9 +1,9 @@
 """Addresses that a person is sent to, and which hosts are this machine.
 
-`read_link` is the one function through which every address goes that a browser is given or a person is told:
-addresses of logins, of URL elicitations, and whatever a terminal shows as a link. Browsers repair what they are
-given (`\\` becomes `/`, tabs vanish, `0x7f.1` is an IPv4 address), so whatever has two readings is refused. What is
-left has one host, and the address that is shown, the host that is named and the address that is opened are the same.
+`read_link` is the one function through which every address goes that a browser is given, or that a person is
+asked to open: addresses of logins and of URL elicitations. Browsers repair what they are given (a backslash
+becomes a slash, tabs vanish, `0x7f.1` is an IPv4 address), so whatever has two readings is refused. What is
+left has one host, and the address that is shown is the one that is opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_PORT = 65535
 
 _ADDRESS = re.compile(r"(https?)://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[^:\[\]]{1,253})(?::([0-9]{1,5}))?", re.IGNORECASE)
-_NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?){0,126}")
+_NAME = re.compile(r"(?:(?!-)[a-z0-9_-]{1,63}(?<!-)\.){0,126}(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _FORBIDDEN = frozenset('\\"<>^`{|}')
 _KEPT = "/?#[]@!$&'()*+,;=:%~-._"
@@ -32,13 +32,13 @@ class Link(NamedTuple):
     url: str
     """The address in ASCII; exactly this is shown and opened."""
     host: str
-    """Where it leads: the host as browsers see it (`xn--` for other scripts), with a port that is not the usual one."""
+    """Where it leads: the host as browsers see it (`xn--` for other scripts), with an unusual port."""
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine by its name alone: 127.0.0.0/8, `::1`, `localhost`, `*.localhost`.
+    """Return whether a host is this machine by its name: 127.0.0.0/8, `::1`, `localhost`, `*.localhost`.
 
-    Other spellings of the same numbers (`127.1`, `0x7f000001`) are not: what resolves them may decide otherwise.
+    Other spellings of the same numbers (`127.1`, `0x7f000001`) do not count: resolvers may disagree on them.
     """
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):

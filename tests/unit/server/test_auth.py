@@ -54,6 +54,12 @@ class Person:
         await self.server.open(request["url"])
 
 
+def by_itself(server: Authorization, **fields: Any) -> Auth:
+    """A program's own credentials."""
+    known: dict[str, Any] = {"client_id": "mine", "client_secret": "s3cret", "issuer": server.base, **fields}
+    return Auth(grant="client_credentials", scopes=("read",), **known)
+
+
 @asynccontextmanager
 async def authorized(
     server: Authorization, auth: Auth | None = None, *, handler: Any = None, name: str = "srv"
@@ -422,8 +428,8 @@ async def test_configured_client_goes_to_its_own_issuer_only() -> None:
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 async def test_program_logs_in_by_itself(method: str) -> None:
-    config = Auth(grant="client_credentials", client_id="mine", client_secret="s3cret", scopes=("read",))
     async with Authorization(methods=[method], pkce=None, refreshes=False) as server:
+        config = by_itself(server)
         async with authorized(server, config) as authorizer, peer(server, authorizer) as client:
             assert await client.text(name="read") == "done"
             server.expire_all()
