@@ -42,12 +42,12 @@ LAYERS = [
     {"__main__"},
 ]
 SERVER_LAYERS = [
-    {"rotating"},
+    {"rotating", "late"},
     {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning", "bounded"}
     | {"deadlines", "farewell", "pace", "auth_callback", "auth_dpop", "auth_store", "auth_turn"},
     {"trail", "lines", "event_stream", "wire", "child", "secret_sources", "http_options"},
     {"attempts", "headstart", "http_answer", "http_route", "outbox"},
-    {"pipe", "http_client", "auth_fetch"},
+    {"pipe", "http_client", "auth_fetch", "auth_secrets"},
     {
         "http",
         "sse",

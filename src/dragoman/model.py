@@ -139,6 +139,8 @@ class Http:
     alternate: bool = False
     """Whether legacy SSE is tried if the server refuses Streamable HTTP."""
     tls: Tls | None = None
+    allow_http: bool = False
+    """Whether its credentials may go over plain http to another machine; a login's token never does."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
@@ -154,6 +156,8 @@ class Sse:
     alternate: bool = False
     """Whether Streamable HTTP is tried if the server refuses legacy SSE."""
     tls: Tls | None = None
+    allow_http: bool = False
+    """Whether its credentials may go over plain http to another machine; a login's token never does."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))

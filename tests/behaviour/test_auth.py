@@ -132,6 +132,7 @@ async def test_login_is_configured_with_variables(tmp_path: Path, monkeypatch: p
     async with Authorization(methods=["client_secret_post"], pkce=None) as server:
         config = tmp_path / "mcp.json"
         login = {"grant": "client_credentials", "client_id": "me", "client_secret": "${CLIENT_PASSWORD}"}
+        login |= {"issuer": server.base}
         entry = {"type": "http", "url": server.url, "auth": {**login, "scopes": ["read"]}}
         config.write_text(json.dumps({"mcpServers": {"law": entry}}), "utf-8")
         async with McpManager.from_config(config=config, root=tmp_path, trust_project=True) as mcp:

@@ -7,61 +7,63 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 from tests.servers.authorization import Authorization
+from tests.servers.certificates import server_context
+from tests.servers.forward_proxy import ForwardProxy
 from tests.servers.http_peer import Peer
 from tests.unit.server.test_auth_fetch import ADDRESSES, canary, lookup
 
 from dragoman.errors import AuthRequiredError, ConnectionLostError
-from dragoman.model import Auth, Http
+from dragoman.model import Auth, Http, Tls
 from dragoman.server.auth import Authorizer
 from dragoman.server.http import open_http
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 ELSEWHERE = [one for one in ADDRESSES if "{port}" not in one and one.startswith("https://")]
 """Addresses of private networks, of links, and of what is neither."""
-SERVER = "http://law.example/mcp"
+SERVER = "https://law.example/mcp"
 """A server whose address says nothing about where it lies, and that is reached through a proxy."""
 
 
-class Proxy:
-    """The proxy before that server, and the server: it refuses, and names an address."""
+class Law:
+    """That server: it refuses, and names an address."""
 
-    def __init__(self) -> None:
+    def __init__(self, ca: str) -> None:
+        self.ca = ca
         self.named = ""
-        self.seen: list[str] = []
-        self.port = 0
+        self.asked = 0
+        self.proxy = ForwardProxy({})
 
-    async def answer(self, request: web.BaseRequest) -> web.Response:
-        self.seen.append(
-            f"{request.method} {request.raw_path if 'Host' not in request.headers else request.url}"
-        )
+    async def answer(self, _: web.BaseRequest) -> web.Response:
+        self.asked += 1
         challenge = f'Bearer resource_metadata="{self.named}"'
         return web.Response(status=401, headers={"WWW-Authenticate": challenge})
 
 
 @pytest.fixture
-async def proxy(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxy]:
-    made = Proxy()
-    server = web.Server(made.answer)
-    runner = web.ServerRunner(server)
+async def law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Law]:
+    context, ca = server_context(tmp_path, "law.example")
+    made = Law(ca)
+    runner = web.ServerRunner(web.Server(made.answer))
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.port = runner.addresses[0][1]
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{made.port}")
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{made.port}")
-    yield made
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    async with ForwardProxy({"law.example:443": runner.addresses[0][1]}) as made.proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, made.proxy.url())
+        yield made
     await runner.cleanup()
 
 
-async def refusal(url: str, *, resolve: Any = None) -> BaseException:
+async def refusal(url: str, *, resolve: Any = None, tls: Tls | None = None) -> BaseException:
     """Ask a server that wants a login; return how that ends."""
     authorizer = Authorizer("law", url, Auth())
     if resolve is not None:
         authorizer._fetcher.resolve = resolve
     try:
-        async with Peer(open_http, Http(url), auth=authorizer) as client:
+        async with Peer(open_http, Http(url, tls=tls), auth=authorizer) as client:
             outcome = await client.ask(name="read")
             assert isinstance(outcome, BaseException), outcome
             return outcome
@@ -75,18 +77,19 @@ def sendable(address: str) -> bool:
 
 
 @pytest.mark.timeout(120)
-async def test_no_address_in_a_challenge_leads_to_this_machine(proxy: Proxy) -> None:
+async def test_no_address_in_a_challenge_leads_to_this_machine(law: Law) -> None:
     asked = 0
     async with canary() as (port, hits):
         for address in filter(sendable, ADDRESSES):
-            proxy.named = address.format(port=port)
-            outcome = await refusal(SERVER, resolve=lookup)
+            law.named = address.format(port=port)
+            outcome = await refusal(SERVER, resolve=lookup, tls=Tls(ca=law.ca))
             assert isinstance(outcome, AuthRequiredError | ConnectionLostError), (address, outcome)
             asked += 1
         assert not hits
     assert asked >= 60
     assert len(ELSEWHERE) >= 15
-    assert {line.split("//")[-1] for line in proxy.seen} == {"law.example/mcp"}
+    assert law.asked >= asked
+    assert {one.target for one in law.proxy.passed} == {"law.example:443"}
 
 
 @pytest.mark.parametrize(

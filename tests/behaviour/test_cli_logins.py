@@ -10,6 +10,7 @@ import re
 import signal
 import struct
 import termios
+import webbrowser
 from contextlib import asynccontextmanager
 from fcntl import ioctl
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ import pytest
 from tests.servers.authorization import Authorization
 from tests.unit.cli.program import PROGRAM, configure, entry, misfits
 
-from dragoman.cli.logins import _has_browser
+from dragoman.cli.logins import _has_browser, open_browser
 from dragoman.cli.shapes import LoginReport
 
 if TYPE_CHECKING:
@@ -193,10 +194,23 @@ async def test_server_of_a_project_is_told_nothing_before_it_is_approved(tmp_pat
         assert (await dragoman("login", "law", "--no-browser", server=server))[0] == 0
 
 
+async def test_browser_is_given_plain_addresses_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, opened = tmp_path / "browser", tmp_path / "opened"
+    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {opened}\n', "utf-8")
+    script.chmod(0o700)
+    monkeypatch.setenv("BROWSER", str(script))
+    monkeypatch.setattr(webbrowser, "_tryorder", None)  # what it found in an earlier test
+    for url in ("-new-window", "file:///etc/passwd", "https://a\\@github.com", "http://a.example/"):
+        assert not await open_browser(url)
+    assert await open_browser("https://github.com/x")
+    assert opened.read_text("utf-8") == "https://github.com/x\n"
+
+
 async def test_program_with_credentials_of_its_own_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Authorization(methods=["client_secret_basic"], pkce=None) as server:
         login = {
             "grant": "client_credentials",
+            "issuer": server.base,
             "client_id": "me",
             "client_secret": "${S}",
             "scopes": ["read"],
@@ -209,7 +223,7 @@ async def test_program_with_credentials_of_its_own_asks_nobody(monkeypatch: pyte
         server.token_status = 401
         code, _, said = await dragoman("login", "law")
         assert code == 5
-        assert "check `auth.client_id`" in said
+        assert "`auth.client_id`" in said
         assert "s3cret-canary" not in said
 
 

@@ -105,6 +105,44 @@ def test_time_of_a_call_does_not_run_while_a_person_fills_in_a_form() -> None:
     InstantClock().run(main())
 
 
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        ("https://shop.example/pay", ["https://shop.example/pay"]),
+        ("https://\u0433ithub.com/", ["https://xn--ithub-mwe.com/"]),
+        ("http://127.0.0.1:1/pay", ["http://127.0.0.1:1/pay"]),
+        ("http://shop.example/pay", []),
+        ("https://evil.example\\@github.com", []),
+        ("https://github.com@evil.example/", []),
+        ("file:///etc/passwd", []),
+        ("javascript:alert(1)", []),
+        ("ms-msdt:/id", []),
+        ("-new-window", []),
+    ],
+)
+async def test_address_that_a_server_wants_opened_reaches_the_handler_only_if_it_is_plain(
+    url: str, seen: list[str]
+) -> None:
+    shop = ScriptedServer("shop")
+    asked: list[str] = []
+
+    @shop.tool
+    async def pay() -> str:
+        """Have the person pay."""
+        visit = {"mode": "url", "message": "Pay", "url": url, "elicitationId": "1"}
+        return str((await shop.current.ask("elicitation/create", visit))["action"])
+
+    def answer(_server: str, request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["url"])
+        return {"action": "accept"}
+
+    with anyio.fail_after(30):
+        async with McpManager([shop.spec()], cache=False, handlers=Handlers(elicitation=answer)) as mcp:
+            await mcp.wait_ready()
+            assert (await mcp.call("mcp_shop_pay")).text == ("accept" if seen else "decline")
+    assert asked == seen
+
+
 async def test_handler_that_fails_refuses_the_request_and_harms_nothing_else() -> None:
     def broken(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError("no form today")

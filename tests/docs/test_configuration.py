@@ -39,6 +39,7 @@ SAMPLES: dict[str, object] = {
     "url": "https://example.com/mcp",
     "headers": {"A": "b"},
     "tls": {"ca": "ca.pem", "cert": "me.pem", "key": "me.key", "verify": False},
+    "allow_http": True,
     "alternate": True,
     "transport": "stdio",
     "type": "stdio",
@@ -66,7 +67,7 @@ SAMPLES: dict[str, object] = {
     "protocol": "legacy",
     "health_check_interval": 5,
 }
-REMOTE = {"url", "headers", "auth", "tls", "alternate"}
+REMOTE = {"url", "headers", "auth", "tls", "allow_http", "alternate"}
 
 
 def table(heading: str) -> list[list[str]]:

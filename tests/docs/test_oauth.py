@@ -1,6 +1,6 @@
 """The pages about logins: every block of code is run as it stands, against a real authorization server.
 
-Only the address `https://law.example/mcp` is another one. The browser of these tests is a program that goes where
+Only the addresses `https://law.example/mcp` and `https://login.example` are others. The browser of these tests is a program that goes where
 it is sent.
 """
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 URL = "https://law.example/mcp"
+ISSUER = "https://login.example"
 PAGE = (ROOT / "docs/oauth.md").read_text("utf-8")
 SHELL = blocks("sh", (ROOT / "docs/oauth.md").read_text("utf-8"))
 PROGRAMS = blocks("python", (ROOT / "docs/oauth.md").read_text("utf-8"))
@@ -57,7 +58,7 @@ def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def write(place: Path, text: str, server: Authorization) -> None:
     """Write a configuration as a page has it, for the server of this test."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text.replace(URL, server.url), "utf-8")
+    place.write_text(text.replace(URL, server.url).replace(ISSUER, server.base), "utf-8")
 
 
 async def dragoman(line: str) -> str:

@@ -14,11 +14,14 @@ import hashlib
 import json
 import secrets
 from collections import Counter
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qsl, urlencode
 
 import jwt
 from aiohttp import ClientSession, web
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOOLS = [
     {"name": "read", "description": "Needs `read`", "inputSchema": {"type": "object"}},
@@ -46,6 +49,8 @@ class Authorization:
         self.redirects: dict[str, str] = {}
         """Paths that answer with a redirect."""
         self.token_status = 200
+        self.echo: Callable[[dict[str, str]], dict[str, Any]] | None = None
+        """Makes the refusal of a token request of what it had sent."""
         self.issued: dict[str, dict[str, Any]] = {}
         self.refresh_tokens: dict[str, str] = {}
         self.spent: set[str] = set()
@@ -160,6 +165,8 @@ class Authorization:
     async def _token(self, request: web.Request) -> web.Response:
         form = dict(parse_qsl((await request.read()).decode()))
         self.requests.append(("token", {**form, "authorization": request.headers.get("Authorization", "")}))
+        if self.echo is not None:
+            return web.json_response(self.echo(self.requests[-1][1]), status=400)
         if self.token_status != 200:
             return web.json_response({"error": "server_error"}, status=self.token_status)
         bound = request.headers.get("DPoP", "") if self.dpop else ""

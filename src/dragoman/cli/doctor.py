@@ -88,12 +88,13 @@ def examine(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -
 async def _examine(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Examination]:
     from dragoman.cli.examining import Examiner, counting_junk
     from dragoman.cli.progress import Progress
+    from dragoman.server.reach import connection_module
 
     places = asyncio.Semaphore(AT_ONCE)
     busy: list[str] = []
     async with Progress("loading") as show:
         # A second of CPU that is no server's fault, and that no server's time is to contain.
-        await asyncio.to_thread(_load)
+        await connection_module()
 
         async def examine(spec: ServerSpec) -> Examination:
             async with places:
@@ -108,12 +109,6 @@ async def _examine(options: Options, settings: Settings, specs: Sequence[ServerS
 
         with counting_junk() as junk:
             return list(await asyncio.gather(*map(examine, specs)))
-
-
-def _load() -> None:
-    import importlib
-
-    importlib.import_module("dragoman.server.connection")
 
 
 def _json(one: Examination, looked: Review) -> ExaminationShape:

@@ -19,6 +19,7 @@ from dragoman.cli.completing import SERVERS
 from dragoman.cli.known import named
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.errors import AuthRequiredError
+from dragoman.trust.addresses import read_link
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -154,8 +155,12 @@ async def open_browser(url: str) -> bool:
     """Open an address in a browser, if there can be one here; returns whether that was done."""
     import webbrowser
 
+    try:
+        link = read_link(url)
+    except ValueError:
+        return False
     # Some browsers keep who opens them waiting.
-    return _has_browser(os.environ) and await asyncio.to_thread(webbrowser.open, url)
+    return _has_browser(os.environ) and await asyncio.to_thread(webbrowser.open, link.url)
 
 
 def _has_browser(env: Mapping[str, str]) -> bool:

@@ -153,6 +153,7 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
         case Http() | Sse() as remote:
             shown |= {"url": mask_url(remote.url), "alternate": remote.alternate}
             shown |= {"headers": mask_values(remote.headers)} if remote.headers else {}
+            shown |= {"allow_http": True} if remote.allow_http else {}
             if (tls := remote.tls) is not None:
                 shown["tls"] = {"ca": tls.ca, "cert": tls.cert, "key": tls.key, "verify": tls.verify}
     for name in ("required", "lazy", "trust_annotations", "parallel"):

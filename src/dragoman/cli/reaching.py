@@ -123,19 +123,26 @@ async def kind_of_page(spec: ServerSpec, surroundings: Surroundings) -> str:
     from dragoman.config.expand import expand_transport
     from dragoman.errors import DragomanError
     from dragoman.model import Stdio
+    from dragoman.server.http_route import check_exposed, endpoint, headers_for_proxy, proxy_for
 
     try:
         transport = expand_transport(spec, surroundings)
+        if isinstance(transport, Stdio):
+            return ""
+        url = endpoint(transport.url, spec.name).with_user(None)
+        if not transport.allow_http:
+            check_exposed(url, {}, spec.name)
+        proxy, told = proxy_for(url, spec.name)
     except DragomanError:
         return ""
-    if isinstance(transport, Stdio):
-        return ""
     timeout = aiohttp.ClientTimeout(total=PAGE_SECONDS)
-    headers = {"Accept": "text/html, */*;q=0.1"}
+    headers = {"Accept": "text/html, */*;q=0.1", **headers_for_proxy(url, told)}
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
-            session.get(transport.url, headers=headers, allow_redirects=False) as response,
+            aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.get(
+                url, headers=headers, allow_redirects=False, proxy=proxy, proxy_headers=told
+            ) as response,
         ):
             return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     except (aiohttp.ClientError, OSError, ValueError):

@@ -126,6 +126,7 @@ def _flat(spec: ServerSpec) -> dict[str, object]:
         return flat | {f"env.{name}": None if value is None else pieces(value) for name, value in env}
     flat["transport"] = (spec.kind, transport.alternate)
     flat["url"] = pieces(transport.url)
+    flat["allow_http"] = transport.allow_http
     flat["tls"] = None if transport.tls is None else _flat_tls(transport.tls)
     return flat | {f"headers.{name.lower()}": pieces(value) for name, value in transport.headers.items()}
 

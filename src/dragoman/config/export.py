@@ -239,6 +239,8 @@ class _Writer:
                     self._keep(headers, f"headers.{name}", name, value)
         self._put(result, "headers", headers or None)
         self._put(result, "header_variables", named or None)
+        if remote.allow_http:
+            self._put(result, "allow_http", value=True)
         if remote.tls is not None:
             self._put(result, "tls", self._tls(remote.tls) if "tls" in self._writes else {})
 

@@ -40,7 +40,7 @@ _FOREIGN_KINDS = {
 }
 
 _OF_STDIO = ("command", "args", "env", "env_file", "inherit_env", "cwd", "log_file")
-_OF_URL = ("url", "headers", "auth", "alternate", "tls")
+_OF_URL = ("url", "headers", "auth", "alternate", "allow_http", "tls")
 
 
 def read_transport(
@@ -84,7 +84,13 @@ def _remote(
     else:
         made, alternate = _untyped(url, dialect, reader, alternate=given)
     alternate = alternate if given is None else given
-    return made(url, headers=templates, alternate=alternate, tls=_tls(fields, url, dialect, reader))
+    return made(
+        url,
+        headers=templates,
+        alternate=alternate,
+        tls=_tls(fields, url, dialect, reader),
+        allow_http=reader.boolean("allow_http", fields.get("allow_http")) is True,
+    )
 
 
 def _typed(

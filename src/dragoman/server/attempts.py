@@ -27,11 +27,15 @@ def attempts_at(transport: Transport) -> list[Transport]:
     """Return the transports to try, in order; an alternate is tried only if the first is refused."""
     match transport:
         case Http(alternate=True):
-            return [transport, Sse(transport.url, headers=transport.headers, tls=transport.tls)]
+            return [transport, _other(Sse, transport)]
         case Sse(alternate=True):
-            return [transport, Http(transport.url, headers=transport.headers, tls=transport.tls)]
+            return [transport, _other(Http, transport)]
         case _:
             return [transport]
+
+
+def _other(kind: type[Http | Sse], of: Http | Sse) -> Transport:
+    return kind(of.url, headers=of.headers, tls=of.tls, allow_http=of.allow_http)
 
 
 def recount(failures: list[ConnectError]) -> None:

@@ -11,7 +11,6 @@ a time, and of all servers one is shown to the application's handler, which alon
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import secrets
 import time
@@ -30,6 +29,8 @@ from dragoman.server.auth_revoke import forget
 from dragoman.server.auth_store import Login, StoreError, TokenStore, canonical
 from dragoman.server.auth_visit import LOGIN_SECONDS, ElsewhereError, Visit, listen
 from dragoman.server.http_client import HttpAnswer, HttpRequest
+from dragoman.server.http_route import endpoint, is_exposed
+from dragoman.server.late import late_import_module
 
 if TYPE_CHECKING:
     import ssl
@@ -103,6 +104,7 @@ class Authorizer:
         self._store = TokenStore(server, url, folder=folder, keyring=auth.store == "keyring")
         self._fetcher = Fetcher(server, hosts=auth.hosts, tls=tls, own=written_reach(url))
         self._streams = streams
+        self._exposed = is_exposed(endpoint(url, server))
         self._login: Login | None = None
         self._loaded = False
         self._foreign = False
@@ -132,7 +134,7 @@ class Authorizer:
             ConnectionLostError: The token has expired, and the authorization server does not answer.
         """
         self._foreign = self._auth.mode != "oauth" and "Authorization" in request.headers
-        if self._foreign:
+        if self._foreign or self._exposed:
             return {}
         login = await self._current()
         if login is None or not login.access_token:
@@ -162,6 +164,12 @@ class Authorizer:
         # A goodbye that is refused is not worth a login.
         if self._foreign or answer.request.method == "DELETE":
             return False
+        if self._exposed:
+            if answer.status != HTTPStatus.UNAUTHORIZED:
+                return False
+            error = self._unsafe()
+            self.on_needed(error)
+            raise error
         self._fetcher.learn(answer.peer)
         fields = challenge_fields(answer)
         token = token_in(answer.request.headers)
@@ -220,6 +228,8 @@ class Authorizer:
             AuthRequiredError: It was refused, or nobody logged in.
             ConnectionLostError: Somebody did not answer.
         """
+        if self._exposed:
+            raise self._unsafe()
         answer = await self._probe()
         # Who asks for it knows what they do; only logins that a server causes are counted.
         self._logins.clear()
@@ -287,14 +297,14 @@ class Authorizer:
             flow = await _flow()
             renewed: Login | None = None
             if stored is not None and stored.refresh_token and not force:
-                renewed = await flow.refresh(self._job(), stored)
+                renewed = await flow.refresh(self._job(flow), stored)
             if renewed is None and self._auth.grant == "client_credentials":
                 refusal = answer or HttpAnswer(401, {}, b"", HttpRequest("POST", self._url, {}, b""))
                 try:
-                    renewed = await flow.obtain(self._job(), refusal, stored)
+                    renewed = await flow.obtain(self._job(flow), refusal, stored)
                 except flow.LoginError as exc:
                     msg = f"server `{self.server}` cannot be logged in to: {exc}"
-                    hint = "check `auth.client_id`, and its secret or key"
+                    hint = "check `auth.issuer`, `auth.client_id`, and its secret or key"
                     raise self._needed(msg, hint=hint) from None
             if renewed is not None:
                 await self._store.save(renewed)
@@ -336,9 +346,8 @@ class Authorizer:
             )
         return headers
 
-    def _job(self) -> Any:
+    def _job(self, flow: Any) -> Any:
         """Return what the flow has to know; its module is heavy, so that its types stay there."""
-        flow = importlib.import_module("dragoman.server.auth_flow")
 
         async def keep_client(client: Mapping[str, Any], issuer: str) -> None:
             async with self._store.locked():
@@ -416,7 +425,7 @@ class Authorizer:
                 own = auth.redirect_uri
                 visit.callback = await listen(stack, auth, stored)
                 uri = own or (visit.callback.uri if visit.callback is not None else "")
-                login = await flow.obtain(self._job(), answer, stored, redirect_uri=uri, ask=visit)
+                login = await flow.obtain(self._job(flow), answer, stored, redirect_uri=uri, ask=visit)
                 async with self._store.locked():
                     await self._store.save(login)
         except ElsewhereError:
@@ -475,6 +484,11 @@ class Authorizer:
         refused = fetched.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         return HttpAnswer(HTTPStatus.UNAUTHORIZED, fetched.headers if refused else {}, b"", request)
 
+    def _unsafe(self) -> AuthRequiredError:
+        msg = f"server `{self.server}` wants a login, whose token others can read: its address is plain http"
+        hint = "use an https address; `allow_http` is for headers of the entry only"
+        return self._needed(msg, hint=hint)
+
     def _needed(self, msg: str, *, url: str = "", hint: str | None = None) -> AuthRequiredError:
         if hint is None:
             hint = f"run `dragoman login {self.server}`{', or open the address in `url`' if url else ''}"
@@ -483,4 +497,4 @@ class Authorizer:
 
 async def _flow() -> Any:
     """Import the SDK's provider late, and beside the loop: it costs a second where nothing else has."""
-    return await asyncio.to_thread(importlib.import_module, "dragoman.server.auth_flow")
+    return await late_import_module("dragoman.server.auth_flow")

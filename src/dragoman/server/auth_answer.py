@@ -42,6 +42,9 @@ def _redirected(response: httpx2.Response, request: httpx2.Request, body: bytes)
         url = request.url.join(location)
     except (httpx2.InvalidURL, ValueError):
         return None
+    here = request.url
+    if (url.scheme, url.host, url.port, url.userinfo) != (here.scheme, here.host, here.port, here.userinfo):
+        return None  # an upgrade to https is another origin too
     keeps = request.method == "GET" or response.status_code in (307, 308)
     if not keeps:
         return httpx2.Request("GET", url)
@@ -52,7 +55,7 @@ def as_object(body: bytes) -> dict[str, Any]:
     """Read a body as a JSON object; an empty one if it is none."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if type(found) is dict else {}
 

@@ -21,7 +21,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from dragoman.server.http_answer import detail, excerpt
-from dragoman.server.http_route import endpoint, lasting_socket, proxy_for
+from dragoman.server.http_route import endpoint, headers_for_proxy, lasting_socket, proxy_for
+from dragoman.trust.addresses import is_loopback, read_link
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -99,10 +100,8 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
 def written_reach(url: str) -> Reach | None:
     """Return the class that an address shows by itself: one in numbers, or `localhost`."""
     try:
-        host = (URL(url).host or "").rstrip(".").lower()
-        if host == "localhost" or host.endswith(".localhost"):
-            return "loopback"
-        return reach_of(host)
+        host = URL(url).host or ""
+        return "loopback" if is_loopback(host) else reach_of(host.rstrip("."))
     except ValueError:
         return None
 
@@ -185,6 +184,7 @@ class Fetcher:
         )
         timeout = aiohttp.ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
         sent = {"User-Agent": f"dragoman/{VERSION}", "Accept": "application/json", **(headers or {})}
+        sent |= headers_for_proxy(target, proxy_headers)
         try:
             async with (
                 aiohttp.ClientSession(
@@ -215,15 +215,17 @@ class Fetcher:
             ForbiddenTargetError: A browser must not go there.
         """
         found = parse(url)
+        try:
+            link = read_link(str(found))
+        except ValueError as exc:
+            msg = f"`{_shown(found)}` cannot be opened in a browser: {exc}"
+            raise ForbiddenTargetError(msg) from None
         reach = written_reach(url) or "public"
-        if found.scheme == "http" and reach != "loopback":
-            msg = f"`{_shown(found)}` is not https"
-            raise ForbiddenTargetError(msg)
         listed = (found.host or "").lower() in {one.lower() for one in self.hosts}
         if reach not in {"public", *self.reaches} and not listed:
             msg = f"`{_shown(found)}` lies at a {reach} address, which the server itself does not; {_LISTING}"
             raise ForbiddenTargetError(msg)
-        return "".join(f"%{ord(letter):02X}" if letter in "$'();*!" else letter for letter in str(found))
+        return "".join(f"%{ord(letter):02X}" if letter in "$'();*!" else letter for letter in link.url)
 
     async def _judge(self, url: URL, *, proxied: bool) -> list[str]:
         """Return the addresses that may be connected to.

@@ -58,9 +58,9 @@ from dragoman.server.auth_provider import (
     method_among,
     provider_for,
 )
+from dragoman.server.auth_secrets import SentSecrets
 from dragoman.server.auth_store import Login
 from dragoman.server.http_answer import excerpt
-from dragoman.trust.redact import mask_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -166,8 +166,12 @@ async def obtain(
         msg = f"the authorization server gave no token{attempt.said()}"
     except OAuthRegistrationError:
         msg = f"the authorization server did not register this client{attempt.said()}"
-    except (OAuthFlowError, ForbiddenTargetError) as exc:
-        msg = excerpt(mask_text(str(exc)).encode(), 300)
+    except OAuthFlowError as exc:
+        msg = excerpt(attempt.sent.clean(str(exc)).encode("utf-8", "replace"), 300)
+    except (ForbiddenTargetError, LoginError) as exc:
+        msg = attempt.sent.clean(str(exc))
+    except FetchError as exc:
+        raise FetchError(attempt.sent.clean(str(exc))) from None
     except (ValidationError, ValueError) as exc:
         msg = f"what the authorization server says cannot be used ({type(exc).__name__})"
     # The cause is not kept: it may quote what a token endpoint answered.
@@ -192,6 +196,7 @@ class _Attempt:
     """The issuer that the configured `metadata_url` describes."""
     key: DpopKey | None = None
     nonce: str = field(default="", repr=False)
+    sent: SentSecrets = field(default_factory=SentSecrets, repr=False)
 
     # The two ways
 
@@ -222,8 +227,12 @@ class _Attempt:
         return self._result(provider, memory, memory.tokens)
 
     async def refresh(self) -> Login | None:
-        login = self.login
+        login, auth = self.login, self.job.auth
         assert login is not None  # noqa: S101 -- there is something to refresh
+        if auth.issuer is not None and not issuers_match(login.issuer, auth.issuer):
+            return None  # the configuration names another authorization server since
+        if auth.client_id is not None and (login.client or {}).get("client_id") != auth.client_id:
+            return None  # a token is refreshed by the client that got it
         tokens = OAuthToken(
             access_token=login.access_token or SCOPE_ONLY,
             refresh_token=login.refresh_token,
@@ -304,9 +313,9 @@ class _Attempt:
         own = self.job.auth.metadata_url
         if own is not None and method == "GET" and describes_issuer(url):
             url = own
-        fetched = await self.job.fetcher.fetch(
-            method, url, headers={**headers, **self._proof(method, url, is_form=is_form)}, body=body
-        )
+        sent = {**headers, **self._proof(method, url, is_form=is_form)}
+        self.sent.add_request(sent, body, is_form=is_form)
+        fetched = await self.job.fetcher.fetch(method, url, headers=sent, body=body)
         nonce = fetched.headers.get("DPoP-Nonce", "")
         if is_form and self.key is not None and nonce and nonce != self.nonce:
             self.nonce = nonce
@@ -352,11 +361,7 @@ class _Attempt:
     def _settle(self, provider: OAuthClientProvider) -> None:
         """Judge what was discovered, as soon as it is known."""
         context, auth = provider.context, self.job.auth
-        if (
-            context.protected_resource_metadata is not None
-            and self.resource is None
-            and self.last is not None
-        ):
+        if context.protected_resource_metadata and self.resource is None and self.last is not None:
             self.resource = as_object(self.last.body)
         metadata = context.oauth_metadata
         if metadata is None or metadata is self.settled:
@@ -364,9 +369,8 @@ class _Attempt:
         self.settled = metadata
         self.metadata = as_object(self.last.body) if self.last is not None else None
         if auth.issuer is not None and not issuers_match(str(metadata.issuer), auth.issuer):
-            msg = (
-                f"the server names the authorization server `{metadata.issuer}`, not the configured `issuer`"
-            )
+            named = excerpt(str(metadata.issuer).encode())
+            msg = f"the server names the authorization server `{named}`, not the configured `issuer`"
             raise LoginError(msg)
         if auth.grant == "authorization_code" and "S256" not in (
             metadata.code_challenge_methods_supported or ()
@@ -427,7 +431,7 @@ class _Attempt:
             return ""
         document = as_object(self.last.body)
         words = [str(document[name]) for name in ("error", "error_description") if document.get(name)]
-        shown = excerpt(mask_text(": ".join(words)).encode(), _MAX_SAID)
+        shown = excerpt(self.sent.clean(": ".join(words)).encode("utf-8", "replace"), _MAX_SAID)
         return f" (HTTP {self.last.status}{f', {shown}' if shown else ''})"
 
     # What the provider calls
@@ -465,14 +469,16 @@ class _Attempt:
         query = dict(parse_qsl(parts.query.replace("?", "&"), keep_blank_values=True))
         if self.job.auth.resource is not None:
             query["resource"] = self.job.auth.resource
+        self.sent.add(query.get(name) for name in ("state", "code_challenge"))
         shown = self.job.fetcher.check_shown(urlunsplit(parts._replace(query=urlencode(query))))
         await self.ask.show(shown, query["state"])
 
     async def _callback(self) -> AuthorizationCodeResult:
         assert self.ask is not None  # noqa: S101 -- the provider shows the address first
         redirect = await self.ask.wait()
+        self.sent.add([redirect.code, redirect.state])
         if redirect.error:
-            msg = f"the login was refused: {excerpt(mask_text(redirect.error).encode(), _MAX_SAID)}"
+            msg = f"the login was refused: {excerpt(self.sent.clean(redirect.error).encode(), _MAX_SAID)}"
             raise LoginError(msg)
         return AuthorizationCodeResult(code=redirect.code, state=redirect.state, iss=redirect.issuer)
 

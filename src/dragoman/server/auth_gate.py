@@ -6,10 +6,12 @@ nothing: the rest of OAuth comes with the first server behind a URL.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
+from dragoman.server.late import late_import_module
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,22 +49,28 @@ class Gate:
         self._on_secrets = on_secrets
         self._authorizer: Authorizer | None = None
         self._made_of: tuple[Transport, Auth | None] | None = None
+        self._making = asyncio.Lock()
 
     async def authorizer(self, transport: Transport, auth: Auth | None) -> Authorizer | None:
         """Return what logs in, for a transport and settings that are expanded; nothing where nobody does."""
         made_of = (transport, auth)
         if isinstance(transport, Stdio) or made_of == self._made_of:
             return self._authorizer
-        from dragoman.server.logins import open_authorizer
-
-        await self.close()
-        authorizer = await open_authorizer(self._server, transport, auth, handler=self._handler)
-        if authorizer is not None:
-            authorizer.on_needed = self._on_needed
-            authorizer.on_granted = self._on_granted
-            authorizer.on_secrets = self._on_secrets
-        self._authorizer, self._made_of = authorizer, made_of
-        return authorizer
+        logins = await late_import_module("dragoman.server.logins")
+        # A connection and a person may ask at the same moment: both get the same one.
+        async with self._making:
+            if made_of == self._made_of:
+                return self._authorizer
+            await self.close()
+            made: Authorizer | None = await logins.open_authorizer(
+                self._server, transport, auth, handler=self._handler
+            )
+            if made is not None:
+                made.on_needed = self._on_needed
+                made.on_granted = self._on_granted
+                made.on_secrets = self._on_secrets
+            self._authorizer, self._made_of = made, made_of
+        return made
 
     async def login(
         self,

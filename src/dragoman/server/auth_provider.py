@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +12,6 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
-from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl
 
 if TYPE_CHECKING:
@@ -68,6 +66,8 @@ def client_of(auth: Auth, known: Login | None, redirect_uri: str) -> OAuthClient
         if not earlier:
             return None
         client = OAuthClientInformationFull.model_validate(earlier)
+        # Whatever was registered belongs to the issuer under which it is kept.
+        client.issuer = client.issuer or (known.issuer if known is not None else None) or None
         uris = [str(uri) for uri in client.redirect_uris or ()]
         # An authorization server may compare addresses to the letter: another port is another client.
         return client if not uris or not redirect_uri or redirect_uri in uris else None
@@ -123,20 +123,23 @@ def _by_itself(url: str, auth: Auth, memory: Memory, scope: str | None) -> OAuth
     if client is None or (client.client_secret is None and auth.private_key is None):
         msg = '`grant = "client_credentials"` needs `client_id`, and `client_secret` or `private_key`'
         raise LoginError(msg)
-    with warnings.catch_warnings():
-        # It is about a missing issuer, which is the configuration's choice.
-        warnings.simplefilter("ignore", MCPDeprecationWarning)
-        if auth.private_key is not None:
-            return PrivateKeyJWTOAuthProvider(
-                url, memory, client.client_id, assertions(auth), scope, issuer=client.issuer
-            )
-        method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
-        if client.token_endpoint_auth_method == "client_secret_post":  # noqa: S105 -- the name of a method
-            method = "client_secret_post"
-        secret = client.client_secret or ""
-        return ClientCredentialsOAuthProvider(
-            url, memory, client.client_id, secret, method, scope, issuer=client.issuer
+    if auth.issuer is None:
+        msg = (
+            '`grant = "client_credentials"` needs `issuer`, the authorization server that `client_id` is '
+            "registered with: its secret is sent there and nowhere else"
         )
+        raise LoginError(msg)
+    if auth.private_key is not None:
+        return PrivateKeyJWTOAuthProvider(
+            url, memory, client.client_id, assertions(auth), scope, issuer=auth.issuer
+        )
+    method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
+    if client.token_endpoint_auth_method == "client_secret_post":  # noqa: S105 -- the name of a method
+        method = "client_secret_post"
+    secret = client.client_secret or ""
+    return ClientCredentialsOAuthProvider(
+        url, memory, client.client_id, secret, method, scope, issuer=auth.issuer
+    )
 
 
 def method_among(offered: list[str] | None) -> str:

@@ -16,6 +16,7 @@ import mcp_types as types
 from pydantic import TypeAdapter
 
 from dragoman.server.deadlines import deadline
+from dragoman.trust.addresses import read_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +46,12 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
     if (elicitation := handlers.elicitation) is not None:
 
         async def elicit(_context: object, params: BaseModel) -> Any:
+            if (url := getattr(params, "url", None)) is not None:
+                try:
+                    params = params.model_copy(update={"url": read_link(str(url)).url})
+                except ValueError as exc:
+                    logger.warning("%s: declined to open an address that is not safe: %s", server, exc)
+                    return types.ElicitResult(action="decline")
             return await _answer(elicitation, server, params, types.ElicitResult.model_validate)
 
         answers["elicitation_callback"] = elicit

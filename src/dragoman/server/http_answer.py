@@ -36,6 +36,11 @@ TURN_BYTES = 16 * 1024
 LINGER_SECONDS = 1.0
 """How long a stream may stay open after the answer, for its connection to be used again."""
 
+MAX_CHALLENGE = 4096
+"""How much of a challenge is kept for errors."""
+DATE_CHARS = 64
+"""No date is longer."""
+
 _DAY = 86_400.0
 
 
@@ -169,7 +174,7 @@ def challenge(response: aiohttp.ClientResponse) -> str:
     """Return what a refusal says about logging in."""
     if response.status < HTTPStatus.BAD_REQUEST:
         return ""
-    return ", ".join(response.headers.getall("WWW-Authenticate", ()))[:4096]
+    return ", ".join(response.headers.getall("WWW-Authenticate", ()))[:MAX_CHALLENGE]
 
 
 def phrase(status: int) -> str:
@@ -182,7 +187,7 @@ def phrase(status: int) -> str:
 
 def retry_after(value: str) -> float | None:
     """Read how many seconds to wait, given as such or as a date."""
-    value = value.strip()
+    value = value[:DATE_CHARS].strip()
     if value.isascii() and value.isdecimal():
         return min(float(value[:12]), _DAY)
     try:

@@ -8,6 +8,7 @@ given once, and never again by itself, but for a redirect or a login: both refus
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import logging
 import math
@@ -34,15 +35,19 @@ from dragoman.server.http_answer import (
 )
 from dragoman.server.http_options import HttpAnswer, HttpRequest
 from dragoman.server.http_route import (
+    check_exposed,
     endpoint,
+    headers_for_proxy,
+    is_exposed,
     lasting_socket,
     proxy_for,
     reference,
+    same_origin,
     tls_context,
-    within_origin,
 )
 from dragoman.server.rpc import INVALID_REQUEST
 from dragoman.server.wire import caller_headers
+from dragoman.trust.addresses import is_loopback
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -78,8 +83,9 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _OURS = frozenset(
     {"accept", "content-type", "content-length", "transfer-encoding", "connection", "mcp-session-id"}
-    | {"mcp-protocol-version", "last-event-id"}
+    | {"mcp-protocol-version", "last-event-id", "proxy-authorization"}
 )
+"""Headers that only the wire sets; the last one is never a server's to see."""
 
 
 class HttpClient:
@@ -115,12 +121,15 @@ class HttpClient:
             self._headers["Authorization"] = f"Basic {b64encode(credentials).decode()}"
             self.url = self.url.with_user(None)
         self._headers.update(_allowed(server.headers))
+        self._guards = is_exposed(self.url) and not server.allow_http
+        """Whether each request is checked for credentials that others could read on the way."""
+        if self._guards:
+            check_exposed(self.url, self._headers, name)
         self._header_provider = options.header_provider
         self._auth: HttpAuth | None = options.auth
         self._proxy, self._proxy_headers = proxy_for(self.url, name)
-        if self._proxy_headers is not None and self.url.scheme == "http":
-            # Without a tunnel the proxy reads what the server is sent.
-            self._headers.update(self._proxy_headers)
+        # A name for this machine must not lead to another one, whatever resolves it.
+        self._stays_here = self._proxy is None and is_loopback(self.url.raw_host or "")
         self._attempted: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._last_used = self._loop.time()
@@ -167,7 +176,9 @@ class HttpClient:
                 method,
                 url,
                 data=data,
-                headers=merged,
+                headers=merged
+                if self._proxy is None
+                else {**merged, **headers_for_proxy(url, self._proxy_headers)},
                 allow_redirects=False,
                 proxy=self._proxy,
                 proxy_headers=self._proxy_headers,
@@ -258,6 +269,8 @@ class HttpClient:
         if (given := await application_headers(self.name, self._header_provider)) is not None:
             merged.update(_allowed(given))
         merged.update(headers)
+        if self._guards:
+            check_exposed(url, merged, self.name)
         if self._auth is not None:
             merged.update(await self._auth.headers(HttpRequest(method, str(url), merged, body or b"")))
         return merged
@@ -280,6 +293,8 @@ class HttpClient:
         return HttpAnswer(response.status, response.headers, await read_refusal(response), request, peer)
 
     def _make_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        if self._stays_here and not is_loopback(str(address[4][0])):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "the name leads away from this machine")
         self._attempted.add(str(address[4][0]))
         return lasting_socket(address)
 
@@ -291,7 +306,7 @@ class HttpClient:
             with suppress(ValueError):
                 found = reference(url, location)
                 shown = f"{found.scheme}://{found.host}:{found.port}"
-                allowed = within_origin(url, found) and found.user is None
+                allowed = same_origin(url, found) and found.user is None
         if allowed and (status in keeps or response.method == "GET"):
             return found
         response.release()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 from base64 import b64encode
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
@@ -13,11 +12,23 @@ from urllib.request import getproxies, proxy_bypass
 from yarl import URL
 
 from dragoman.errors import ConnectError
+from dragoman.trust.addresses import is_loopback
+from dragoman.trust.redact import is_telling, mask_text
+from dragoman.trust.redactor import is_secret
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dragoman.model import Tls
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+_PLAIN_HEADERS = frozenset(
+    "accept accept-charset accept-encoding accept-language cache-control connection content-encoding "
+    "content-length content-type date dnt host if-none-match last-event-id mcp-method mcp-name "
+    "mcp-protocol-version mcp-session-id origin pragma te traceparent tracestate user-agent "
+    "x-correlation-id x-request-id".split()
+)
+"""Headers that hold no credential, unless their value has the shape of one."""
 
 
 def endpoint(url: str, name: str) -> URL:
@@ -49,24 +60,63 @@ def reference(url: URL, text: str) -> URL:
     return url.join(URL(text, encoded=text.isascii() and " " not in text)).with_fragment(None)
 
 
-def within_origin(url: URL, other: URL) -> bool:
-    """Tell whether another address belongs to the same server; turning to TLS on the usual ports does."""
+def same_origin(url: URL, other: URL) -> bool:
+    """Return whether two addresses have the same scheme, host and port; a difference is another server."""
     here, there = (url.raw_host or "").lower(), (other.raw_host or "").lower()
-    if here != there or not here:
-        return False
-    if (url.scheme, url.port) == (other.scheme, other.port):
-        return True
-    return (url.scheme, url.port, other.scheme, other.port) == ("http", 80, "https", 443)
+    return bool(here) and (url.scheme, here, url.port) == (other.scheme, there, other.port)
+
+
+def is_exposed(url: URL) -> bool:
+    """Return whether others on the network can read what is sent to an address."""
+    return url.scheme != "https" and not is_loopback(url.raw_host or "")
+
+
+def check_exposed(url: URL, headers: Mapping[str, str], name: str) -> None:
+    """Make sure that an address which others can read along with is not sent a credential.
+
+    Args:
+        url: Where the request goes.
+        headers: What goes with it.
+        name: The server's name.
+
+    Raises:
+        ConnectError: There is a credential among the headers, or in the address; its value is not told.
+    """
+    if not is_exposed(url):
+        return
+    found = next((f"the header `{key}`" for key, value in headers.items() if _is_credential(key, value)), "")
+    query = next((key for key, value in url.query.items() if is_telling(key) or _has_token(value)), None)
+    if not found and query is not None:
+        found = f"`{query}` in the query of the address"
+    if not found and (url.user is not None or _has_token(url.path)):
+        found = "a credential in the address"
+    if found:
+        msg = f"server `{name}`: {found} is not sent over plain http, where others can read it"
+        hint = "use an https address, or set `allow_http = true` in the entry of the server"
+        raise ConnectError(msg, server=name, stage="connect", hint=hint)
+
+
+def _is_credential(name: str, value: str) -> bool:
+    if name.lower() in _PLAIN_HEADERS:
+        return _has_token(value)
+    return is_telling(name) or is_secret(value, name) or _has_token(value)
+
+
+def _has_token(value: str) -> bool:
+    return mask_text(value) != value
 
 
 def proxy_for(url: URL, name: str) -> tuple[URL | None, dict[str, str] | None]:
     """Find the proxy that the environment names for an address, and what it is told; none for this machine.
 
+    What it is told goes with the CONNECT of a tunnel; a request without a tunnel carries it itself, as
+    `headers_for_proxy` says. Nothing of it may be sent to the server.
+
     Raises:
         ConnectError: The environment names one that cannot be used.
     """
     host = url.host or ""
-    if host == "localhost" or _is_loopback(host) or proxy_bypass(host):
+    if is_loopback(host) or proxy_bypass(host) or proxy_bypass(f"{host}:{url.port}"):
         return None, None
     proxies = getproxies()
     found = proxies.get(url.scheme) or proxies.get("all")
@@ -87,11 +137,9 @@ def proxy_for(url: URL, name: str) -> tuple[URL | None, dict[str, str] | None]:
     return proxy.with_user(None), {"Proxy-Authorization": f"Basic {credentials}"}
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+def headers_for_proxy(url: URL, told: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return what a request itself carries for the proxy: only plain http passes through one in the open."""
+    return told if told is not None and url.scheme == "http" else {}
 
 
 def tls_context(tls: Tls, name: str) -> ssl.SSLContext:

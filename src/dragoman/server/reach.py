@@ -7,25 +7,22 @@ anybody else gets it. What opens connections is imported here too, late.
 from __future__ import annotations
 
 import asyncio
-import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman.config.expand import expand_auth, expand_transport
 from dragoman.model import Stdio
+from dragoman.server.late import is_loaded, late_import_module
 from dragoman.server.secret_sources import fetch
 from dragoman.trust.redactor import in_use
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from dragoman.config.expand import Surroundings
     from dragoman.guard import Guard
     from dragoman.model import Auth, ServerSpec, Transport
 
-_modules: list[ModuleType] = []
-"""The module of connections, once it has been imported as a whole."""
+CONNECTION = "dragoman.server.connection"
 
 
 async def reach(spec: ServerSpec, surroundings: Surroundings, guard: Guard) -> tuple[Transport, Auth | None]:
@@ -52,14 +49,12 @@ async def reach(spec: ServerSpec, surroundings: Surroundings, guard: Guard) -> t
 
 def is_imported() -> bool:
     """Tell whether what opens connections is there already."""
-    return bool(_modules)
+    return is_loaded(CONNECTION)
 
 
 async def connection_module() -> Any:
     """Import what opens connections: the SDK takes a second of CPU, which in a thread delays nobody."""
-    if not _modules:
-        _modules.append(await asyncio.to_thread(importlib.import_module, "dragoman.server.connection"))
-    return _modules[0]
+    return await late_import_module(CONNECTION)
 
 
 def placed(transport: Transport, root: str) -> Transport:

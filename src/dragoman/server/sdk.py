@@ -6,7 +6,6 @@ groups are opened here. Everything above speaks in our nouns.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from asyncio import CancelledError
@@ -33,6 +32,7 @@ from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
 from dragoman.server.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.http_options import HttpOptions
+from dragoman.server.late import late_import_module
 from dragoman.server.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
 from dragoman.server.session import Era, Session
 from dragoman.server.transports import exit_reason, open_wire
@@ -107,7 +107,8 @@ async def open_session(
         dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in (answers or {}))
     wire: Any = _UNUSED
     if not ours:
-        wire = (await asyncio.to_thread(_sdk_transports))(
+        # Few servers want the SDK's own transports, which bring our HTTP client along.
+        wire = (await late_import_module("dragoman.server.sdk_transports")).sdk_transport(
             transport,
             name=spec.name,
             env=env,
@@ -147,13 +148,6 @@ async def open_session(
             version = client.protocol_version
             dispatcher.peer = Peer.of(transport, protocol_version=version, session_id=session_id or "")
         yield Session(client, dispatcher)
-
-
-def _sdk_transports() -> Callable[..., Any]:
-    """Import the SDK's own transports, which few servers want: they bring our HTTP client along."""
-    from dragoman.server.sdk_transports import sdk_transport
-
-    return sdk_transport
 
 
 def is_answer(exc: BaseException) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import httpx2
@@ -12,11 +12,20 @@ import mcp_types as types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from yarl import URL
 
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server.auth_sdk import SdkLogin
+from dragoman.server.http_answer import MAX_CHALLENGE
 from dragoman.server.http_client import application_headers
-from dragoman.server.http_route import tls_context
+from dragoman.server.http_route import (
+    check_exposed,
+    endpoint,
+    is_exposed,
+    reference,
+    same_origin,
+    tls_context,
+)
 from dragoman.server.process import StderrTail, child_environment, kill_group, removed_variables, stderr_log
 from dragoman.server.stream import WatchedStream
 from dragoman.server.wire import on_own_account
@@ -141,15 +150,31 @@ async def _http_client(
 ) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         trail.http_status = response.status_code
-        trail.challenge = response.headers.get("www-authenticate", "")
+        trail.challenge = response.headers.get("www-authenticate", "")[:MAX_CHALLENGE]
+        location = response.headers.get("location", "")
+        with suppress(ValueError):
+            if not location or same_origin(url, reference(URL(str(response.request.url)), location)):
+                return
+        # The SDK follows an upgrade to https as if it were the same server.
+        response.headers.pop("location", None)
+
+    url = endpoint(server.url, name)
+    guards = is_exposed(url) and not server.allow_http
+    own = {key: value for key, value in server.headers.items() if key.lower() != "proxy-authorization"}
+    if guards:
+        check_exposed(url, own, name)
 
     async def add_headers(request: httpx2.Request) -> None:
         request.headers.update(await application_headers(name, header_provider) or {})
+        # The proxy's password is the HTTP library's to send, and only to the proxy.
+        request.headers.pop("proxy-authorization", None)
+        if guards:
+            check_exposed(url, request.headers, name)
 
     tls = None if server.tls is None else await asyncio.to_thread(tls_context, server.tls, name)
     login = None if auth is None else SdkLogin(auth, name=name, trail=trail, prepare=add_headers)
     return httpx2.AsyncClient(
-        headers=dict(server.headers),
+        headers=own,
         auth=login,
         verify=True if tls is None else tls,
         # Reading waits as long as the call's own deadline says; a stream may be silent for hours.

@@ -30,7 +30,7 @@ from dragoman.server.http_answer import (
 )
 from dragoman.server.http_client import HttpClient, is_older_server
 from dragoman.server.http_options import PLAIN
-from dragoman.server.http_route import reference, within_origin
+from dragoman.server.http_route import reference, same_origin
 from dragoman.server.outbox import Outbox
 from dragoman.server.wire import on_own_account
 
@@ -232,7 +232,7 @@ class LegacySse:
         if len(data) <= ENDPOINT_BYTES:
             with suppress(ValueError):
                 found = reference(url, data.decode().strip())
-                if within_origin(url, found) and found.user is None:
+                if same_origin(url, found) and found.user is None:
                     return found
                 shown = excerpt(f"{found.scheme}://{found.host}:{found.port}".encode())
                 why = f"an address of another server ({shown})"

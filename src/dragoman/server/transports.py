@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server.child import spawn
 from dragoman.server.http_options import PLAIN
+from dragoman.server.late import late_import_module
 from dragoman.server.pipe import Pipe
 from dragoman.server.process import StderrTail, stderr_log, whole_environment
 from dragoman.server.rpc import MAX_MESSAGE_BYTES
@@ -85,41 +86,36 @@ def open_wire(
             )
         case Http():
             return _open_late(
-                _http_opener, transport, name=name, trail=trail, rpc=rpc, on_end=on_end, options=options
+                "dragoman.server.http",
+                transport,
+                name=name,
+                trail=trail,
+                rpc=rpc,
+                on_end=on_end,
+                options=options,
             )
         case Sse():
             return _open_late(
-                _sse_opener, transport, name=name, trail=trail, rpc=rpc, on_end=on_end, options=options
+                "dragoman.server.sse",
+                transport,
+                name=name,
+                trail=trail,
+                rpc=rpc,
+                on_end=on_end,
+                options=options,
             )
 
 
 @asynccontextmanager
-async def _open_late(
-    opener: Callable[[], Callable[..., Any]], *args: Any, **fields: Any
-) -> AsyncGenerator[Wire]:
+async def _open_late(module: str, *args: Any, **fields: Any) -> AsyncGenerator[Wire]:
     """Open a wire whose module is imported at its first use.
 
-    That takes a tenth of a second and some 9 MiB, which children need not pay; in a thread it delays nobody.
+    That takes a tenth of a second and some 9 MiB, which children need not pay.
     """
-    open_it = await asyncio.to_thread(opener) if opener not in _loaded else opener()
-    _loaded.add(opener)
+    loaded = await late_import_module(module)
+    open_it = loaded.open_sse if module.endswith("sse") else loaded.open_http
     async with open_it(*args, **fields) as wire:
         yield wire
-
-
-_loaded: set[object] = set()
-
-
-def _http_opener() -> Callable[..., Any]:
-    from dragoman.server.http import open_http
-
-    return open_http
-
-
-def _sse_opener() -> Callable[..., Any]:
-    from dragoman.server.sse import open_sse
-
-    return open_sse
 
 
 @asynccontextmanager

@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import aiohttp
 
@@ -46,19 +48,35 @@ async def browse(_server: str, request: dict[str, Any]) -> None:
         await page.read()
 
 
-def login_settings(scenario: str, context: dict[str, Any]) -> dict[str, Any] | None:
+def issuer_of(url: str, context: dict[str, Any]) -> str:
+    """Return the authorization server that a program's credentials belong to.
+
+    Who registers a client knows that beforehand. The suite's server has another port each time, and its context does
+    not always name it; so it is looked up here, on behalf of who would write the configuration.
+    """
+    if "issuer" in context:
+        return context["issuer"]
+    parts = urlsplit(url)
+    described = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}"
+    with urlopen(described, timeout=10) as page:
+        return json.load(page)["authorization_servers"][0]
+
+
+def login_settings(scenario: str, context: dict[str, Any], url: str) -> dict[str, Any] | None:
     """Write down what the scenario gives the client beforehand."""
     if "private_key_pem" in context:
         return {
             "grant": "client_credentials",
+            "issuer": issuer_of(url, context),
             "client_id": context["client_id"],
             "private_key": context["private_key_pem"],
             "signing_algorithm": context["signing_algorithm"],
         }
     if "client_secret" in context:
         known = {name: context[name] for name in ("client_id", "client_secret", "issuer") if name in context}
-        by_itself = {"grant": "client_credentials"} if "client-credentials" in scenario else {}
-        return {**known, **by_itself}
+        if "client-credentials" in scenario:
+            known |= {"grant": "client_credentials", "issuer": issuer_of(url, context)}
+        return known
     return {"client_metadata_url": CLIENT_METADATA} if scenario == "auth/basic-cimd" else None
 
 
@@ -112,7 +130,7 @@ if __name__ == "__main__":
         written = Path(folder, "mcp.json")
         server: dict[str, Any] = {"type": "http", "url": sys.argv[-1]}
         found = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-        settings = login_settings(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), found)
+        settings = login_settings(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), found, sys.argv[-1])
         if settings is not None:
             server["auth"] = settings
         written.write_text(json.dumps({"mcpServers": {"suite": server}}), "utf-8")

@@ -76,8 +76,8 @@ def transports(text: st.SearchStrategy[str]) -> st.SearchStrategy[Stdio | Http |
     )
     return st.one_of(
         stdio,
-        st.builds(Http, urls, headers=headers, alternate=st.booleans(), tls=tls),
-        st.builds(Sse, urls, headers=headers, alternate=st.booleans(), tls=tls),
+        st.builds(Http, urls, headers=headers, alternate=st.booleans(), tls=tls, allow_http=st.booleans()),
+        st.builds(Sse, urls, headers=headers, alternate=st.booleans(), tls=tls, allow_http=st.booleans()),
     )
 
 

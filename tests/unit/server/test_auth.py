@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import os
@@ -28,7 +29,7 @@ from dragoman.server.http_client import HttpAnswer, HttpRequest
 from dragoman.server.logins import authorizer_for, login, logout
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from dragoman.server.auth_store import Login
@@ -52,6 +53,12 @@ class Person:
         self.told.set()
         await self.may.wait()
         await self.server.open(request["url"])
+
+
+def by_itself(server: Authorization, **fields: Any) -> Auth:
+    """A program's own credentials."""
+    known: dict[str, Any] = {"client_id": "mine", "client_secret": "s3cret", "issuer": server.base, **fields}
+    return Auth(grant="client_credentials", scopes=("read",), **known)
 
 
 @asynccontextmanager
@@ -422,8 +429,8 @@ async def test_configured_client_goes_to_its_own_issuer_only() -> None:
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 async def test_program_logs_in_by_itself(method: str) -> None:
-    config = Auth(grant="client_credentials", client_id="mine", client_secret="s3cret", scopes=("read",))
     async with Authorization(methods=[method], pkce=None, refreshes=False) as server:
+        config = by_itself(server)
         async with authorized(server, config) as authorizer, peer(server, authorizer) as client:
             assert await client.text(name="read") == "done"
             server.expire_all()
@@ -432,6 +439,140 @@ async def test_program_logs_in_by_itself(method: str) -> None:
         assert ("client_secret" in form) == (method == "client_secret_post")
         assert form["authorization"].startswith("Basic ") == (method == "client_secret_basic")
         assert server.seen["/authorize"] == 0
+
+
+@pytest.mark.parametrize("signs", [False, True])
+async def test_program_needs_an_issuer_and_sends_its_secret_nowhere_without_one(
+    signs: bool, tmp_path: Path
+) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text(DpopKey.generate().to_pem(), "utf-8")
+    proof = {"client_secret": None, "private_key": str(key), "signing_algorithm": "ES256"} if signs else {}
+    async with Authorization(pkce=None, refreshes=False) as server:
+        async with talking(server, by_itself(server, issuer=None, **proof)) as (authorizer, client):
+            error = await client.ask(name="read")
+            assert isinstance(error, AuthRequiredError)
+            assert "`issuer`" in error.message
+            with pytest.raises(AuthRequiredError, match="`issuer`"):
+                await authorizer.login()
+        assert server.seen["/token"] == 0
+
+
+@pytest.mark.parametrize("described", [True, False])
+async def test_program_gives_its_secret_to_no_other_issuer_than_its_own(described: bool) -> None:
+    async with Authorization(pkce=None) as own, Authorization(pkce=None) as server:
+        if described:
+            # Another authorization server says that it is the configured one.
+            server.metadata = {"issuer": own.base}
+        else:
+            # The server names none, and is asked as servers of the first version were.
+            server.redirects = {"/.well-known/oauth-protected-resource/mcp": "/nowhere"}
+        async with talking(server, by_itself(own)) as (_, client):
+            error = await client.ask(name="read")
+        assert isinstance(error, AuthRequiredError)
+        assert own.seen["/token"] == server.seen["/token"] == 0
+
+
+async def test_program_chooses_its_issuer_among_those_that_the_server_names() -> None:
+    async with Authorization(pkce=None) as evil, Authorization(pkce=None, methods=None) as server:
+        server.resource = {"authorization_servers": [evil.base, server.base]}
+        async with talking(server, by_itself(server)) as (_, client):
+            assert await client.text(name="read") == "done"
+        assert not evil.seen
+
+
+async def test_refresh_token_and_secret_stay_with_the_issuer_and_client_that_they_are_of() -> None:
+    async with Authorization(methods=None) as server:
+        async with talking(server, Auth(client_id="old"), handler=Person(server)) as (_, client):
+            await client.text(name="read")
+        server.expire_all()
+        server.requests.clear()
+        for changed in (
+            Auth(client_id="new", client_secret="s3cret-canary"),
+            Auth(client_id="old", client_secret="s3cret-canary", issuer="https://new.example"),
+        ):
+            await change_stored(server, refresh_token="canary-refresh")
+            async with talking(server, changed) as (_, client):
+                assert isinstance(await client.ask(name="read"), AuthRequiredError)
+        assert not [form for what, form in server.requests if what == "token"]
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text)
+
+
+ECHOES: dict[str, Callable[[str], str]] = {
+    "raw": str,
+    "percent": lambda text: "".join(f"%{ord(letter):02x}" for letter in text),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 within": lambda text: base64.b64encode(f"x{text}y".encode()).decode(),
+    "base64 url": lambda text: base64.urlsafe_b64encode(f"xy{text}".encode()).decode(),
+    "hex": lambda text: text.encode().hex(),
+    "spaced": _spaced,
+    "upper": str.upper,
+    "half": lambda text: text[: len(text) // 2 + 1],
+    "end": lambda text: text[len(text) // 3 :],
+}
+
+
+@pytest.mark.parametrize("how", ECHOES)
+@pytest.mark.parametrize("field", ["error", "error_description", "error_uri"])
+async def test_what_a_token_endpoint_repeats_of_a_request_is_not_shown(
+    how: str, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    form = ECHOES[how]
+    repeated: list[str] = []
+
+    def echo(sent: dict[str, str]) -> dict[str, Any]:
+        secrets = [sent[name] for name in ("code", "code_verifier", "client_secret")]
+        repeated.extend(form(secret) for secret in secrets)
+        text = " and ".join(form(secret) for secret in secrets)
+        return {"error": "invalid_grant", field: f"these are wrong: {text}\x1b]52;c;aGk=\x07"}
+
+    config = Auth(client_id="mine", client_secret="s3cret-cl13nt-canary")
+    async with (
+        Authorization(methods=["client_secret_post"], echo=echo) as server,
+        talking(server, config, handler=Person(server)) as (_, client),
+    ):
+        error = await client.ask(name="read")
+    assert isinstance(error, AuthRequiredError)
+    assert len(repeated) == 3
+    shown = caplog.text + repr(error) + str(error) + repr(error.__cause__)
+    for text in repeated:
+        assert text not in shown
+    assert "\x1b" not in str(error)
+    assert len(str(error)) < 500
+
+
+async def test_reason_of_a_token_endpoint_that_repeats_nothing_is_shown() -> None:
+    said = {
+        "error": "invalid_grant",
+        "error_description": "The redirect_uri differs from the registered one.",
+    }
+    async with (
+        Authorization(methods=None, echo=lambda _: said) as server,
+        talking(server, handler=Person(server)) as (_, client),
+    ):
+        error = await client.ask(name="read")
+    assert "invalid_grant: The redirect_uri differs from the registered one." in str(error)
+
+
+async def test_secret_of_a_basic_login_that_is_repeated_is_not_shown() -> None:
+    def echo(sent: dict[str, str]) -> dict[str, Any]:
+        return {
+            "error": "invalid_client",
+            "error_description": f"unknown: {sent['authorization']} (p4ssw0rd)",
+        }
+
+    async with (
+        Authorization(methods=["client_secret_basic"], pkce=None, echo=echo) as server,
+        talking(server, by_itself(server, client_secret="p4ssw0rd")) as (_, client),
+    ):
+        error = await client.ask(name="read")
+    assert isinstance(error, AuthRequiredError)
+    assert "p4ssw0rd" not in str(error)
+    assert base64.b64encode(b"mine:p4ssw0rd").decode() not in str(error)
 
 
 async def test_address_of_the_metadata_can_be_configured() -> None:

@@ -182,8 +182,14 @@ async def test_server_that_wants_ever_more_rights_is_given_up() -> None:
 
 
 async def test_credentials_that_are_taken_back_make_the_server_need_a_login() -> None:
-    config = Auth(grant="client_credentials", client_id="mine", client_secret="s3cret", scopes=("read",))
     async with Authorization(methods=None, pkce=None, refreshes=False, expires_in=0) as server:
+        config = Auth(
+            grant="client_credentials",
+            client_id="mine",
+            client_secret="s3cret",
+            issuer=server.base,
+            scopes=("read",),
+        )
         authorizer = Authorizer("srv", server.url, config)
         needed: list[AuthRequiredError] = []
         authorizer.on_needed = needed.append

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import ipaddress
 import random
 from abc import ABC, abstractmethod
 from contextlib import aclosing
@@ -32,6 +31,8 @@ from dragoman.agent.providers.failures import (
 )
 from dragoman.agent.providers.fields import as_object
 from dragoman.agent.providers.retrying import RetryPolicy, is_transient
+from dragoman.server.late import late_import_module
+from dragoman.trust import addresses
 from dragoman.trust.redact import mask_url
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ class Endpoint:
         async with self._opening:
             if self._client is None and not self._closed:
                 require_sdk(self.sdk)
+                await late_import_module(self.sdk)
                 # Reading the certificates takes its time too.
                 self._client = await asyncio.to_thread(self._make_client)
         if self._closed:
@@ -330,9 +332,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def is_loopback(url: str) -> bool:
-    """Tell whether an address is on this machine, as far as its text says."""
+    """Return whether an address is on this machine, as far as its text says."""
     try:
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return addresses.is_loopback(urlsplit(url).hostname or "")
     except ValueError:
         return False

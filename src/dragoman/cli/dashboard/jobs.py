@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from rich.text import Text
@@ -16,6 +17,7 @@ from dragoman.cli.slash.command import Context, Leave, PastCall, UsageError
 from dragoman.cli.slash.table import run
 from dragoman.errors import DragomanError
 from dragoman.tools.rendering import describe
+from dragoman.trust.addresses import read_link
 from dragoman.trust.redact import mask_text
 
 if TYPE_CHECKING:
@@ -211,4 +213,5 @@ def _open(app: Dashboard, dialog: Login, url: str) -> None:
     dialog.show_address(url)
     # A browser of text would take the screen over; where there are windows, there is another.
     if sys.platform in {"darwin", "win32"} or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        app.open_url(url)
+        with suppress(ValueError):
+            app.open_url(read_link(url).url)

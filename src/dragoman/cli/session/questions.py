@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
-from urllib.parse import urlsplit
 
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from dragoman.cli import arguments
 from dragoman.cli.output import cut, one_line, safe
 from dragoman.cli.signatures import resolved, type_name
 from dragoman.tools.validation import Validators
+from dragoman.trust.addresses import read_link
 from dragoman.trust.redact import is_telling
 
 if TYPE_CHECKING:
@@ -221,15 +221,19 @@ def _typed_default(value: object) -> str:
 async def visit(asker: Asker, asked: Visit, open_url: Callable[[str], Awaitable[object]]) -> bool | None:
     """Ask whether an address may be opened; the whole of it is shown, and its host beside it."""
     asker.show(_heading(asked.server, "wants you to open an address", asked.message))
-    asker.show(Text(f"  {safe(asked.url)}", style="bold"))
-    host = urlsplit(asked.url).hostname or "nowhere"
     try:
-        answer = await asker.choose(f"Open it? It leads to {one_line(host)}", YES_OR_NO, default="n")
+        link = read_link(asked.url)
+    except ValueError as error:
+        asker.show(Text(f"  ! declined, the address is not safe to open: {safe(str(error))}", style="red"))
+        return False
+    asker.show(Text(f"  {link.url}", style="bold"))
+    try:
+        answer = await asker.choose(f"Open it? It leads to {link.host}", YES_OR_NO, default="n")
     except AbandonedError as left:
         return False if left.declined else None
     if answer != "y":
         return False
-    await open_url(asked.url)
+    await open_url(link.url)
     return True
 
 

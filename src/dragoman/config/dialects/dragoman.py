@@ -30,6 +30,7 @@ KEYS = key_table(
     "url",
     "headers",
     "alternate",
+    "allow_http",
     "tls",
     "transport",
     "enabled",
@@ -128,8 +129,8 @@ DIALECT = Dialect(
         for field in (
             "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools "
             "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
-            "title description command args env env_file inherit_env cwd log_file url headers alternate tls "
-            "transport max_message_bytes parallel mend_arguments attribution limits"
+            "title description command args env env_file inherit_env cwd log_file url headers alternate "
+            "allow_http tls transport max_message_bytes parallel mend_arguments attribution limits"
         ).split()
     },
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},

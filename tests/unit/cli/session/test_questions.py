@@ -146,6 +146,33 @@ async def test_an_address_is_shown_whole_and_opened_only_after_a_yes(
     assert person.asked == ["Open it? It leads to login.example.org"]
 
 
+@pytest.mark.parametrize(
+    "url", ["https://evil.example\\@github.com", "file:///etc/passwd", "-new-window", "http://shop.example/"]
+)
+async def test_an_address_that_hides_where_it_leads_is_declined_unasked(url: str) -> None:
+    person = Person("y")
+
+    async def open_url(address: str) -> None:
+        raise AssertionError(address)
+
+    assert await visit(person, Visit(server="shop", message="Log in", url=url), open_url) is False
+    assert person.asked == []
+    assert "not safe to open" in person.shown
+
+
+async def test_an_address_in_another_script_is_named_and_opened_as_browsers_see_it() -> None:
+    person = Person("y")
+    found: list[str] = []
+
+    async def open_url(address: str) -> None:
+        found.append(address)
+
+    asked = Visit(server="shop", message="Log in", url="https://\u0433ithub.com:8443/")
+    assert await visit(person, asked, open_url)
+    assert person.asked == ["Open it? It leads to xn--ithub-mwe.com:8443"]
+    assert found == ["https://xn--ithub-mwe.com:8443/"]
+
+
 async def test_a_page_about_an_argument_leaves_the_question_in_sight() -> None:
     person = Person("x")
     await ask_missing(person, tool(["a"], a={"type": "string", "description": "d" * 3000}), {})

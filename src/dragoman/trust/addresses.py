@@ -1,0 +1,112 @@
+"""Addresses that a person is sent to, and which hosts are this machine.
+
+`read_link` is the one function through which every address goes that a browser is given, or that a person is
+asked to open: addresses of logins and of URL elicitations. Browsers repair what they are given (a backslash
+becomes a slash, tabs vanish, `0x7f.1` is an IPv4 address), so whatever has two readings is refused. What is
+left has one host, and the address that is shown is the one that is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
+from urllib.parse import quote
+
+MAX_URL = 8192
+MAX_HOST = 253
+MAX_PORT = 65535
+
+_ADDRESS = re.compile(r"(https?)://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[^:\[\]]{1,253})(?::([0-9]{1,5}))?", re.IGNORECASE)
+_NAME = re.compile(r"(?:(?!-)[a-z0-9_-]{1,63}(?<!-)\.){0,126}(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_FORBIDDEN = frozenset('\\"<>^`{|}')
+_KEPT = "/?#[]@!$&'()*+,;=:%~-._"
+_USUAL_PORTS = {"http": 80, "https": 443}
+
+
+class Link(NamedTuple):
+    """An address that has one reading."""
+
+    url: str
+    """The address in ASCII; exactly this is shown and opened."""
+    host: str
+    """Where it leads: the host as browsers see it (`xn--` for other scripts), with an unusual port."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine by its name: 127.0.0.0/8, `::1`, `localhost`, `*.localhost`.
+
+    Other spellings of the same numbers (`127.1`, `0x7f000001`) do not count: resolvers may disagree on them.
+    """
+    name = host.lower().removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return "%" not in host and ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def read_link(text: str) -> Link:
+    """Read an address that a person is to open.
+
+    Raises:
+        ValueError: It is not https (or http on this machine), or programs could disagree on where it leads.
+    """
+    if len(text) > MAX_URL:
+        msg = f"it is longer than {MAX_URL} characters"
+        raise ValueError(msg)
+    if not text.isprintable() or " " in text or set(text) & _FORBIDDEN:
+        msg = "it has characters that an address cannot have"
+        raise ValueError(msg)
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        msg = "it does not begin with https://"
+        raise ValueError(msg)
+    scheme, authority, rest = found[1].lower(), found[2], found[3]
+    if "@" in authority:
+        msg = "it holds a user name, which hides the host"
+        raise ValueError(msg)
+    parts = _AUTHORITY.fullmatch(authority)
+    port = int(parts[2] or _USUAL_PORTS[scheme]) if parts is not None else 0
+    if parts is None or not 0 < port <= MAX_PORT:
+        msg = "its host cannot be read"
+        raise ValueError(msg)
+    host = _host(parts[1])
+    if scheme == "http" and not is_loopback(host):
+        msg = f"it is not https, and `{host}` is not this machine"
+        raise ValueError(msg)
+    place = host if port == _USUAL_PORTS[scheme] else f"{host}:{port}"
+    path = rest if rest.startswith("/") or not rest else f"/{rest}"
+    return Link(f"{scheme}://{place}{quote(path, safe=_KEPT)}", place)
+
+
+def _host(text: str) -> str:
+    """Return a host as a browser sees it.
+
+    Raises:
+        ValueError: It is not a plain name and not an address in its usual form.
+    """
+    if text.startswith("["):
+        return f"[{IPv6Address(text[1:-1])}]"
+    name = text.lower()
+    if not name.isascii():
+        import idna
+
+        try:
+            name = idna.encode(text, uts46=True, std3_rules=True).decode()
+        except UnicodeError:
+            name = ""
+    if len(name) > MAX_HOST or not _NAME.fullmatch(name):
+        msg = "its host is not a plain name"
+        raise ValueError(msg)
+    # A host whose last label is a number is read as an IPv4 address, in forms that hide which one.
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):
+        try:
+            return str(ip_address(name))
+        except ValueError:
+            msg = "its host is a number in an unusual form"
+            raise ValueError(msg) from None
+    return name
