@@ -43,7 +43,7 @@ LAYERS = [
 ]
 SERVER_LAYERS = [
     {"rotating"},
-    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning", "bounded"}
+    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "watchdog", "cleaning", "bounded"}
     | {"deadlines", "farewell", "pace", "auth_callback", "auth_dpop", "auth_store", "auth_turn"},
     {"trail", "lines", "event_stream", "wire", "child", "secret_sources", "http_options"},
     {"attempts", "headstart", "http_answer", "http_route", "outbox"},

@@ -105,6 +105,8 @@ class Kin(TypedDict, total=False):
     """The child's ends of our pipes to it, as `child_ends` tells them."""
     since: int
     """When the child began: a descendant never began before."""
+    tag: int
+    """What marks the limits of the child, which descendants inherit even if they empty their environment."""
 
 
 def child_ends(stdin: int, stdout: int, stderr: int) -> dict[str, int]:
@@ -138,6 +140,7 @@ def relatives(*marks: str, number: int = 0, **kin: Unpack[Kin]) -> list[int]:
 def _look(wanted: set[bytes], kin: Kin, number: int, gone: set[int]) -> list[int]:
     """Look once; notes who went away meanwhile, and may have handed over to somebody that was not seen."""
     group, ends, since = str(kin.get("group")), kin.get("ends"), kin.get("since", 0)
+    tags = {str(tag).encode() for tag in (kin.get("tag"),) if tag}
     found: list[int] = []
     listed = _listed()
     newest = max(listed, default=0)
@@ -151,6 +154,7 @@ def _look(wanted: set[bytes], kin: Kin, number: int, gone: set[int]) -> list[int
             elif (
                 fields[_GROUP_FIELD] == group
                 or (ends and _holds(pid, fields[_SESSION_FIELD], ends))
+                or (tags and _is_limited(pid, tags))
                 or (wanted and _carries(pid, wanted))
             ):
                 os.kill(pid, number)
@@ -202,6 +206,15 @@ def _carries(pid: int, wanted: set[bytes]) -> bool:
     raise ProcessLookupError
 
 
+def _is_limited(pid: int, tags: set[bytes]) -> bool:
+    """Return whether a process has a limit that marks it."""
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as file:  # noqa: PTH123 -- as above
+            return not tags.isdisjoint(file.read(_STAT_CHARS).split())
+    except PermissionError:
+        return False
+
+
 def _holds(pid: int, session: str, ends: Mapping[str, int]) -> bool:
     """Tell whether a process has inherited one of a child's ends.
 
@@ -240,12 +253,12 @@ class Ledger:
     def _file(self) -> Path:
         return self._folder / f"{os.getpid()}{_SUFFIX}"
 
-    def add(self, pid: int, name: str, mark: str) -> None:
+    def add(self, pid: int, name: str, mark: str, *, tag: int = 0) -> None:
         """Enter a child, right after it was started."""
         child = identify(pid)
         if child is not None:
             with self._lock:
-                self._children[pid] = {**_written(child), "name": name, "mark": mark}
+                self._children[pid] = {**_written(child), "name": name, "mark": mark, "tag": tag}
                 self._write(self._children[pid])
 
     def remove(self, pid: int) -> None:
