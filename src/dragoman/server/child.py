@@ -37,7 +37,7 @@ from dragoman.server.ledger import (
     relatives,
     sweep,
 )
-from dragoman.server.watchdog import Order, Ward, Watchdog, WatchdogError, is_possible, mark_limits, new_tag, rights
+from dragoman.server.watchdog import Order, Watchdog, WatchdogError, is_possible, mark_limits, new_tag, rights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +61,11 @@ class Running(Protocol):
     @property
     def pid(self) -> int:
         """Its number."""
+        ...
+
+    @property
+    def watchdog(self) -> Watchdog | None:
+        """Who watches over it, if there is one."""
         ...
 
     def fileno(self) -> int | None:
@@ -94,15 +99,18 @@ class _Spawner:
         self._ledger: Ledger | None = None
         self._watchdog: Watchdog | None = None
         self._has_watchdog = is_possible()
+        self._holders = 0
         self._using = Lock()
 
-    def launch(self, order: Order, pipes: Sequence[int]) -> Running:
-        """Start a child through the watchdog, or directly where there is none.
+    def launch(self, order: Order, pipes: Sequence[int], *, waits: bool) -> Running:
+        """Start a child through the watchdog; directly where there is none, or none yet and there is no time.
 
         Raises:
             OSError: It cannot be started.
         """
         for _ in range(2):
+            if not (waits or self._is_watched()):
+                break
             watchdog = self.take()
             if watchdog is None:
                 break
@@ -113,13 +121,35 @@ class _Spawner:
             except BaseException:
                 self.leave(watchdog)
                 raise
-        return _Direct(order, pipes)
+        child = _Direct(order, pipes)
+        # It comes up beside the child: it sweeps after us, and starts those that follow.
+        child.watchdog = self.take()
+        return child
 
     def release(self, process: Running) -> None:
         """Let go of a child that has ended; the watchdog ends with the last one, and what is left with it."""
         process.close()
-        if isinstance(process, Ward):
+        if process.watchdog is not None:
             self.leave(process.watchdog)
+
+    def hold(self) -> None:
+        """Keep the watchdog, once there is one, although no child may be left for a while."""
+        with self._using:
+            self._holders += 1
+
+    def let_go(self) -> None:
+        """Keep the watchdog no longer."""
+        with self._using:
+            self._holders -= 1
+            watchdog = self._watchdog
+            if watchdog is None or watchdog.users or self._holders:
+                return
+            self._watchdog = None
+        watchdog.close()
+
+    def _is_watched(self) -> bool:
+        with self._using:
+            return self._watchdog is not None and self._watchdog.is_up
 
     def take(self) -> Watchdog | None:
         """Return the watchdog, to be left again; nothing where there can be none."""
@@ -128,7 +158,7 @@ class _Spawner:
                 self._watchdog = None
             if self._watchdog is None and self._has_watchdog:
                 try:
-                    self._watchdog = Watchdog()
+                    self._watchdog = Watchdog(default_folder())
                 except OSError as error:
                     logger.debug("servers are started without a watchdog: %s", error)
                     self._has_watchdog = False
@@ -140,7 +170,7 @@ class _Spawner:
         """Be done with the watchdog."""
         with self._using:
             watchdog.users -= 1
-            if watchdog.users:
+            if watchdog.users or (self._holders and self._watchdog is watchdog):
                 return
             if self._watchdog is watchdog:
                 self._watchdog = None
@@ -301,17 +331,41 @@ class Child:
             self.exited.set_result(code)
 
 
+def hold_watchdog() -> None:
+    """Keep the watchdog while servers come and go; `let_go_of_watchdog` ends that."""
+    _spawner.hold()
+
+
+async def let_go_of_watchdog() -> None:
+    """Let the watchdog end, if no other server needs it."""
+    await _to_its_end(asyncio.get_running_loop().run_in_executor(None, _spawner.let_go))
+
+
 async def spawn(
-    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str
+    command: str,
+    args: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None,
+    name: str,
+    waits: bool = False,
 ) -> Child:
     """Start a child, without holding up the loop.
+
+    Args:
+        command: The program.
+        args: Its arguments.
+        env: Its whole environment.
+        cwd: Its directory; our own unless given.
+        name: The server's name.
+        waits: Whether there is time to wait for the watchdog, should there be none yet.
 
     Raises:
         OSError: It cannot be started.
     """
     mark = secrets.token_hex(8)
     loop = asyncio.get_running_loop()
-    start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name)
+    start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name, waits=waits)
     started = asyncio.ensure_future(loop.run_in_executor(_spawner.threads, start))
     # The start cannot be undone half-way: it is awaited, and undone then.
     cancelled = await _to_its_end(started)
@@ -338,21 +392,21 @@ async def _to_its_end(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
 
 
 def _start(
-    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str
+    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str, waits: bool
 ) -> Started:
     spawner = _spawner
     # The first watchdog comes up while the rest is prepared, and goes again if nothing is started.
-    watchdog = spawner.take()
+    watchdog = spawner.take() if waits else None
     try:
         program = shutil.which(command, path=env.get("PATH")) or command
-        order = Order([program, *args], env, cwd, new_tag(), "")
+        order = Order([program, *args], env, cwd, new_tag())
         ledger = spawner.ledger()
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
         stderr, theirs_err = os.pipe()
         pipes = (theirs_in, theirs_out, theirs_err)
         try:
-            process = spawner.launch(order, pipes)
+            process = spawner.launch(order, pipes, waits=waits)
         except BaseException:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
@@ -389,6 +443,7 @@ class _Direct:
             start_new_session=True,
         )
         self.pid = self._process.pid
+        self.watchdog: Watchdog | None = None
         mark_limits(self.pid, order.tag)
         try:
             self._descriptor: int | None = os.pidfd_open(self.pid)

@@ -32,6 +32,8 @@ CLOSE_SECONDS = 15.0
 """How long the watchdog may take to end what is left; its own limit is shorter."""
 
 _PROGRAM = Path(__file__).with_name("watchdog_program.py")
+# Imported, so that its bytecode is used; its folder comes last, since some modules there are called as Python's own.
+_RUN = "import sys; sys.path.append(sys.argv.pop(1)); import watchdog_program; watchdog_program.run()"
 _UNABLE = 3
 _PYTHON = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
 _HIGHEST_TAG = 2**63 - 1
@@ -50,8 +52,6 @@ class Order(NamedTuple):
     cwd: str | None
     tag: int
     """What marks its limits; 0 is nothing."""
-    folder: str
-    """Where the ledgers lie, if it has a container that must be ended too."""
 
 
 class Ward:
@@ -92,8 +92,11 @@ class Ward:
 class Watchdog:
     """One running watchdog."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         """Start it, without waiting until it is up.
+
+        Args:
+            folder: Where the ledgers lie: if we die, it also ends what they list.
 
         Raises:
             OSError: It cannot be started.
@@ -101,9 +104,11 @@ class Watchdog:
         self.users = 0
         """How many servers were started through it and are not done with."""
         self.rights = rights()
+        self._is_up = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._orders = ours
-        command = [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno()), str(os.getpid())]
+        given = (str(_PROGRAM.parent), str(theirs.fileno()), str(os.getpid()), str(folder))
+        command = [sys.executable, "-I", "-S", "-c", _RUN, *given]
         nothing = subprocess.DEVNULL
         try:
             self._process = subprocess.Popen(
@@ -181,6 +186,14 @@ class Watchdog:
             return self._process.wait()
 
     @property
+    def is_up(self) -> bool:
+        """Whether it has said that it takes orders."""
+        if not self._is_up:
+            with suppress(OSError):
+                self._is_up = self._orders.recv(1, socket.MSG_DONTWAIT) == b"+"
+        return self._is_up
+
+    @property
     def is_unable(self) -> bool:
         """Whether it has said that this system lacks something."""
         return self._process.poll() == _UNABLE
@@ -240,7 +253,6 @@ def _encoded(order: Order) -> bytes:
     values = [os.fsencode(value) for value in order.env.values()]
     words = [
         str(order.tag).encode(),
-        os.fsencode(order.folder),
         os.fsencode(order.cwd or "."),
         str(len(order.argv)).encode(),
         *map(os.fsencode, order.argv),

@@ -1,9 +1,10 @@
 """The watchdog: starts the servers of one client, and ends all that they started once the client is gone.
 
-It is run as a program by `dragoman.server.watchdog`, once for a client, with two arguments: the socket that
-orders come on, and the number of the client's process. It adopts every process that loses its parent below it
+It is run as a program by `dragoman.server.watchdog`, once for a client, with three arguments: the socket that
+orders come on, the number of the client's process, and the folder of its ledgers. It adopts every process that loses its parent below it
 (a subreaper), so that a daemon cannot get away from it, whatever it does to its session, its environment or
-its descriptors. When the client ends, in whatever way, or closes the socket, all descendants are killed.
+its descriptors. When the client ends, in whatever way, or closes the socket, all descendants are killed. If
+it died, its page in the ledger is swept too: that has what is not a descendant, such as a container.
 
 It runs without `site` and imports nothing that takes long: the first server waits for it.
 """
@@ -41,7 +42,7 @@ sweep(Path(sys.argv[2]))
 """
 
 
-def main(orders: int, client: int) -> None:
+def main(orders: int, client: int, folder: str) -> None:
     """Serve a client until it is gone."""
     try:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -52,11 +53,10 @@ def main(orders: int, client: int) -> None:
         adopting, life = False, -1
     if not adopting or os.getppid() != client:
         os._exit(UNABLE)
-    died, folder = Watchdog(orders, life, prctl).serve()
+    died = Watchdog(orders, life, prctl).serve()
     end_descendants()
-    if died and folder:
-        # Containers are not descendants: the next start would end them, so it is done now.
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 -- pathlib takes too long to import
+    if died and os.path.exists(f"{folder}/{client}.jsonl"):  # noqa: PTH110 -- pathlib takes too long to import
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 -- as above
         os.execv(sys.executable, [sys.executable, "-I", "-c", _SWEEP, package, folder])  # noqa: S606 -- our own code
     os._exit(0)
 
@@ -73,8 +73,6 @@ class Watchdog:
         """Where the end of each server is told, by its number."""
         self._starting: dict[int, int] = {}
         """Servers that are not yet the program they shall be, by the descriptor that tells."""
-        self._folder = ""
-        """Where the ledgers lie, if a server has a container."""
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._mask = _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -86,19 +84,23 @@ class Watchdog:
         for descriptor in (orders, life, self._wake):
             self._poll.register(descriptor, select.POLLIN)
 
-    def serve(self) -> tuple[bool, str]:
-        """Carry out orders; returns whether the client died, and where the ledgers lie if that matters."""
+    def serve(self) -> bool:
+        """Carry out orders until the client is gone; returns whether it died."""
+        try:
+            self._orders.send(b"+")
+        except OSError:
+            return False
         while True:
             ready = {descriptor for descriptor, _ in self._poll.poll()}
             if self._life in ready:
-                return True, self._folder
+                return True
             if self._wake in ready:
                 os.read(self._wake, 4096)
                 self._reap()
             for descriptor in ready & self._starting.keys():
                 self._settle(descriptor)
             if self._orders.fileno() in ready and not self._take():
-                return False, self._folder
+                return False
 
     def _take(self) -> bool:
         """Carry out one order; returns whether there was one."""
@@ -119,7 +121,7 @@ class Watchdog:
         return True
 
     def _start(self, words: list[bytes], pipes: list[int], status: int, here: int) -> None:
-        tag, folder, cwd, count, *rest = words
+        tag, cwd, count, *rest = words
         argv, env = rest[: int(count)], rest[int(count) :]
         told, tell = os.pipe2(os.O_CLOEXEC)
         watchdog = os.getpid()
@@ -148,7 +150,6 @@ class Watchdog:
             finally:
                 os._exit(127)
         os.close(tell)
-        self._folder = os.fsdecode(folder) or self._folder
         self._statuses[pid] = status
         self._starting[told] = pid
         self._poll.register(told, select.POLLIN)
@@ -265,5 +266,6 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+def run() -> None:
+    """Run as a program."""
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
