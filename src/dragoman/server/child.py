@@ -1,11 +1,11 @@
 """One child process: started, listened to, watched, and ended with everything it started.
 
-A child leads a process group and a session of its own. On Linux the watchdog starts it, so that it ends with us
-together with all that it started. Where there is no watchdog it is started from a thread that lives as long as
-we do, since the signal that ends a child with its parent follows the starting *thread*. A child carries
-marks by which its descendants are found, wherever they have gone: one in its environment, one in its limits.
-Ending it is polite first: its input is closed, then it is asked, then it is killed, and what is left of its
-family with it.
+A child leads a process group and a session of its own. On Linux the watchdog starts it, so that it ends
+with us together with all that it started. Where there is no watchdog, or none yet, it is started from a
+thread that lives as long as we do, since the signal that ends a child with its parent follows the starting
+*thread*. A child carries marks by which its descendants are found, wherever they have gone: one in its
+environment, one in its limits. Ending it is polite first: its input is closed, then it is asked, then it is
+killed, and what is left of its family with it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from dragoman.private import private_folder
+from dragoman.server.containers import Container, end, with_id
 from dragoman.server.ledger import (
     MARK,
     Kin,
@@ -224,6 +226,7 @@ class Started(NamedTuple):
     stdout: int
     stderr: int
     kin: Kin
+    container: Container | None = None
 
 
 class Child:
@@ -240,6 +243,7 @@ class Child:
         self._process = started.process
         self._mark = mark
         self._kin = started.kin
+        self._container = started.container
         self.signalled = False
         """Whether it was asked to end, or killed, by us."""
         self._watch()
@@ -277,7 +281,7 @@ class Child:
                 self._signal(signal.SIGKILL)
                 await asyncio.wait({self.exited})
         await self._end_family()
-        await asyncio.get_running_loop().run_in_executor(None, _finish, self._process)
+        await asyncio.get_running_loop().run_in_executor(None, _finish, self._process, self._container)
 
     async def _gone(self, seconds: float) -> bool:
         done, _ = await asyncio.wait({self.exited}, timeout=seconds)
@@ -399,8 +403,11 @@ def _start(
     watchdog = spawner.take() if waits else None
     try:
         program = shutil.which(command, path=env.get("PATH")) or command
-        order = Order([program, *args], env, cwd, new_tag())
         ledger = spawner.ledger()
+        argv, container = with_id([program, *args], env=env, folder=ledger.folder, mark=env[MARK])
+        if container is not None:
+            private_folder(ledger.folder)
+        order = Order(argv, env, cwd, new_tag())
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
         stderr, theirs_err = os.pipe()
@@ -417,10 +424,10 @@ def _start(
     finally:
         if watchdog is not None:
             spawner.leave(watchdog)
-    ledger.add(process.pid, name, env[MARK], tag=order.tag)
+    ledger.add(process.pid, name, env[MARK], tag=order.tag, container=container)
     ends = child_ends(stdin, stdout, stderr)
-    kin = Kin(group=process.pid, ends=ends, since=began(process.pid), tag=order.tag)
-    return Started(process, stdin, stdout, stderr, kin)
+    kin = Kin(group=process.pid, ends=ends, since=began(process.pid), tags=[order.tag])
+    return Started(process, stdin, stdout, stderr, kin, container)
 
 
 class _Direct:
@@ -478,17 +485,19 @@ def _death_guard() -> tuple[str, ...]:
 
 def _discard(started: Started, mark: str) -> None:
     """End a child that nobody waits for."""
-    process, *descriptors, kin = started
+    process, *descriptors, kin, container = started
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kill_relatives(mark, **kin)
     for descriptor in descriptors:
         os.close(descriptor)
-    _finish(process)
+    _finish(process, container)
 
 
-def _finish(process: Running) -> None:
+def _finish(process: Running, container: Container | None) -> None:
     """Do what is left once a child and its family are gone."""
+    if container is not None:
+        end(container)
     _spawner.ledger().remove(process.pid)
     _spawner.release(process)

@@ -20,8 +20,8 @@ from dragoman.guard import Guard
 from dragoman.model import ServerState, ServerStatus
 from dragoman.server.auth_gate import Gate
 from dragoman.server.backoff import Backoff
-from dragoman.server.farewell import see_off
 from dragoman.server.child import hold_watchdog, let_go_of_watchdog
+from dragoman.server.farewell import see_off
 from dragoman.server.headstart import head_start
 from dragoman.server.lifecycle import Order, Signal, step, verdict
 from dragoman.server.reach import connection_module, is_imported, reach

@@ -1,8 +1,9 @@
 """The client's side of its watchdog: one process beside us that starts all servers and ends them with us.
 
-The program is `watchdog_program`. An order carries the pipes of a server and one more, on which the watchdog
-tells how the start went and, later, how the server ended; if that pipe ends without a word, the watchdog is gone and
-its servers with it. It works on Linux; elsewhere, and where it cannot be started, servers are started directly.
+The program is `watchdog_program`. An order carries the pipes of a server and one more, on which the
+watchdog tells how the start went and, later, how the server ended; if that pipe ends without a word, the
+watchdog is gone and its servers with it. It works on Linux; elsewhere, and where it cannot be started,
+servers are started directly.
 """
 
 from __future__ import annotations
@@ -32,9 +33,8 @@ CLOSE_SECONDS = 15.0
 """How long the watchdog may take to end what is left; its own limit is shorter."""
 
 _PROGRAM = Path(__file__).with_name("watchdog_program.py")
-# Imported, so that its bytecode is used; its folder comes last, since some modules there are called as Python's own.
+# Imported, so that its bytecode is used. Its folder comes last: some modules there have names of Python's own.
 _RUN = "import sys; sys.path.append(sys.argv.pop(1)); import watchdog_program; watchdog_program.run()"
-_UNABLE = 3
 _PYTHON = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
 _HIGHEST_TAG = 2**63 - 1
 _LOWEST_TAG = 2**48
@@ -195,8 +195,10 @@ class Watchdog:
 
     @property
     def is_unable(self) -> bool:
-        """Whether it has said that this system lacks something."""
-        return self._process.poll() == _UNABLE
+        """Whether it ended by itself before it took orders: this system lacks something."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(1.0) >= 0 and not self.is_up
+        return False
 
     def forget(self) -> None:
         """Let go of our copy of it, in a process that was forked off."""
@@ -220,7 +222,7 @@ def rights() -> tuple[object, ...]:
 
 
 def new_tag() -> int:
-    """Return a number that marks the limits of one server and of what it starts; 0 where that is not possible.
+    """Return a number that marks the limits of a server and of what it starts; 0 where that is impossible.
 
     It is half of the limit that we have ourselves at most: that one may mark us, and may not be raised.
     """

@@ -1,16 +1,18 @@
 """The watchdog: starts the servers of one client, and ends all that they started once the client is gone.
 
-It is run as a program by `dragoman.server.watchdog`, once for a client, with three arguments: the socket that
-orders come on, the number of the client's process, and the folder of its ledgers. It adopts every process that loses its parent below it
-(a subreaper), so that a daemon cannot get away from it, whatever it does to its session, its environment or
-its descriptors. When the client ends, in whatever way, or closes the socket, all descendants are killed. If
-it died, its page in the ledger is swept too: that has what is not a descendant, such as a container.
+It is run as a program by `dragoman.server.watchdog`, once for a client, with three arguments: the socket
+that orders come on, the number of the client's process, and the folder of its ledgers. It adopts every
+process that loses its parent below it (a subreaper), so that a daemon cannot get away from it, whatever it
+does to its session, its environment or its descriptors. When the client ends, in whatever way, or closes
+the socket, all descendants are killed. If it died, its page in the ledger is swept too: that has what is
+not a descendant, such as a container.
 
 It runs without `site` and imports nothing that takes long: the first server waits for it.
 """
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import errno
 import os
@@ -19,12 +21,14 @@ import select
 import sys
 import time
 
-# The modules `signal` and `socket` import `enum`, which takes as long as all the rest here.
-import _signal  # pyright: ignore[reportMissingImports] -- it has no stubs
-import _socket
+TYPE_CHECKING = False
+# The modules `signal`, `socket` and `typing` take as long to import as all the rest here.
+if TYPE_CHECKING:
+    import signal
+    from typing import Any
+else:
+    import _signal as signal
 
-UNABLE = 3
-"""The exit code that says: this system lacks something, do not try again."""
 END_SECONDS = 10.0
 """How long descendants are hunted; what is left then runs as another user."""
 _WALKS = 50
@@ -44,15 +48,11 @@ sweep(Path(sys.argv[2]))
 
 def main(orders: int, client: int, folder: str) -> None:
     """Serve a client until it is gone."""
-    try:
-        prctl = ctypes.CDLL(None, use_errno=True).prctl
-        adopting = prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-        life = os.pidfd_open(client)
-        list(_children(os.getpid()))
-    except (AttributeError, OSError):
-        adopting, life = False, -1
-    if not adopting or os.getppid() != client:
-        os._exit(UNABLE)
+    prctl = ctypes.CDLL(None).prctl
+    life = os.pidfd_open(client)
+    _children(os.getpid())
+    if prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or os.getppid() != client:
+        sys.exit("this system does not let it adopt processes")
     died = Watchdog(orders, life, prctl).serve()
     end_descendants()
     if died and os.path.exists(f"{folder}/{client}.jsonl"):  # noqa: PTH110 -- pathlib takes too long to import
@@ -64,8 +64,8 @@ def main(orders: int, client: int, folder: str) -> None:
 class Watchdog:
     """What runs for a client."""
 
-    def __init__(self, orders: int, life: int, prctl: object) -> None:
-        os.set_inheritable(orders, False)
+    def __init__(self, orders: int, life: int, prctl: Any) -> None:
+        os.set_inheritable(orders, False)  # noqa: FBT003 -- it takes no keyword
         self._orders = _socket.socket(fileno=orders)
         self._life = life
         self._prctl = prctl
@@ -74,12 +74,12 @@ class Watchdog:
         self._starting: dict[int, int] = {}
         """Servers that are not yet the program they shall be, by the descriptor that tells."""
         self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._mask = _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         # The client decides when its servers end. A handler, since a server would inherit what is ignored.
-        for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT):
-            if _signal.getsignal(number) != _signal.SIG_IGN or number == _signal.SIGCHLD:
-                _signal.signal(number, _pass)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
+                signal.signal(number, _pass)
         self._poll = select.poll()
         for descriptor in (orders, life, self._wake):
             self._poll.register(descriptor, select.POLLIN)
@@ -130,7 +130,7 @@ class Watchdog:
             stage = b"program"
             try:
                 os.setsid()
-                self._prctl(_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)  # type: ignore[operator]
+                self._prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != watchdog:
                     os._exit(0)
                 _mark_limits(int(tag))
@@ -141,9 +141,9 @@ class Watchdog:
                 os.chdir(cwd)
                 stage = b"program"
                 # Python ignores them, and a program expects that they are not.
-                _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
-                _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
-                _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
                 _execute(argv, dict(one.split(b"=", 1) for one in env))
             except OSError as error:
                 os.write(tell, b"failed %d %s\n" % (error.errno or errno.EIO, stage))
@@ -226,10 +226,10 @@ def end_descendants() -> None:
             if not new:
                 break
             for pid in new:
-                _kill(pid, _signal.SIGSTOP)
+                _kill(pid, signal.SIGSTOP)
             frozen.update(new)
         for pid in frozen:
-            _kill(pid, _signal.SIGKILL)
+            _kill(pid, signal.SIGKILL)
         time.sleep(0.001)
 
 
