@@ -17,6 +17,7 @@ from dragoman.cli.contents import part_json, save
 from dragoman.cli.exits import code_of
 from dragoman.cli.known import known_tools, may_own, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.cli.running import at_prompt, run
 from dragoman.cli.signatures import type_name
 from dragoman.errors import InvalidArgumentsError, ServerNotReadyError, UnknownToolError
 from dragoman.model import Handlers
@@ -62,7 +63,7 @@ def call(
     broken.insist(settings)
     specs, name, rest = _split(settings, words)
     given = _Given(rest, whole)
-    result, tool = asyncio.run(_call(options, settings, specs, name, given, yes=yes))
+    result, tool = run(_call(options, settings, specs, name, given, yes=yes))
     saved = save(result.parts, folder, tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
@@ -178,7 +179,8 @@ async def _call(
         live.show.clear()
         why = output.one_line(request.reason) or "a rule asks first"
         click.echo(f"{why}: {_shown(request)}", err=True)
-        return click.confirm("Call it?", default=False, err=True)
+        with at_prompt():
+            return click.confirm("Call it?", default=False, err=True)
 
     asking = Handlers(approval=agree)
     async with connected(options, settings, specs, beside=fallback, handlers=asking) as live:

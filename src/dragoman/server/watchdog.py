@@ -33,7 +33,7 @@ CLOSE_SECONDS = 15.0
 """How long the watchdog may take to end what is left; its own limit is shorter."""
 
 _PROGRAM = Path(__file__).with_name("watchdog_program.py")
-# Imported, so that its bytecode is used. Its folder comes last: some modules there have names of Python's own.
+# Imported, so that its bytecode is used. Its folder comes last: it has modules with names of Python's own.
 _RUN = "import sys; sys.path.append(sys.argv.pop(1)); import watchdog_program; watchdog_program.run()"
 _PYTHON = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
 _HIGHEST_TAG = 2**63 - 1

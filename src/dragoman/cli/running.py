@@ -1,0 +1,74 @@
+"""A command's work on its event loop: a signal that ends the program ends the servers first.
+
+SIGTERM, and SIGHUP from a terminal that is closed, cancel the work, as Ctrl-C does; what it opened is closed
+on the way out, and the program ends with 128 and the signal's number, as a shell counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from dragoman.cli.exits import EndedError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run work to its end, as `asyncio.run` does.
+
+    Raises:
+        EndedError: A signal ended it.
+    """
+    noted: list[int] = []
+
+    async def watched() -> T:
+        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+
+        def end(number: int) -> None:
+            noted.append(number)
+            if task is not None and len(noted) == 1:
+                task.cancel()
+
+        for number in _numbers():
+            # Windows has none of them, and another thread than the first cannot watch for them.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, end, number)
+        return await work
+
+    try:
+        result = asyncio.run(watched())
+    except BaseException:
+        if noted:
+            raise EndedError(noted[0]) from None
+        raise
+    if noted:
+        raise EndedError(noted[0])
+    return result
+
+
+@contextmanager
+def at_prompt() -> Generator[None]:
+    """Let a signal break off a question that holds up the loop; the work is cancelled after it."""
+
+    def leave(_number: int, _frame: object) -> NoReturn:
+        raise EOFError
+
+    before = {number: signal.signal(number, leave) for number in _numbers()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _numbers() -> list[signal.Signals]:
+    """Return the signals that end the program; one that is ignored, as `nohup` does, stays so."""
+    known = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    return [number for number in known if number and signal.getsignal(number) is not signal.SIG_IGN]
