@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dragoman"
 
 LAYERS = [
-    {"errors", "version"},
+    {"errors", "version", "private"},
     {"results"},
     {"model"},
     {"events"},
@@ -42,8 +42,9 @@ LAYERS = [
     {"__main__"},
 ]
 SERVER_LAYERS = [
-    {"rotating", "late"},
-    {"lifecycle", "backoff", "rpc", "process", "stream", "ledger", "cleaning", "bounded"}
+    {"rotating", "containers", "late"},
+    {"lifecycle", "backoff", "rpc", "process", "stream", "watchdog", "cleaning", "bounded"}
+    | {"ledger", "watchdog_program"}
     | {"deadlines", "farewell", "pace", "auth_callback", "auth_dpop", "auth_store", "auth_turn"},
     {"trail", "lines", "event_stream", "wire", "child", "secret_sources", "http_options"},
     {"attempts", "headstart", "http_answer", "http_route", "outbox"},

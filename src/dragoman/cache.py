@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 from dragoman.model import Stdio
+from dragoman.private import private_folder, private_temporary
 from dragoman.trust.redact import mask_args, mask_url
 
 if TYPE_CHECKING:
@@ -154,12 +155,10 @@ class ManifestCache:
         return content
 
     def _replace(self, path: Path, content: bytes) -> None:
-        import tempfile
-
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.folder)
         if not path.exists():
             self._make_room()
-        number, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".new")
+        number, name = private_temporary(self.folder, ".new")
         try:
             with os.fdopen(number, "wb") as file:
                 file.write(content)

@@ -24,7 +24,7 @@ from dragoman.reload import Watcher
 from dragoman.server.roster import see_out
 from dragoman.server.wire import calling
 from dragoman.tools.registry import ToolRegistry
-from dragoman.upkeep import Upkeep
+from dragoman.upkeep import Upkeep, insist_on_asyncio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -185,6 +185,7 @@ class McpManager(Upkeep):
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> Self:
         """Return a started manager once every server is ready or has failed once; later `shutdown()` it."""
+        insist_on_asyncio()
         manager = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
         try:
             manager._start()
@@ -207,6 +208,7 @@ class McpManager(Upkeep):
 
     async def shutdown(self) -> None:
         """Stop every server and wait until all are gone, also if this is cancelled; twice does no harm."""
+        insist_on_asyncio()
         self._closed = True
         watching = self._watcher.stop() if self._watcher else ()
         try:
@@ -386,6 +388,7 @@ class McpManager(Upkeep):
         )
 
     def _start(self) -> None:
+        insist_on_asyncio()
         if self._closed or self._started:
             msg = "the manager is closed" if self._closed else "the manager is already started"
             raise DragomanError(msg, hint="make a new one")

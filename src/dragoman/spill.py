@@ -15,11 +15,12 @@ import mimetypes
 import os
 import re
 import stat
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from dragoman.private import private_folder, private_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,7 +131,7 @@ class Spill:
                 path.unlink(missing_ok=True)
 
     def _prepare(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.folder)
         status = self.folder.lstat()
         if not stat.S_ISDIR(status.st_mode):
             msg = "it is no folder"
@@ -143,7 +144,7 @@ class Spill:
                 self.folder.chmod(0o700)
 
     def _write(self, path: Path, data: bytes) -> None:
-        number, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=_HALF_WRITTEN)
+        number, name = private_temporary(self.folder, _HALF_WRITTEN)
         try:
             with os.fdopen(number, "wb") as file:
                 file.write(data)

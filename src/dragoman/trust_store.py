@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dragoman.errors import ConfigError
+from dragoman.private import private_folder, private_temporary
 from dragoman.trust.approval import Approval, dump_approvals, fingerprint, load_approvals, refusal, summary
 from dragoman.trust.pins import LOCK_NAME, ServerPins, approved, dump_lock, filled_in, judge, load_lock
 
@@ -123,12 +124,10 @@ class _File(Generic[T]):
         return "others may write to it" if status.st_mode & 0o022 else ""
 
     def _write(self, text: str) -> None:
-        import tempfile
-
         if len(text) > MAX_BYTES:
             msg = f"it would be larger than {MAX_BYTES // 2**20} MiB"
             raise ConfigError(msg, source=str(self.path))
-        number, name = tempfile.mkstemp(dir=self.path.parent, prefix=".", suffix=".new")
+        number, name = private_temporary(self.path.parent, ".new")
         try:
             with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
@@ -145,10 +144,11 @@ class _File(Generic[T]):
     def _lock(self) -> Generator[None]:
         import filelock
 
-        self.path.parent.mkdir(mode=0o700 if self.private else 0o777, parents=True, exist_ok=True)
+        if not self.private:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
         # The lock of a project's file lies with ours: a project gets no files but the one that was asked for.
         folder = self.path.parent if self.private else data_folder()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(folder)
         try:
             with filelock.FileLock(folder / f".{self.path.name}.guard", timeout=LOCK_TIMEOUT, mode=0o600):
                 yield

@@ -6,6 +6,8 @@ logins and approvals: what is switched on or off here is as the configuration sa
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import time
 from dataclasses import replace
 from difflib import get_close_matches
@@ -180,3 +182,20 @@ class Upkeep(Offers):
             msg = f"there is no server `{name}`"
             raise UnknownServerError(msg, server=name, suggestions=near, hint=hint)
         return supervisor
+
+
+def insist_on_asyncio() -> None:
+    """Refuse other event loops, under which everything fails in its own obscure way.
+
+    Raises:
+        DragomanError: There is no event loop of asyncio, or another library runs this task.
+    """
+    library = getattr(getattr(sys.modules.get("sniffio"), "thread_local", None), "name", None)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        library = library or "no event loop of asyncio"
+    if library not in (None, "asyncio"):
+        msg = f"dragoman needs asyncio, and this runs under {library}"
+        hint = "under trio use `dragoman.blocking` in a thread: `await trio.to_thread.run_sync(…)`"
+        raise DragomanError(msg, hint=hint)

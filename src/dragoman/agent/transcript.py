@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.agent.messages import Message, ToolCall
 from dragoman.errors import AgentError
 from dragoman.model import Part
+from dragoman.private import private_folder, private_opener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,9 +39,9 @@ class Transcript:
         lines = "".join(f"{encode(message)}\n" for message in messages)
         if not lines:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.path.parent)
         # One write on a descriptor in append mode: two programs, or a crash, never mix two lines.
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = private_opener(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             _drop_torn_line(descriptor)
             data = lines.encode()

@@ -17,6 +17,7 @@ from dragoman.cli.contents import part_json, save
 from dragoman.cli.exits import code_of
 from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.cli.running import confirm, run
 from dragoman.cli.signatures import type_name
 from dragoman.errors import InvalidArgumentsError, ServerNotReadyError, UnknownToolError
 from dragoman.model import Handlers
@@ -62,7 +63,7 @@ def call(
     broken.insist(settings)
     asked, rest = _split(settings, words)
     given = _Given(rest, whole)
-    result, tool = asyncio.run(_call(options, settings, asked, given, yes=yes))
+    result, tool = run(_call(options, settings, asked, given, yes=yes))
     saved = save(result.parts, folder, tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
@@ -198,7 +199,7 @@ async def _call(
         return result, tool
 
 
-def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:
+async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:
     """Ask a person at the terminal whether something may be done that a rule wants confirmed."""
     if yes or not sys.stdin.isatty():
         return yes
@@ -207,7 +208,7 @@ def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:
     why = output.one_line(request.reason) or "a rule asks first"
     click.echo(f"{why}: {_shown(request)}", err=True)
     question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?"}[request.kind]
-    return click.confirm(question, default=False, err=True)
+    return await confirm(question)
 
 
 def _shown(request: CallRequest) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.options import Options, common_options
+from dragoman.cli.running import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ def open_session(
 ) -> None:
     """Open the session, at a terminal or in a pipe."""
     costs = None if price is None else _read_price(price)
-    if not asyncio.run(_chat(options, model, transcript, costs)):
+    if not run(_chat(options, model, transcript, costs)):
         raise click.exceptions.Exit(1)
 
 

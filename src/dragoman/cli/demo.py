@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.options import Options, common_options
+from dragoman.cli.running import run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -38,7 +39,7 @@ def demo(options: Options, no_session: bool) -> None:
     interactive session opens at the end.
     """
     interactive = sys.stdin.isatty() and sys.stdout.isatty() and not no_session and not options.json
-    raise click.exceptions.Exit(asyncio.run(_run(options, interactive=interactive)))
+    raise click.exceptions.Exit(run(_run(options, interactive=interactive)))
 
 
 async def _run(options: Options, *, interactive: bool) -> int:

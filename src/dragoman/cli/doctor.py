@@ -13,6 +13,7 @@ from dragoman.cli.completing import SERVERS
 from dragoman.cli.exits import Exit, together
 from dragoman.cli.known import named
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.cli.running import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +83,7 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
 
 def examine(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Examination]:
     """Examine servers side by side, with progress shown."""
-    return asyncio.run(_examine(options, settings, specs)) if specs else []
+    return run(_examine(options, settings, specs)) if specs else []
 
 
 async def _examine(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Examination]:

@@ -37,8 +37,20 @@ class Exit(IntEnum):
     """Not allowed: a rule or a person refused it, or the project's server is not approved."""
     UNKNOWN = 9
     """Nothing has that name: no such server, tool, prompt or resource."""
+    HUNG_UP = 129
+    """The terminal was closed."""
     INTERRUPTED = 130
     """Interrupted by Ctrl-C."""
+    TERMINATED = 143
+    """Told to end, by SIGTERM."""
+
+
+class EndedError(BaseException):
+    """A signal ended the work. It is not an `Exception`, so that nothing takes it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def code_of(error: BaseException) -> Exit:

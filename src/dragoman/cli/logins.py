@@ -18,6 +18,7 @@ from dragoman.cli import output
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.known import named
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.cli.running import run
 from dragoman.errors import AuthRequiredError
 from dragoman.trust.addresses import read_link
 
@@ -53,7 +54,7 @@ def login(options: Options, name: str, *, paste: bool, no_browser: bool) -> None
         raise click.UsageError(msg)
     options.quiet_logs()
     person = _Person(spec.name, paste=paste, browser=not (no_browser or paste))
-    asyncio.run(_login(options, settings, spec, person))
+    run(_login(options, settings, spec, person))
     _report(options, name, logged_in=True, changed=True, text=f"logged in to `{name}`")
 
 
@@ -67,7 +68,7 @@ def logout(options: Options, name: str) -> None:
 
     named(options.load(), name)
     options.quiet_logs()
-    found = asyncio.run(forget(name))
+    found = run(forget(name))
     said = f"logged out of `{name}`" if found else f"there was no login to `{name}`"
     _report(options, name, logged_in=False, changed=found, text=said)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from dragoman.cli import broken, output
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.known import named
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.cli.running import run
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.model import Stdio
 
@@ -42,7 +42,7 @@ def logs(options: Options, name: str, lines: int) -> None:
         msg = f"server `{name}` runs elsewhere, and its log with it"
         raise DragomanError(msg, hint="look where it runs; `dragoman doctor` says whether it answers")
     path = _log_file(spec, settings)
-    found = _tail(path, lines) if path is not None else asyncio.run(_start(options, settings, spec))[-lines:]
+    found = _tail(path, lines) if path is not None else run(_start(options, settings, spec))[-lines:]
     if options.json:
         report: LogsReport = {"server": name, "file": None if path is None else str(path), "lines": found}
         output.say_json(report)

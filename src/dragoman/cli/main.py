@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.exits import Exit, code_of
+from dragoman.cli.exits import EndedError, Exit, code_of
 from dragoman.cli.options import Options, common_options
 
 if TYPE_CHECKING:
@@ -119,11 +121,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or pipe that cannot show a character gets its code, not a traceback.
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run(arguments))
+    code = run(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _close_quietly()
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code."""
+    try:
+        return _run(arguments)
+    except EndedError as ended:
+        return 128 + ended.number
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        # The terminal is closed: there is nobody to tell.
+        _close_quietly()
+        return Exit.HUNG_UP
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = Options()
     try:
         result = cli.main(
@@ -181,5 +201,7 @@ def _close_quietly() -> int:
     import os
 
     devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            os.dup2(devnull, stream.fileno())
     return Exit.FAILED

@@ -17,6 +17,7 @@ from dragoman.cli.contents import part_json, save
 from dragoman.cli.exits import Exit, code_of, together
 from dragoman.cli.known import wanted
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.cli.running import run
 from dragoman.errors import DragomanError, UnknownServerError
 from dragoman.model import Handlers
 
@@ -46,9 +47,7 @@ def resources(options: Options, names: tuple[str, ...]) -> None:
 
     `dragoman read URI` reads one.
     """
-    found, errors, code = asyncio.run(
-        _everywhere(options, names, lambda live, name: live.mcp.resources(name))
-    )
+    found, errors, code = run(_everywhere(options, names, lambda live, name: live.mcp.resources(name)))
     if options.json:
         report: ResourcesReport = {
             "resources": [
@@ -84,7 +83,7 @@ def read(options: Options, uri: str, *, server: str | None, folder: Path | None,
 
     Without `--server` every server is asked whether it lists the resource.
     """
-    parts = asyncio.run(_read(options, uri, server))
+    parts = run(_read(options, uri, server))
     saved = save(parts, folder, uri.rstrip("/").rpartition("/")[2])
     if options.json:
         report: ReadReport = {
@@ -110,7 +109,7 @@ def prompts(options: Options, names: tuple[str, ...]) -> None:
 
     `dragoman prompt NAME key=value` fills one in.
     """
-    found, errors, code = asyncio.run(_everywhere(options, names, lambda live, name: live.mcp.prompts(name)))
+    found, errors, code = run(_everywhere(options, names, lambda live, name: live.mcp.prompts(name)))
     if options.json:
         report: PromptsReport = {
             "prompts": [
@@ -151,7 +150,7 @@ def prompt(options: Options, name: str, *, words: tuple[str, ...], server: str |
     except arguments.ArgumentError as error:
         raise click.UsageError(str(error)) from None
     fields = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
-    owner, messages = asyncio.run(_prompt(options, name, fields, server))
+    owner, messages = run(_prompt(options, name, fields, server))
     if options.json:
         report: PromptReport = {"server": owner, "name": name, "messages": messages}
         output.say_json(report)

@@ -13,6 +13,7 @@ from dragoman.cli.completing import SERVERS
 from dragoman.cli.exits import Exit, together
 from dragoman.cli.known import known_tools, named
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.cli.running import run
 from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
         rows = [_unconnected(spec, len(known[spec.name]) if spec.name in known else None) for spec in specs]
         code = Exit.DONE
     else:
-        rows, code = asyncio.run(_connect(options, settings, specs))
+        rows, code = run(_connect(options, settings, specs))
     logged = _logged()
     for row in rows:
         row["logged"] = logged.get(row["name"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +13,7 @@ from dragoman.cli.completing import SERVERS
 from dragoman.cli.exits import Exit, together
 from dragoman.cli.known import known_tools, settled, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
+from dragoman.cli.running import run
 from dragoman.cli.signatures import pieces, signature_text
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def tools(
     codes: list[Exit] = []
     unknown = [one.spec for one in servers.values() if one.source is None]
     if unknown and not no_connect:
-        codes = asyncio.run(_ask(options, settings, unknown, servers))
+        codes = run(_ask(options, settings, unknown, servers))
     registry = settled(settings, [tool for one in servers.values() for tool in one.tools])
     for name, one in servers.items():
         one.tools = [tool for tool in registry if tool.server == name]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.options import Options, common_options
+from dragoman.cli.running import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -52,7 +53,7 @@ def top(options: Options, demo: bool, theme: str) -> None:
         msg = "`dragoman top` needs Textual"
         raise DragomanError(msg, hint="install `dragoman[tui]`, or use `dragoman status`")
     is_light = theme == "light" or (theme == "auto" and has_light_background(os.environ))
-    asyncio.run(_top(options, demo=demo, is_light=is_light))
+    run(_top(options, demo=demo, is_light=is_light))
 
 
 def has_light_background(env: Mapping[str, str]) -> bool:

@@ -30,6 +30,7 @@ from dragoman.config.export import entry, read_back
 from dragoman.config.files import format_of
 from dragoman.errors import ConfigError, ConfigSyntaxError
 from dragoman.model import Stdio
+from dragoman.private import is_ours, private_folder, private_opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -232,7 +233,10 @@ def change_text(
     """
     try:
         real = path.resolve()
-        real.parent.mkdir(parents=True, exist_ok=True)
+        if is_ours(real.parent):
+            private_folder(real.parent)
+        else:
+            real.parent.mkdir(parents=True, exist_ok=True)
         with _locked(real):
             data, mode = _bytes(real)
             mark, encoding = next((pair for pair in _MARKS if data.startswith(pair[0])), (b"", "utf-8"))
@@ -327,7 +331,8 @@ def _replace(path: Path, data: bytes, *, mode: int | None, private: bool) -> Non
     """Put a whole new file in a path's place, or leave the old one untouched."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     strict = private or mode is not None
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if strict else 0o666)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    handle = private_opener(beside, flags) if strict else os.open(beside, flags, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

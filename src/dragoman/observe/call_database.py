@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.errors import DragomanError
 from dragoman.observe.call_rows import COLUMNS
+from dragoman.private import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +77,7 @@ def open_for_writing(path: Path, *, busy_seconds: float = LOCK_SECONDS) -> sqlit
         OSError: Its folder cannot be made.
         sqlite3.Error: It cannot be opened or made.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(path.parent)
     try:
         return _opened(path, busy_seconds, _guard(path))
     except sqlite3.DatabaseError as exc:

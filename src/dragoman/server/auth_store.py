@@ -12,12 +12,13 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from urllib.parse import urlsplit, urlunsplit
+
+from dragoman.private import private_folder, private_temporary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -216,7 +217,7 @@ class TokenStore:
 
     def _make_folder(self) -> None:
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self._folder)
         except OSError as exc:
             msg = f"there is nowhere to keep the login of server `{self.server}`: {exc.strerror}"
             raise StoreError(msg) from exc
@@ -255,14 +256,14 @@ def canonical(url: str) -> str:
 def _document(content: bytes | str) -> dict[str, Any]:
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if type(found) is dict else {}
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file as a whole; `mkstemp` makes it for the owner alone from the first byte on."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    """Write a file as a whole, for its owner alone from the first byte on."""
+    handle, name = private_temporary(path.parent, ".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -1,14 +1,17 @@
 """One child process: started, listened to, watched, and ended with everything it started.
 
-A child leads a process group and a session of its own. It is started from a thread that lives as long as
-we do, since on Linux the signal that ends a child with its parent follows the starting *thread*. It carries
-a mark in its environment by which its descendants are found, wherever they have gone. Ending it is polite
-first: its input is closed, then it is asked, then it is killed, and what is left of its family with it.
+A child leads a process group and a session of its own. On Linux the watchdog starts it, so that it ends
+with us together with all that it started. Where there is no watchdog, or none yet, it is started from a
+thread that lives as long as we do, since the signal that ends a child with its parent follows the starting
+*thread*. A child carries marks by which its descendants are found, wherever they have gone: one in its
+environment, one in its limits. Ending it is polite first: its input is closed, then it is asked, then it is
+killed, and what is left of its family with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import shutil
@@ -20,8 +23,10 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from dragoman.private import private_folder
+from dragoman.server.containers import Container, end, with_id
 from dragoman.server.ledger import (
     MARK,
     Kin,
@@ -34,9 +39,12 @@ from dragoman.server.ledger import (
     relatives,
     sweep,
 )
+from dragoman.server.watchdog import Order, Watchdog, WatchdogError, is_possible, mark_limits, new_tag, rights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+logger = logging.getLogger("dragoman")
 
 STDIN_GRACE = 2.0
 TERM_GRACE = 2.0
@@ -49,8 +57,38 @@ _HAS_PROC = Path("/proc/self/stat").exists()
 T = TypeVar("T")
 
 
+class Running(Protocol):
+    """A process that was started: by the watchdog, or directly by us."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def watchdog(self) -> Watchdog | None:
+        """Who watches over it, if there is one."""
+        ...
+
+    def fileno(self) -> int | None:
+        """Return a descriptor that can be read once it has ended; nothing where the system has none."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return the exit code if it has ended."""
+        ...
+
+    def wait(self) -> int:
+        """Wait until it has ended; returns its exit code."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it, once it has ended."""
+        ...
+
+
 class _Spawner:
-    """What starting children needs, once in a process: threads, and a ledger of who was started.
+    """What starting children needs, once in a process: threads, a watchdog, a ledger of who was started.
 
     A process that was forked off has copies of both which it cannot use: the threads are not there, a lock
     may be held for ever, and the ledger is the other process's.
@@ -61,6 +99,101 @@ class _Spawner:
         self.once = Lock()
         """Held while something is found out for the first time: two ledgers would overwrite each other."""
         self._ledger: Ledger | None = None
+        self._watchdog: Watchdog | None = None
+        self._has_watchdog = is_possible()
+        self._holders = 0
+        self._using = Lock()
+
+    def launch(self, order: Order, pipes: Sequence[int], *, waits: bool) -> Running:
+        """Start a child through the watchdog; directly where there is none, or none yet and there is no time.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        for _ in range(2):
+            if not (waits or self._is_watched()):
+                break
+            watchdog = self.take()
+            if watchdog is None:
+                break
+            try:
+                return watchdog.start(order, pipes)
+            except WatchdogError as error:
+                self._give_up(watchdog, error)
+            except BaseException:
+                self.leave(watchdog)
+                raise
+        child = _Direct(order, pipes)
+        # It comes up beside the child: it sweeps after us, and starts those that follow.
+        child.watchdog = self.take()
+        return child
+
+    def release(self, process: Running) -> None:
+        """Let go of a child that has ended; the watchdog ends with the last one, and what is left with it."""
+        process.close()
+        if process.watchdog is not None:
+            self.leave(process.watchdog)
+
+    def hold(self) -> None:
+        """Keep the watchdog, once there is one, although no child may be left for a while."""
+        with self._using:
+            self._holders += 1
+
+    def let_go(self) -> None:
+        """Keep the watchdog no longer."""
+        with self._using:
+            self._holders -= 1
+            watchdog = self._watchdog
+            if watchdog is None or watchdog.users or self._holders:
+                return
+            self._watchdog = None
+        watchdog.close()
+
+    def _is_watched(self) -> bool:
+        with self._using:
+            return self._watchdog is not None and self._watchdog.is_up
+
+    def take(self) -> Watchdog | None:
+        """Return the watchdog, to be left again; nothing where there can be none."""
+        with self._using:
+            if self._watchdog is not None and self._watchdog.rights != rights():
+                self._watchdog = None
+            if self._watchdog is None and self._has_watchdog:
+                try:
+                    self._watchdog = Watchdog(default_folder())
+                except OSError as error:
+                    logger.debug("servers are started without a watchdog: %s", error)
+                    self._has_watchdog = False
+            if self._watchdog is not None:
+                self._watchdog.users += 1
+            return self._watchdog
+
+    def leave(self, watchdog: Watchdog) -> None:
+        """Be done with the watchdog."""
+        with self._using:
+            watchdog.users -= 1
+            if watchdog.users or (self._holders and self._watchdog is watchdog):
+                return
+            if self._watchdog is watchdog:
+                self._watchdog = None
+        watchdog.close()
+
+    def _give_up(self, watchdog: Watchdog, error: WatchdogError) -> None:
+        """Do without a watchdog that does not answer; another one may do better, unless it said why not."""
+        with self._using:
+            if self._watchdog is watchdog:
+                self._watchdog = None
+            if watchdog.is_unable and self._has_watchdog:
+                logger.debug("servers are started without a watchdog: it cannot work on this system")
+                self._has_watchdog = False
+            elif self._has_watchdog:
+                logger.debug("the watchdog does not answer: %s", error)
+        self.leave(watchdog)
+
+    def forget(self) -> None:
+        """Let go of copies, in a process that was forked off; takes no lock, which may be held for ever."""
+        if self._watchdog is not None:
+            self._watchdog.forget()
 
     def ledger(self) -> Ledger:
         """Open this process's ledger, after sweeping those of dead ones; once."""
@@ -77,6 +210,7 @@ _spawner = _Spawner()
 
 def _renew_spawner() -> None:
     global _spawner  # noqa: PLW0603 -- there is one of it in a process, and this is another one
+    _spawner.forget()
     _spawner = _Spawner()
 
 
@@ -87,11 +221,12 @@ if hasattr(os, "register_at_fork"):
 class Started(NamedTuple):
     """A child that has just been started, and our ends of its pipes."""
 
-    process: subprocess.Popen[bytes]
+    process: Running
     stdin: int
     stdout: int
     stderr: int
     kin: Kin
+    container: Container | None = None
 
 
 class Child:
@@ -108,6 +243,7 @@ class Child:
         self._process = started.process
         self._mark = mark
         self._kin = started.kin
+        self._container = started.container
         self.signalled = False
         """Whether it was asked to end, or killed, by us."""
         self._watch()
@@ -145,7 +281,7 @@ class Child:
                 self._signal(signal.SIGKILL)
                 await asyncio.wait({self.exited})
         await self._end_family()
-        await asyncio.get_running_loop().run_in_executor(None, _spawner.ledger().remove, self.pid)
+        await asyncio.get_running_loop().run_in_executor(None, _finish, self._process, self._container)
 
     async def _gone(self, seconds: float) -> bool:
         done, _ = await asyncio.wait({self.exited}, timeout=seconds)
@@ -182,19 +318,13 @@ class Child:
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        opener = getattr(os, "pidfd_open", None)
-        if opener is None:
-            loop.run_in_executor(None, self._process.wait).add_done_callback(lambda _: self._reap())
-            return
-        try:
-            descriptor: int = opener(self.pid)
-        except OSError:
+        descriptor = self._process.fileno()
+        if descriptor is None:
             loop.run_in_executor(None, self._process.wait).add_done_callback(lambda _: self._reap())
             return
 
         def on_exit() -> None:
             loop.remove_reader(descriptor)
-            os.close(descriptor)
             self._reap()
 
         loop.add_reader(descriptor, on_exit)
@@ -205,17 +335,41 @@ class Child:
             self.exited.set_result(code)
 
 
+def hold_watchdog() -> None:
+    """Keep the watchdog while servers come and go; `let_go_of_watchdog` ends that."""
+    _spawner.hold()
+
+
+async def let_go_of_watchdog() -> None:
+    """Let the watchdog end, if no other server needs it."""
+    await _to_its_end(asyncio.get_running_loop().run_in_executor(None, _spawner.let_go))
+
+
 async def spawn(
-    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str
+    command: str,
+    args: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None,
+    name: str,
+    waits: bool = False,
 ) -> Child:
     """Start a child, without holding up the loop.
+
+    Args:
+        command: The program.
+        args: Its arguments.
+        env: Its whole environment.
+        cwd: Its directory; our own unless given.
+        name: The server's name.
+        waits: Whether there is time to wait for the watchdog, should there be none yet.
 
     Raises:
         OSError: It cannot be started.
     """
     mark = secrets.token_hex(8)
     loop = asyncio.get_running_loop()
-    start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name)
+    start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name, waits=waits)
     started = asyncio.ensure_future(loop.run_in_executor(_spawner.threads, start))
     # The start cannot be undone half-way: it is awaited, and undone then.
     cancelled = await _to_its_end(started)
@@ -242,38 +396,79 @@ async def _to_its_end(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
 
 
 def _start(
-    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str
+    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str, waits: bool
 ) -> Started:
-    program = shutil.which(command, path=env.get("PATH")) or command
-    argv = [program, *args]
-    with _spawner.once:
-        guard = _death_guard()
-    if guard and os.access(program, os.X_OK) and Path(program).is_file():
-        argv = [*guard, *argv]
-    ledger = _spawner.ledger()
-    theirs_in, stdin = os.pipe()
-    stdout, theirs_out = os.pipe()
-    stderr, theirs_err = os.pipe()
+    spawner = _spawner
+    # The first watchdog comes up while the rest is prepared, and goes again if nothing is started.
+    watchdog = spawner.take() if waits else None
     try:
-        process = subprocess.Popen(
+        program = shutil.which(command, path=env.get("PATH")) or command
+        ledger = spawner.ledger()
+        argv, container = with_id([program, *args], env=env, folder=ledger.folder, mark=env[MARK])
+        if container is not None:
+            private_folder(ledger.folder)
+        order = Order(argv, env, cwd, new_tag())
+        theirs_in, stdin = os.pipe()
+        stdout, theirs_out = os.pipe()
+        stderr, theirs_err = os.pipe()
+        pipes = (theirs_in, theirs_out, theirs_err)
+        try:
+            process = spawner.launch(order, pipes, waits=waits)
+        except BaseException:
+            for descriptor in (stdin, stdout, stderr):
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in pipes:
+                os.close(descriptor)
+    finally:
+        if watchdog is not None:
+            spawner.leave(watchdog)
+    ledger.add(process.pid, name, env[MARK], tag=order.tag, container=container)
+    ends = child_ends(stdin, stdout, stderr)
+    kin = Kin(group=process.pid, ends=ends, since=began(process.pid), tags=[order.tag])
+    return Started(process, stdin, stdout, stderr, kin, container)
+
+
+class _Direct:
+    """A child that we started ourselves."""
+
+    def __init__(self, order: Order, pipes: Sequence[int]) -> None:
+        argv = list(order.argv)
+        with _spawner.once:
+            guard = _death_guard()
+        if guard and os.access(argv[0], os.X_OK) and Path(argv[0]).is_file():
+            argv = [*guard, *argv]
+        stdin, stdout, stderr = pipes
+        self._process = subprocess.Popen(
             argv,
-            stdin=theirs_in,
-            stdout=theirs_out,
-            stderr=theirs_err,
-            env=dict(env),
-            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(order.env),
+            cwd=order.cwd,
             start_new_session=True,
         )
-    except BaseException:
-        for descriptor in (stdin, stdout, stderr):
-            os.close(descriptor)
-        raise
-    finally:
-        for descriptor in (theirs_in, theirs_out, theirs_err):
-            os.close(descriptor)
-    ledger.add(process.pid, name, env[MARK])
-    kin = Kin(group=process.pid, ends=child_ends(stdin, stdout, stderr), since=began(process.pid))
-    return Started(process, stdin, stdout, stderr, kin)
+        self.pid = self._process.pid
+        self.watchdog: Watchdog | None = None
+        mark_limits(self.pid, order.tag)
+        try:
+            self._descriptor: int | None = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            self._descriptor = None
+
+    def fileno(self) -> int | None:
+        return self._descriptor
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def wait(self) -> int:
+        return self._process.wait()
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
 
 @cache
@@ -290,11 +485,19 @@ def _death_guard() -> tuple[str, ...]:
 
 def _discard(started: Started, mark: str) -> None:
     """End a child that nobody waits for."""
-    process, *descriptors, kin = started
+    process, *descriptors, kin, container = started
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kill_relatives(mark, **kin)
     for descriptor in descriptors:
         os.close(descriptor)
+    _finish(process, container)
+
+
+def _finish(process: Running, container: Container | None) -> None:
+    """Do what is left once a child and its family are gone."""
+    if container is not None:
+        end(container)
     _spawner.ledger().remove(process.pid)
+    _spawner.release(process)

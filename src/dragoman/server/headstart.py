@@ -60,7 +60,10 @@ async def head_start(spec: ServerSpec, transport: Transport, env: Mapping[str, s
     _given += 1
     try:
         given = whole_environment(transport, env)
-        child = await spawn(transport.command, transport.args, env=given, cwd=transport.cwd, name=spec.name)
+        # What is imported meanwhile takes longer than the watchdog.
+        child = await spawn(
+            transport.command, transport.args, env=given, cwd=transport.cwd, name=spec.name, waits=True
+        )
     except (DragomanError, OSError, TypeError, ValueError):
         return None
     return HeadStart(child)

@@ -1,11 +1,12 @@
 """A ledger of children on disk, so that what a killed dragoman left behind is swept at the next start.
 
 Each process keeps one small file of its living children: a line about itself, then a line for each child
-that was started or is gone, since adding a line costs a hundredth of what starting a child does. A file whose
-owner is gone is swept: a child in it is killed, with its group, only if a process of that number still runs
-and began when the ledger says; and so is whatever carries the child's mark in its environment, which
-descendants inherit. A living owner's children are never touched, and nothing is swept that cannot be told
-apart for sure. It needs `/proc`; elsewhere it keeps nothing.
+that was started or is gone, since adding a line costs a hundredth of what starting a child does. A file
+whose owner is gone is swept: a child in it is killed, with its group, only if a process of that number
+still runs and began when the ledger says; and so is whatever carries the child's mark in its environment or
+its limits, which descendants inherit. A container that the child had is ended too. A living owner's
+children are never touched, and nothing is swept that cannot be told apart for sure. A page that cannot be
+read costs its own sweep and nothing else. It needs `/proc`; elsewhere it keeps nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
+
+from dragoman.private import private_folder, private_temporary
+from dragoman.server.containers import Container, end
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 logger = logging.getLogger("dragoman")
 
@@ -36,12 +40,15 @@ MAX_LINES = 1000
 
 _SUFFIX = ".jsonl"
 _PROC = Path("/proc")
+_PARENT_FIELD = 1
 _GROUP_FIELD = 2
 _SESSION_FIELD = 3
 _START_FIELD = 19
 _SIZE_FIELD = 20
 """Fields of `/proc/PID/stat`, counted from the one after the command's name."""
 _STAT_CHARS = 4_096
+_PAGE_BYTES = 8 * 1024 * 1024
+"""More than a page of thousands of children has."""
 _KILL_SECONDS = 2.0
 _KILL_PAUSE = 0.02
 _TRIES = 10
@@ -105,6 +112,8 @@ class Kin(TypedDict, total=False):
     """The child's ends of our pipes to it, as `child_ends` tells them."""
     since: int
     """When the child began: a descendant never began before."""
+    tags: Sequence[int]
+    """What marks limits of the child, which descendants inherit even if they empty their environment."""
 
 
 def child_ends(stdin: int, stdout: int, stderr: int) -> dict[str, int]:
@@ -138,19 +147,22 @@ def relatives(*marks: str, number: int = 0, **kin: Unpack[Kin]) -> list[int]:
 def _look(wanted: set[bytes], kin: Kin, number: int, gone: set[int]) -> list[int]:
     """Look once; notes who went away meanwhile, and may have handed over to somebody that was not seen."""
     group, ends, since = str(kin.get("group")), kin.get("ends"), kin.get("since", 0)
+    tags = {str(tag).encode() for tag in kin.get("tags", ()) if tag}
+    us = os.getpid()
     found: list[int] = []
     listed = _listed()
     newest = max(listed, default=0)
     for pid in (*range(newest + 1, newest + 1 + _AHEAD), *listed):
         try:
             fields = _fields(pid)
-            if int(fields[_START_FIELD]) < since:
+            if pid == us or int(fields[_START_FIELD]) < since:
                 continue
             if fields[0] == "Z" or fields[_SIZE_FIELD] == "0":  # it exits, or is a thread of the system's own
                 gone.add(pid)
             elif (
                 fields[_GROUP_FIELD] == group
                 or (ends and _holds(pid, fields[_SESSION_FIELD], ends))
+                or (tags and _is_limited(pid, tags))
                 or (wanted and _carries(pid, wanted))
             ):
                 os.kill(pid, number)
@@ -202,6 +214,15 @@ def _carries(pid: int, wanted: set[bytes]) -> bool:
     raise ProcessLookupError
 
 
+def _is_limited(pid: int, tags: set[bytes]) -> bool:
+    """Return whether a process has a limit that marks it."""
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as file:  # noqa: PTH123 -- as above
+            return not tags.isdisjoint(file.read(_STAT_CHARS).split())
+    except PermissionError:
+        return False
+
+
 def _holds(pid: int, session: str, ends: Mapping[str, int]) -> bool:
     """Tell whether a process has inherited one of a child's ends.
 
@@ -229,7 +250,8 @@ class Ledger:
     """This process's own page: who is alive because of us."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
+        """Where the page lies, and what belongs to it."""
         self._owner = identify(os.getpid())
         self._children: dict[int, dict[str, Any]] = {}
         self._lines = 0
@@ -238,15 +260,28 @@ class Ledger:
 
     @property
     def _file(self) -> Path:
-        return self._folder / f"{os.getpid()}{_SUFFIX}"
+        return self.folder / f"{os.getpid()}{_SUFFIX}"
 
-    def add(self, pid: int, name: str, mark: str) -> None:
-        """Enter a child, right after it was started."""
+    def add(
+        self, pid: int, name: str, mark: str, *, tag: int = 0, container: Container | None = None
+    ) -> None:
+        """Enter a child, right after it was started.
+
+        Args:
+            pid: Its number.
+            name: The server's name.
+            mark: What is in its environment.
+            tag: What is in its limits; 0 is nothing.
+            container: What it may have started outside of its family.
+        """
         child = identify(pid)
         if child is not None:
+            entry = {**_written(child), "name": name, "mark": mark, "tag": tag}
+            if container is not None:
+                entry["container"] = container.written()
             with self._lock:
-                self._children[pid] = {**_written(child), "name": name, "mark": mark}
-                self._write(self._children[pid])
+                self._children[pid] = entry
+                self._write(entry)
 
     def remove(self, pid: int) -> None:
         """Cross a child out, once its whole group is gone."""
@@ -271,10 +306,13 @@ class Ledger:
     def _append(self, line: dict[str, Any]) -> bool:
         """Add a line; returns whether there is a page that it could be added to."""
         try:
-            page = os.open(self._file, os.O_WRONLY | os.O_APPEND)
-        except FileNotFoundError:
+            # Whatever lies in its place must not hold us up, nor lead elsewhere.
+            page = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
             return False
         try:
+            if _fault(os.fstat(page)):
+                return False
             data = _encoded(line)
             return os.write(page, data) == len(data)
         finally:
@@ -282,10 +320,25 @@ class Ledger:
 
     def _rewrite(self) -> None:
         assert self._owner is not None  # noqa: S101 -- else nothing is written
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self._file.with_suffix(".new")
-        temporary.write_bytes(b"".join(map(_encoded, (_written(self._owner), *self._children.values()))))
-        temporary.replace(self._file)
+        private_folder(self.folder)
+        number, name = private_temporary(self.folder, ".new")
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.writelines(map(_encoded, (_written(self._owner), *self._children.values())))
+            Path(name).replace(self._file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+class _Left(NamedTuple):
+    """A child that a dead owner may have left behind."""
+
+    identity: Identity
+    name: str
+    mark: str
+    tag: int
+    container: Container | None
 
 
 def sweep(folder: Path) -> int:
@@ -299,9 +352,10 @@ def sweep(folder: Path) -> int:
 
 def _sweep_page(file: Path) -> int:
     try:
-        owner, children = _page(file.read_bytes())
-    except (OSError, ValueError, KeyError, TypeError):
-        logger.warning("the ledger %s cannot be read and is removed", file)
+        owner, children = _page(_content(file), file.parent)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        reason = str(error) if isinstance(error, OSError) else type(error).__name__
+        logger.warning("the ledger %s cannot be read and is removed: %s", file, reason)
         with suppress(OSError):
             file.unlink(missing_ok=True)
         return 0
@@ -309,34 +363,87 @@ def _sweep_page(file: Path) -> int:
         return 0
     killed = 0
     said = "%s: killing process %d, left behind by a dragoman that was killed"
-    for child, name, _ in children:
-        if identify(child.pid) == child:
-            logger.warning(said, name, child.pid)
+    ours = _ancestors()
+    for child in children:
+        pid = child.identity.pid
+        if pid not in ours and identify(pid) == child.identity:
+            logger.warning(said, child.name, pid)
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)
                 killed += 1
-    for pid in kill_relatives(*(mark for _, _, mark in children)):
+    for pid in kill_relatives(*(one.mark for one in children), tags=[one.tag for one in children]):
         logger.warning(said, "a descendant", pid)
         killed += 1
+    for child in children:
+        if child.container is not None:
+            end(child.container)
     with suppress(OSError):
         file.unlink(missing_ok=True)
     return killed
 
 
-def _page(content: bytes) -> tuple[Identity, list[tuple[Identity, str, str]]]:
+def _ancestors() -> set[int]:
+    """Return our own number, that of our group, and those of the processes above us."""
+    found = {os.getpgid(0)}
+    pid = os.getpid()
+    with suppress(OSError):
+        while pid > 1 and pid not in found - {os.getpgid(0)}:
+            found.add(pid)
+            pid = int(_fields(pid)[_PARENT_FIELD])
+    return found
+
+
+def _fault(status: os.stat_result) -> str:
+    """Say why a file cannot be a page of ours; nothing if it can."""
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
+    if status.st_uid != os.geteuid():
+        return "it belongs to another user"
+    return "it is too large" if status.st_size > _PAGE_BYTES else ""
+
+
+def _content(file: Path) -> bytes:
+    """Read a page, if it can be one.
+
+    Raises:
+        OSError: It cannot.
+    """
+    # A link leads elsewhere, and a pipe would hold us up for ever.
+    page = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if wrong := _fault(os.fstat(page)):
+            raise OSError(wrong)
+        return os.read(page, _PAGE_BYTES)
+    finally:
+        os.close(page)
+
+
+def _page(content: bytes, folder: Path) -> tuple[Identity, list[_Left]]:
     """Read a page: its owner, and the children that are not crossed out."""
     whole, _, _ = content.rpartition(
         b"\n"
     )  # a line that was being written when its owner died counts for nothing
     owner, *lines = (cast("dict[str, Any]", json.loads(line)) for line in whole.split(b"\n"))
-    children: dict[int, tuple[Identity, str, str]] = {}
+    children: dict[int, _Left] = {}
     for line in lines:
         if "gone" in line:
             children.pop(line["gone"], None)
         else:
             child = _read(line)
-            children[child.pid] = (child, str(line["name"]), str(line["mark"]))
+            name = "".join(char if char.isprintable() else "?" for char in str(line["name"]))
+            container = _container(line.get("container"), folder)
+            children[child.pid] = _Left(child, name, str(line["mark"]), int(line.get("tag", 0)), container)
     return _read(owner), list(children.values())
+
+
+def _container(entry: object, folder: Path) -> Container | None:
+    if entry is None:
+        return None
+    container = Container.read(entry)
+    if container.file and (Path(container.file).parent != folder or not container.file.endswith(".cid")):
+        msg = "its file lies elsewhere"
+        raise ValueError(msg)
+    return container
 
 
 def _encoded(line: dict[str, Any]) -> bytes:
@@ -348,4 +455,8 @@ def _written(identity: Identity) -> dict[str, Any]:
 
 
 def _read(entry: dict[str, Any]) -> Identity:
-    return Identity(int(entry["pid"]), str(entry["began"]))
+    pid = int(entry["pid"])
+    if pid <= 1:
+        msg = "there is no such child"
+        raise ValueError(msg)
+    return Identity(pid, str(entry["began"]))

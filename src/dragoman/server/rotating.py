@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dragoman.private import private_folder, private_opener
 from dragoman.trust.redactor import Redactor, in_use
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class RotatingLog:
         self._begun = b""
         self._file: int | None = None
         with self._giving_up():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._path.parent)
             self._open()
 
     def write(self, data: bytes) -> None:
@@ -98,7 +99,7 @@ class RotatingLog:
         # A pipe that nobody reads must not hold us up, nor a terminal become ours.
         flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
         # Others have no business with what a server says.
-        file = os.open(self._path, flags, 0o600)
+        file = private_opener(self._path, flags)
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             msg = "it is no regular file"

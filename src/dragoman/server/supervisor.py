@@ -20,6 +20,7 @@ from dragoman.guard import Guard
 from dragoman.model import ServerState, ServerStatus
 from dragoman.server.auth_gate import Gate
 from dragoman.server.backoff import Backoff
+from dragoman.server.child import hold_watchdog, let_go_of_watchdog
 from dragoman.server.farewell import see_off
 from dragoman.server.headstart import head_start
 from dragoman.server.lifecycle import Order, Signal, step, verdict
@@ -91,6 +92,7 @@ class Supervisor:
         self._settled = asyncio.Event()
         self._settled.set()
         self._owner: asyncio.Task[None] | None = None
+        self._holds_watchdog = False
         self._connection: Connection | None = None
         self._ear: StderrTail | None = None
         """What took the standard error of the latest connection."""
@@ -270,7 +272,12 @@ class Supervisor:
             if self._owner is not None:
                 await see_off(self._owner, self.spec.name)
         finally:
-            await self._gate.close()
+            try:
+                await self._gate.close()
+            finally:
+                if self._holds_watchdog:
+                    self._holds_watchdog = False
+                    await let_go_of_watchdog()
 
     async def restart(self) -> None:
         """Stop the server if it runs, and start it, with its past failures forgotten."""
@@ -332,6 +339,9 @@ class Supervisor:
                 if connection is not None:
                     connection.close()
             case Order.OPEN:
+                if not self._holds_watchdog:
+                    self._holds_watchdog = True
+                    hold_watchdog()
                 owner = self._live(self._owner)
                 self._owner = asyncio.create_task(owner, name=f"dragoman server {self.spec.name}")
             case Order.PLAN_RETRY:

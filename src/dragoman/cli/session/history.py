@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from prompt_toolkit.history import History
 
+from dragoman.private import private_folder, private_opener
 from dragoman.trust.redact import MASK, mask_args, mask_text
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class LineHistory(History):
         if not is_worth_keeping(string):
             return
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            private_folder(self.path.parent)
+            descriptor = private_opener(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             with os.fdopen(descriptor, "ab") as file:
                 os.fchmod(file.fileno(), 0o600)
                 file.write(f"{json.dumps(string)}\n".encode())
@@ -69,7 +70,7 @@ class LineHistory(History):
     def _write(self, lines: list[str]) -> None:
         try:
             fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            descriptor = private_opener(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with os.fdopen(descriptor, "wb") as file:
                 file.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
             fresh.replace(self.path)

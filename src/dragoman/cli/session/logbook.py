@@ -15,6 +15,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dragoman.private import private_folder, private_opener
 from dragoman.trust.redact import mask_text
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def logbook(path: Path, show: Callable[[str], None], *, debug: bool = False) -> 
 
 def _file_handler(path: Path) -> logging.Handler:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(path.parent)
         handler: logging.Handler = _PrivateFile(path)
     except OSError:
         return logging.NullHandler()  # A session without a log is better than none.
@@ -97,7 +98,7 @@ class _PrivateFile(RotatingFileHandler):
         super().__init__(path, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
 
     def _open(self) -> Any:
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = private_opener(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- logging's name

@@ -15,6 +15,7 @@ from dragoman.agent.messages import Usage
 from dragoman.cli.output import one_line, safe, shorten_path
 from dragoman.cli.session.conversation import as_markdown
 from dragoman.cli.slash.command import Context, UsageError, conversation_of
+from dragoman.private import private_opener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +111,7 @@ def _write(path: Path, messages: Sequence[Message]) -> str:
 
     lines = [f"{encode(one)}\n" for one in messages] if path.suffix == ".jsonl" else [as_markdown(messages)]
     # What was said may be private.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = private_opener(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write("".join(lines))
     return shorten_path(str(path.absolute()))

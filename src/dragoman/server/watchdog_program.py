@@ -1,0 +1,271 @@
+"""The watchdog: starts the servers of one client, and ends all that they started once the client is gone.
+
+It is run as a program by `dragoman.server.watchdog`, once for a client, with three arguments: the socket
+that orders come on, the number of the client's process, and the folder of its ledgers. It adopts every
+process that loses its parent below it (a subreaper), so that a daemon cannot get away from it, whatever it
+does to its session, its environment or its descriptors. When the client ends, in whatever way, or closes
+the socket, all descendants are killed. If it died, its page in the ledger is swept too: that has what is
+not a descendant, such as a container.
+
+It runs without `site` and imports nothing that takes long: the first server waits for it.
+"""
+
+from __future__ import annotations
+
+import _socket
+import ctypes
+import errno
+import os
+import resource
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+# The modules `signal`, `socket` and `typing` take as long to import as all the rest here.
+if TYPE_CHECKING:
+    import signal
+    from typing import Any
+else:
+    import _signal as signal
+
+END_SECONDS = 10.0
+"""How long descendants are hunted; what is left then runs as another user."""
+_WALKS = 50
+"""How often new processes are looked for before those that were found are killed."""
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+_MOST_DESCRIPTORS = 6
+_LONGEST_ORDER = 64 * 1024 * 1024
+_SWEEP = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from dragoman.server.ledger import sweep
+sweep(Path(sys.argv[2]))
+"""
+
+
+def main(orders: int, client: int, folder: str) -> None:
+    """Serve a client until it is gone."""
+    prctl = ctypes.CDLL(None).prctl
+    life = os.pidfd_open(client)
+    _children(os.getpid())
+    if prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or os.getppid() != client:
+        sys.exit("this system does not let it adopt processes")
+    died = Watchdog(orders, life, prctl).serve()
+    end_descendants()
+    if died and os.path.exists(f"{folder}/{client}.jsonl"):  # noqa: PTH110 -- pathlib takes too long to import
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 -- as above
+        os.execv(sys.executable, [sys.executable, "-I", "-c", _SWEEP, package, folder])  # noqa: S606 -- our own code
+    os._exit(0)
+
+
+class Watchdog:
+    """What runs for a client."""
+
+    def __init__(self, orders: int, life: int, prctl: Any) -> None:
+        os.set_inheritable(orders, False)  # noqa: FBT003 -- it takes no keyword
+        self._orders = _socket.socket(fileno=orders)
+        self._life = life
+        self._prctl = prctl
+        self._statuses: dict[int, int] = {}
+        """Where the end of each server is told, by its number."""
+        self._starting: dict[int, int] = {}
+        """Servers that are not yet the program they shall be, by the descriptor that tells."""
+        self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        # The client decides when its servers end. A handler, since a server would inherit what is ignored.
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
+                signal.signal(number, _pass)
+        self._poll = select.poll()
+        for descriptor in (orders, life, self._wake):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def serve(self) -> bool:
+        """Carry out orders until the client is gone; returns whether it died."""
+        try:
+            self._orders.send(b"+")
+        except OSError:
+            return False
+        while True:
+            ready = {descriptor for descriptor, _ in self._poll.poll()}
+            if self._life in ready:
+                return True
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+                self._reap()
+            for descriptor in ready & self._starting.keys():
+                self._settle(descriptor)
+            if self._orders.fileno() in ready and not self._take():
+                return False
+
+    def _take(self) -> bool:
+        """Carry out one order; returns whether there was one."""
+        space = _socket.CMSG_SPACE(4 * _MOST_DESCRIPTORS)
+        data, ancillary, _, _ = self._orders.recvmsg(1, space, _socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            return False
+        raw = b"".join(found for _, _, found in ancillary)
+        given = [int.from_bytes(raw[at : at + 4], sys.byteorder) for at in range(0, len(raw), 4)]
+        text, *pipes, status, here = given
+        try:
+            self._start(os.pread(text, _LONGEST_ORDER, 0).split(b"\0"), pipes, status, here)
+        except OSError as error:
+            _tell(status, b"failed %d program\n" % (error.errno or errno.EIO))
+            os.close(status)
+        for descriptor in (text, *pipes, here):
+            os.close(descriptor)
+        return True
+
+    def _start(self, words: list[bytes], pipes: list[int], status: int, here: int) -> None:
+        tag, cwd, count, *rest = words
+        argv, env = rest[: int(count)], rest[int(count) :]
+        told, tell = os.pipe2(os.O_CLOEXEC)
+        watchdog = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            stage = b"program"
+            try:
+                os.setsid()
+                self._prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != watchdog:
+                    os._exit(0)
+                _mark_limits(int(tag))
+                for number, descriptor in enumerate(pipes):
+                    os.dup2(descriptor, number)
+                stage = b"folder"
+                os.fchdir(here)
+                os.chdir(cwd)
+                stage = b"program"
+                # Python ignores them, and a program expects that they are not.
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+                _execute(argv, dict(one.split(b"=", 1) for one in env))
+            except OSError as error:
+                os.write(tell, b"failed %d %s\n" % (error.errno or errno.EIO, stage))
+            finally:
+                os._exit(127)
+        os.close(tell)
+        self._statuses[pid] = status
+        self._starting[told] = pid
+        self._poll.register(told, select.POLLIN)
+
+    def _settle(self, told: int) -> None:
+        """Tell how the start of a server went; nothing is read if it has become its program."""
+        pid = self._starting.pop(told)
+        self._poll.unregister(told)
+        failure = os.read(told, 100)
+        os.close(told)
+        _tell(self._statuses[pid], failure or b"started %d\n" % pid)
+
+    def _reap(self) -> None:
+        """Bury the dead: servers, whose end is told, and others that were adopted."""
+        while True:
+            try:
+                pid, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for told in [told for told, one in self._starting.items() if one == pid]:
+                self._settle(told)
+            if (status := self._statuses.pop(pid, None)) is not None:
+                _tell(status, b"ended %d\n" % os.waitstatus_to_exitcode(code))
+                os.close(status)
+
+
+def _pass(_number: int, _frame: object) -> None:
+    """Do nothing: a signal with a handler wakes the loop, and is not inherited."""
+
+
+def _tell(status: int, line: bytes) -> None:
+    try:
+        os.write(status, line)
+    except OSError:
+        return  # Nobody waits for it.
+
+
+def _mark_limits(tag: int) -> None:
+    """Mark a server by a limit that all its descendants inherit; it is too high to limit anything."""
+    if tag:
+        try:
+            resource.setrlimit(resource.RLIMIT_RTTIME, (tag, tag))
+        except (OSError, ValueError):
+            return
+
+
+def _execute(argv: list[bytes], env: dict[bytes, bytes]) -> None:
+    try:
+        os.execvpe(argv[0], argv, env)  # noqa: S606 -- that is what a spec asks for
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        # A script that does not say what runs it, as every shell takes it.
+        os.execve("/bin/sh", [b"/bin/sh", *argv], env)  # noqa: S606 -- as above
+
+
+def end_descendants() -> None:
+    """Kill all descendants and wait for their end; none is left when there is not even a child.
+
+    They are frozen first, until a look finds no new one: one that sees another die could start a third.
+    """
+    until = time.monotonic() + END_SECONDS
+    while time.monotonic() < until:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        frozen: set[int] = set()
+        for _ in range(_WALKS):
+            new = [pid for pid in _descendants(os.getpid()) if pid not in frozen]
+            if not new:
+                break
+            for pid in new:
+                _kill(pid, signal.SIGSTOP)
+            frozen.update(new)
+        for pid in frozen:
+            _kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return  # It is gone, or runs as another user.
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    ahead = [pid]
+    while ahead:
+        try:
+            children = list(_children(ahead.pop()))
+        except OSError:
+            continue
+        found += children
+        ahead += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """Return the children of all threads of a process.
+
+    Raises:
+        OSError: There is no such process, or this system does not tell.
+    """
+    found: list[int] = []
+    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 -- as above
+        with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 -- as above
+            found += [int(child) for child in file.read(1024 * 1024).split()]
+    return found
+
+
+def run() -> None:
+    """Run as a program."""
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
