@@ -69,9 +69,9 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            import difflib
+            from dragoman.suggesting import suggest
 
-            near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+            near = suggest(name, COMMANDS, count=1)
             guess = f" Did you mean `{near[0]}`?" if near else " `dragoman --help` lists the commands."
             ctx.fail(f"There is no command `{name}`.{guess}")
         return super().resolve_command(ctx, args)

@@ -8,7 +8,6 @@ function that its manager gave along with it.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import json
 import logging
@@ -22,6 +21,7 @@ from dragoman.errors import (
     ToolFailedError,
     UnknownToolError,
 )
+from dragoman.suggesting import suggest
 from dragoman.tools.filters import is_usable
 from dragoman.tools.naming import NameTable, Pair
 
@@ -144,7 +144,7 @@ class ToolRegistry(_Exporting):
 
     def suggest(self, name: str) -> list[str]:
         """Return the names nearest to one that does not exist."""
-        return _near(name, self._tools)
+        return suggest(name, self._tools)
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -258,7 +258,7 @@ class ToolView(_Exporting):
 
     def suggest(self, name: str) -> list[str]:
         """Return the names in view that are nearest to one that is not."""
-        return _near(name, [tool.name for tool in self])
+        return suggest(name, [tool.name for tool in self])
 
     def unknown(self, name: str) -> UnknownToolError:
         """Return the error for a name that no tool in view has."""
@@ -295,10 +295,6 @@ class ToolView(_Exporting):
 
     def _shows(self, tool: ToolDef) -> bool:
         return is_usable(tool, allowed=self._allow, denied=self._deny)
-
-
-def _near(name: str, names: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
 
 
 def _unknown(name: str, near: list[str]) -> UnknownToolError:

@@ -52,7 +52,7 @@ _BEARER = re.compile(rf"\b(Bearer|Basic{_PROSE}|Token{_PROSE})(\s+)([^\s\"',]+)"
 _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b\s*", re.IGNORECASE)
 # A default beyond the bound is taken as a literal, so that no text costs more than its length.
 _REFERENCE = re.compile(
-    r"(?<!\$)(\$\{(?:(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[\w.-]+|/"
+    r"(?<!\$)(\$\{(?:(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[\w.-]++|/"
     r"|keyring:(?!-)[^}]{1,500}|command:(?P<words>(?!-)[^}]{1,2000})))(?:(:?-)([^}]{0,200}))?\}"
 )
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
