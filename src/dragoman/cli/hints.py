@@ -152,7 +152,8 @@ _DAEMON = re.compile(
     r"Cannot connect to the Docker daemon|docker daemon is not running|dockerDesktopLinuxEngine"
 )
 _USAGE = re.compile(
-    r"^(?:\[\d+\])?[ \t]{0,40}usage:|arguments? (?:are|is) required|missing (?:required )?argument|required argument"
+    r"^(?:\[\d+\])?[ \t]{0,40}usage:|arguments? (?:are|is) required|missing (?:required )?argument"
+    r"|required argument"
     r"|number of arguments|command[- ]line arg|unrecognized arguments|no such option|unknown option"
     r"|required[^\n]{0,60}? --[a-z]",
     re.IGNORECASE | re.MULTILINE,
