@@ -44,7 +44,8 @@ def looks_random(word: str, *, least: int = 20) -> bool:
             continue
         if _HEX.fullmatch(run) and not run.isdigit():
             return True
-        if len(run) >= 28 and run.isalpha() and (run.islower() or run.isupper()):
+        is_one_case = run.isalpha() and (run.islower() or run.isupper())
+        if is_one_case and len(run) >= 28 and len(set(run)) >= 8:
             return True
         changes = len(_CHANGE.findall(run.translate(_KINDS)))
         # A word may have a number in it; a key has several.
