@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dragoman"
 
 LAYERS = [
-    {"errors", "version", "private"},
+    {"errors", "private", "suggesting", "version"},
     {"results"},
     {"model"},
     {"events"},

@@ -26,11 +26,15 @@ DragomanError                     code (stable string), hint
     ├── ModelError                the model's API failed
     └── BudgetExceededError       a limit of the loop was reached
 
-Messages say what, which, and what to do. Cancellation is never wrapped.
+Messages say what, which, and what to do. Cancellation is never wrapped. Whatever text of a server or a file
+a message has in it, an error is safe to print: what would steer a terminal or turn text around shows as `�`,
+and a long message keeps its beginning and its end. Names (`server`, `tool`, `suggestions`) and `data` stay as
+they are: they are for programs.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -41,6 +45,26 @@ _UNRUN = frozenset({401, 403, 404, 405, 406, 407, 411, 413, 414, 415, 421, 425, 
 """HTTP statuses with which a server says that it did not begin with the request."""
 
 
+MAX_CHARS = 32_000
+"""Of one message; the middle of a longer one is left out."""
+_STEERING = re.compile(
+    # Controls, bidi marks, line and paragraph separators, what has no width, and halves of characters
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    # Tag characters hide text, except behind the black flag, which three countries have
+    r"\ud800-\udfff]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """Return a text that is safe to print: bounded, and nothing in it steers a terminal."""
+    if len(text) > MAX_CHARS:
+        left_out = len(text) - MAX_CHARS
+        text = (
+            f"{text[: MAX_CHARS * 3 // 4]} … ({left_out:,} characters left out) … {text[-MAX_CHARS // 4 :]}"
+        )
+    return text if text.isprintable() else _STEERING.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
 class DragomanError(Exception):
     """The root of everything dragoman raises on purpose."""
 
@@ -48,13 +72,17 @@ class DragomanError(Exception):
     """A stable string for programs: never reworded, unlike the message."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = printable(message)
+        super().__init__(self.message)
+        self.hint = printable(hint)
         """What the reader can do about it; may be empty."""
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def add_note(self, note: str, /) -> None:
+        """Add a line that tracebacks show below the message."""
+        super().add_note(printable(note))
 
 
 class ConfigError(DragomanError):
@@ -83,7 +111,7 @@ class ConfigError(DragomanError):
     def location(self) -> str:
         """Where it is, as `path:line: key`."""
         place = f"{self.source}:{self.line}" if self.source and self.line else self.source
-        return ": ".join(part for part in (place, self.pointer) if part)
+        return printable(": ".join(part for part in (place, self.pointer) if part))
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -112,7 +140,7 @@ class InvalidSpecError(ConfigError):
         hint: str = "",
     ) -> None:
         super().__init__(message, source=source, pointer=pointer, line=line, hint=hint)
-        self.problems = tuple(problems) or (message,)
+        self.problems = tuple(map(printable, problems)) or (self.message,)
 
 
 class MissingVariableError(ConfigError):
@@ -187,7 +215,7 @@ class ConnectError(ServerError):
         self.stage = stage
         """How far it came: `variables`, `spawn`, `connect`, `handshake` or `listing`."""
         self.exit_code = exit_code
-        self.stderr_tail = stderr_tail
+        self.stderr_tail = printable(stderr_tail)
         """The last lines a child wrote to its standard error."""
 
 
@@ -319,7 +347,7 @@ class InvalidArgumentsError(ToolExecutionError):
         hint: str = "",
     ) -> None:
         super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.problems = tuple(problems)
+        self.problems = tuple(map(printable, problems))
 
 
 class CallDeniedError(ToolExecutionError):
@@ -338,7 +366,7 @@ class CallDeniedError(ToolExecutionError):
         hint: str = "",
     ) -> None:
         super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.rule = rule
+        self.rule = printable(rule)
 
 
 class CallTimeoutError(ToolExecutionError, TimeoutError):
@@ -398,7 +426,7 @@ class InvalidResultError(ToolExecutionError):
         hint: str = "",
     ) -> None:
         super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.problems = tuple(problems)
+        self.problems = tuple(map(printable, problems))
         self.result = result
         """The `ToolResult` as it would be without the check: text, parts, structured content, provenance."""
 

@@ -21,8 +21,9 @@ from dragoman.trust.approval import comes_from_project, fingerprint
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_filter import protect
 from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, copied, denial, read_policy
-from dragoman.trust.redactor import Redactor, header_values, scrub_error, secret_values, spec_values
+from dragoman.trust.redactor import Redactor, header_values, secret_values, spec_values
 from dragoman.trust.sanitize import for_log
+from dragoman.trust.scrubbing import scrub_error
 from dragoman.trust_store import Approvals
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class Guard:
 
     def shown(self, text: str | None) -> str | None:
         """Return what a server says of itself, short, harmless and without secrets."""
-        return None if text is None else for_log(self.redactor.mask(text), SHOWN_CHARS)
+        return None if text is None else for_log(self.redactor.mask(text[: 8 * SHOWN_CHARS]), SHOWN_CHARS)
 
     def scrub(self, error: BaseException) -> None:
         """Take the secrets out of an error that leaves the library."""

@@ -10,12 +10,12 @@ import asyncio
 import sys
 import time
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import DragomanError, UnknownServerError
 from dragoman.observe.metrics import Metrics
 from dragoman.offers import Offers
+from dragoman.suggesting import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -177,7 +177,7 @@ class Upkeep(Offers):
     def _supervisor(self, name: str) -> Supervisor:
         supervisor = self._supervisors.get(name)
         if supervisor is None:
-            near = get_close_matches(name, self._supervisors, n=3)
+            near = suggest(name, self._supervisors, cutoff=0.6)
             hint = f"there are: {', '.join(f'`{known}`' for known in self._supervisors) or 'none'}"
             msg = f"there is no server `{name}`"
             raise UnknownServerError(msg, server=name, suggestions=near, hint=hint)

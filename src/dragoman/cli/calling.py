@@ -21,6 +21,7 @@ from dragoman.cli.running import confirm, run
 from dragoman.cli.signatures import type_name
 from dragoman.errors import InvalidArgumentsError, ServerNotReadyError, UnknownToolError
 from dragoman.model import Handlers
+from dragoman.suggesting import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,10 +241,8 @@ def _insist_on_connection(live: Connected, server: str, seconds: float) -> None:
 
 
 def _unknown(name: str, tools: Sequence[ToolDef], server: str = "") -> UnknownToolError:
-    import difflib
-
     names = [own for tool in tools for own in ((tool.original_name,) if server else (tool.name,))]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = suggest(name, names)
     guess = f"did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
     where = f"server `{server}` has no tool" if server else "there is no server and no tool called"
     hint = guess or f"`dragoman tools{f' {server}' if server else ''}` lists them"

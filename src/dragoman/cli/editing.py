@@ -190,7 +190,8 @@ def _ask(options: Options, item: Item, spec: ServerSpec, target: Target, words: 
         again = shlex.join([*options.program(), "add", "--yes", *words])
         msg = f"nobody is here to agree to `{command}`"
         raise DragomanError(msg, hint=f"this adds it without asking: {again}")
-    click.echo(click.style(spec.name, bold=True) + f"  {item.description}", err=options.json)
+    about = output.one_line(item.description)
+    click.echo(f"{click.style(output.one_line(spec.name), bold=True)}  {about}", err=options.json)
     rows = {"runs" if item.command else "url": command}
     if isinstance(spec.transport, Stdio):
         rows["with"] = ", ".join(f"{key}={value}" for key, value in spec.transport.env.items())

@@ -29,6 +29,7 @@ from dragoman.model import Stdio
 from dragoman.server.process import child_environment, safe_environment
 from dragoman.server.reach import reach
 from dragoman.server.trail import Trail
+from dragoman.suggesting import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -49,7 +50,7 @@ GUARD = 30.0
 _NAMES = {"spawn": "start"}
 """Stages of a trail that are called otherwise for people."""
 _PREFIX = re.compile(r"^cannot connect to server `[^`]*`(?: \([^)]*\))?: ")
-_EARLIER = re.compile(r"; before that: cannot connect to server `[^`]*`( \([^)]*\))?: ")
+_EARLIER = re.compile(r"; before that: cannot connect to server `[^`]{0,300}`( \([^)]{0,300}\))?: ")
 _DOUBTFUL = frozenset({"type", "unknown", "conflict", "path", "name"})
 """Notes on an entry that may be the reason why it does not work."""
 _APIS = ("openai", "anthropic", "gemini")
@@ -448,8 +449,6 @@ class Examiner:
 
 def _near(command: str, path: str | None) -> list[str]:
     """Return programs that are called nearly so, on PATH or in the directory that the command names."""
-    import difflib
-
     wanted = Path(command)
     names: set[str] = set()
     folders = [str(wanted.parent)] if wanted.name != command else (path or os.defpath).split(os.pathsep)
@@ -460,7 +459,7 @@ def _near(command: str, path: str | None) -> list[str]:
             continue
     # Of short names nearly all are alike: `mcp` is not meant to be `cp`.
     alike = [name for name in sorted(names) if name[:1] == wanted.name[:1]]
-    return difflib.get_close_matches(wanted.name, alike, n=2, cutoff=0.75)
+    return suggest(wanted.name, alike, count=2, cutoff=0.75)
 
 
 class _JunkCount(logging.Handler):

@@ -8,6 +8,7 @@ import click
 
 from dragoman.cli.options import common_options
 from dragoman.config.dialects import HOSTS, SEEDS
+from dragoman.suggesting import suggest
 
 
 def _names(*names: str) -> str:
@@ -133,10 +134,8 @@ def help_(context: click.Context, words: tuple[str, ...]) -> None:
         # A group within another context would load nothing: its commands are looked up by name.
         found = command.get_command(root, word) if isinstance(command, click.Group) else None
         if found is None:
-            import difflib
-
             names = [*TOPICS, *cli.list_commands(root)]
-            near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+            near = suggest(word, names, count=1, cutoff=0.6)
             guess = f" Did you mean `{near[0]}`?" if near else " `dragoman help topics` lists the topics."
             context.fail(f"There is no help about `{word}`.{guess}")
         command = found

@@ -152,14 +152,15 @@ _DAEMON = re.compile(
     r"Cannot connect to the Docker daemon|docker daemon is not running|dockerDesktopLinuxEngine"
 )
 _USAGE = re.compile(
-    r"^(?:\[\d+\])?\s*usage:|arguments? (?:are|is) required|missing (?:required )?argument|required argument"
+    r"^(?:\[\d+\])?[ \t]{0,40}usage:|arguments? (?:are|is) required|missing (?:required )?argument"
+    r"|required argument"
     r"|number of arguments|command[- ]line arg|unrecognized arguments|no such option|unknown option"
     r"|required[^\n]{0,60}? --[a-z]",
     re.IGNORECASE | re.MULTILINE,
 )
 _NO_SUBCOMMAND = re.compile(
     r"Required command was not provided|Unknown command: (?:undefined|null|none)\b|Missing command\b"
-    r"|^\s*usage:[^\n]{0,200}(?:\bCOMMAND\b|\[command\]|<command>)|(?:sub)?command is required",
+    r"|^[ \t]{0,40}usage:[^\n]{0,200}(?:\bCOMMAND\b|\[command\]|<command>)|(?:sub)?command is required",
     re.IGNORECASE | re.MULTILINE,
 )
 _SUBCOMMAND = re.compile(r"^ {1,8}([a-z][a-z-]{1,30})(?: {2,}|$)", re.MULTILINE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError, UnknownServerError
+from dragoman.suggesting import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,9 +41,7 @@ def unknown_among(known: Sequence[str], name: str, msg: str) -> UnknownServerErr
 
 def near(name: str, known: Iterable[str]) -> list[str]:
     """Return the names that may have been meant."""
-    import difflib
-
-    return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return suggest(name, known)
 
 
 def wanted(settings: Settings, names: Sequence[str]) -> list[ServerSpec]:

@@ -145,7 +145,7 @@ class _Person:
 
 
 def _tell(text: str) -> None:
-    click.echo(text, err=True)
+    click.echo(output.safe(text), err=True)
 
 
 def _goes_back_to(url: str) -> str:

@@ -71,9 +71,9 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            import difflib
+            from dragoman.suggesting import suggest
 
-            near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+            near = suggest(name, COMMANDS, count=1)
             guess = f" Did you mean `{near[0]}`?" if near else " `dragoman --help` lists the commands."
             ctx.fail(f"There is no command `{name}`.{guess}")
         return super().resolve_command(ctx, args)
@@ -162,23 +162,35 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _explain_use(error, as_json=options.json)
     except BrokenPipeError:
         return _close_quietly()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- whatever it is, a person gets one line
         if options.debug:
-            raise
+            _show_traceback(error)
         return _explain(error, as_json=options.json)
     return result if isinstance(result, int) else 0
+
+
+def _show_traceback(error: Exception) -> None:
+    """Print where an error comes from; foreign exceptions in it may quote a server."""
+    import traceback
+
+    from dragoman.cli.output import safe
+    from dragoman.trust.redact import mask_text
+
+    click.echo(safe(mask_text("".join(traceback.format_exception(error)))), err=True, nl=False)
 
 
 def _explain(error: Exception, *, as_json: bool) -> int:
     """Put an error into one line on standard error; programs get it as JSON too, in place of the result."""
     from dragoman.cli.output import error_json, safe, say_json
     from dragoman.errors import DragomanError
+    from dragoman.trust.redact import mask_text
 
     expected = isinstance(error, DragomanError)
-    text = str(error) if expected else f"{type(error).__name__}: {error} (--debug shows where)"
+    unforeseen = "" if expected else f"{type(error).__name__}: {mask_text(str(error))}"
+    text = str(error) if expected else f"{unforeseen} (--debug shows where)"
     click.secho(f"error: {safe(' '.join(text.split()))}", fg="red", err=True)
     if as_json:
-        known = {"code": "unforeseen", "message": f"{type(error).__name__}: {error}", "hint": ""}
+        known = {"code": "unforeseen", "message": unforeseen, "hint": ""}
         say_json({"error": error_json(error) if expected else known})
     return code_of(error)
 

@@ -20,6 +20,7 @@ from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.cli.running import run
 from dragoman.errors import DragomanError, UnknownServerError
 from dragoman.model import Handlers
+from dragoman.suggesting import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -245,9 +246,7 @@ async def _owner(
     if owners:
         msg = f"several servers have `{wanted_name}`: {', '.join(owners)}"
         raise DragomanError(msg, hint="say which: --server NAME")
-    import difflib
-
-    near = difflib.get_close_matches(wanted_name, [key(one) for one in listed], n=3, cutoff=0.6)
+    near = suggest(wanted_name, [key(one) for one in listed], cutoff=0.6)
     guess = f"did you mean {' or '.join(near)}?" if near else "--server NAME asks one that does not list it"
     msg = f"no server lists `{wanted_name}`"
     raise NothingNamedError(msg, server="", suggestions=near, hint=guess)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.expand import REFERENCE, VARIABLE, is_secret_reference
+from dragoman.config.expand import VARIABLE, is_secret_reference, references
 from dragoman.model import Auth, Stdio
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ def pieces(template: str) -> list[Piece]:
             found.append(text)
 
     end = 0
-    for match in REFERENCE.finditer(template):
-        add(template[end : match.start()] + "$" * (len(match["escaped"] or match["pairs"] or "") // 2))
-        reference = None if match["escaped"] else _reference(match["body"])
+    for start, stop, literal, body in references(template):
+        add(template[end:start] + literal)
+        reference = None if body is None else _reference(body)
         if reference is not None:
             found.append(reference)
-        else:
-            add("{" if match["escaped"] else f"${{{match['body']}}}")
-        end = match.end()
+        elif body is not None:
+            add(f"${{{body}}}")
+        end = stop
     add(template[end:])
     return found
 

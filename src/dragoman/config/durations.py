@@ -12,7 +12,7 @@ Unit: TypeAlias = Literal["s", "ms", "unknown"]
 """What a plain number means; `unknown` where hosts disagree about the same key."""
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_PIECE = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_PIECE = re.compile(r"(?<!\d)(\d++(?:\.\d++)?)\s*+(ms|s|m|h|d)")
 _WHOLE = re.compile(rf"(?:{_PIECE.pattern}\s*)+")
 
 UNKNOWN_UNIT_LIMIT = 1000

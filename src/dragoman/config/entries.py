@@ -7,7 +7,6 @@ templates by the dialect's own variable style. Nothing is expanded, looked up or
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
@@ -21,6 +20,7 @@ from dragoman.config.reading import Reader, shown
 from dragoman.config.sizes import size_in_bytes
 from dragoman.errors import InvalidSpecError
 from dragoman.model import ATTRIBUTION_KEYS, Auth, Origin, ServerSpec, Timeouts
+from dragoman.suggesting import suggest
 from dragoman.trust.limits import read_limits
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _note_extra(spelling: str, dialect: Dialect, reader: Reader) -> None:
     if spelling in dialect.dropped:
         reader.note("unused", spelling, dialect.dropped[spelling])
     elif not spelling.startswith(("$", "_", "//")):
-        near = difflib.get_close_matches(spelling, dialect.keys, n=1, cutoff=0.75)
+        near = suggest(spelling, dialect.keys, count=1, cutoff=0.75)
         guess = f"; did you mean `{near[0]}`?" if near else ""
         reader.note("unknown", spelling, f"this means nothing here and is kept as it is{guess}")
 

@@ -28,7 +28,7 @@ import os
 import re
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dragoman.errors import MissingVariableError
 from dragoman.model import Stdio
@@ -45,13 +45,17 @@ AUTH_TEXTS = (
 """The fields of `Auth` that are templates."""
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_MARK = re.compile(r"(\$+)\{")
-_HOST_REFERENCE = re.compile(r"(\$+)\{([^}]*)\}")
+# A run of dollars is tried from its first one only, and what has no end is taken up to the end of the text:
+# otherwise the rest of the text would be read again from every `$`.
+_MARK = re.compile(r"(?<!\$)(\$++)\{")
+_HOST_REFERENCE = re.compile(r"(?<!\$)(\$++)\{(?:([^}]*+)\}|[^}]*+)")
 """A reference as hosts know it: they have no escape, so every `$` before the last one is itself."""
-REFERENCE = re.compile(r"(?<!\$)(?:(?P<escaped>(?:\$\$)+)\{|(?P<pairs>(?:\$\$)*)\$\{(?P<body>[^}]*)\})")
-"""A reference in a template, or a `${` that its dollars make literal."""
+_REFERENCE = re.compile(
+    r"(?<!\$)(?:(?P<escaped>(?:\$\$)++)\{|(?P<pairs>(?:\$\$)*+)\$\{(?:(?P<body>[^}]*+)\}|(?P<open>[^}]*+)))"
+)
+_ESCAPED = re.compile(r"(?<!\$)((?:\$\$)++)\{")
 VARIABLE = re.compile(rf"(?:env:)?(?P<name>{_NAME})(?:(?P<operator>:?-)(?P<default>.*))?", re.DOTALL)
-_BARE = re.compile(rf"(\$*)\$({_NAME})")
+_BARE = re.compile(rf"(?<!\$)(\$*)\$({_NAME})")
 _SECRET_KINDS = frozenset({"keyring", "command"})
 _ROOT_VARIABLES = frozenset({"CLAUDE_PROJECT_DIR"})
 """What hosts set to the project's directory: files that are written for them count on it."""
@@ -154,31 +158,33 @@ def spelled(text: str, style: Style) -> Iterator[tuple[re.Match[str], Spelling, 
     """Find the references of a dialect's own spellings, with the name that each has inside."""
     for match in _spelling_pattern(style.spellings).finditer(text):
         spelling = style.spellings[int((match.lastgroup or "_0")[1:])]
-        yield match, spelling, spelling.prefix + match[match.lastgroup or 0]
+        yield match, spelling, spelling.prefix + match[match.lastgroup or 0].rstrip()
 
 
 def _spelled_to_template(text: str, style: Style) -> str:
-    result, end = "", 0
+    pieces: list[str] = []
+    end = 0
     for match, spelling, name in spelled(text, style):
         before = text[end : match.start()]
         literal = before.rstrip("$")
         reference = f"${{input:{name}}}" if spelling.kind == "input" else _variable(name)
         # Hosts have no escape: a `$` in front of a reference is itself.
-        result += _plain_to_template(literal, style) + escape_before(before[len(literal) :]) + reference
+        pieces += _plain_to_template(literal, style), escape_before(before[len(literal) :]), reference
         end = match.end()
-    return result + _plain_to_template(text[end:], style)
+    return "".join([*pieces, _plain_to_template(text[end:], style)])
 
 
 @lru_cache
 def _spelling_pattern(spellings: tuple[Spelling, ...]) -> re.Pattern[str]:
-    inner = {"variable": _NAME, "input": r"[\w./~@][^{}()\n]*?"}
+    # Blanks behind a name belong to it here, and are cut off by `spelled`: no character is looked at twice.
+    inner = {"variable": r"[A-Za-z_][A-Za-z0-9_]*+", "input": r"[\w./~@][^{}()\n]*+"}
 
     def around(text: str) -> str:
-        return r"\s*".join(map(re.escape, text.split(" ")))
+        return r"\s*+".join(map(re.escape, text.strip(" ").split(" ")))
 
     return re.compile(
         "|".join(
-            rf"{around(one.opening)}\s*(?P<_{at}>{inner[one.kind]})\s*{around(one.closing)}"
+            rf"{around(one.opening)}\s*+(?P<_{at}>{inner[one.kind]})\s*+{around(one.closing)}"
             for at, one in enumerate(spellings)
         )
     )
@@ -188,6 +194,8 @@ def _plain_to_template(text: str, style: Style) -> str:
     pieces: list[str] = []
     end = 0
     for match in _HOST_REFERENCE.finditer(text):
+        if match[2] is None:
+            break
         pieces.append(_bare_to_template(text[end : match.start()], style))
         pieces.append(_reference_to_template(match, style))
         end = match.end()
@@ -250,9 +258,9 @@ def secret_references(spec: ServerSpec) -> dict[str, str]:
     """Return what a spec asks keyrings and commands for, each with the key where it stands first."""
     found: dict[str, str] = {}
     for key, text in _templates(spec):
-        for match in REFERENCE.finditer(text):
-            if match["body"] is not None and is_secret_reference(match["body"]):
-                found.setdefault(match["body"], key)
+        for one in references(text):
+            if one.body is not None and is_secret_reference(one.body):
+                found.setdefault(one.body, key)
     return found
 
 
@@ -274,11 +282,37 @@ def _templates(spec: ServerSpec) -> Iterator[tuple[str, str]]:
     yield from ((f"auth.{name}", value) for name, value in texts if value)
 
 
+class Reference(NamedTuple):
+    """A reference in a template, or a `${` that its dollars make literal."""
+
+    start: int
+    end: int
+    literal: str
+    """What the dollars in front of it stand for."""
+    body: str | None
+    """What stands in the braces; `None` where it is no reference."""
+
+
+def references(text: str) -> Iterator[Reference]:
+    """Yield the references of a template, in time that is linear in the text."""
+    for match in _REFERENCE.finditer(text):
+        if match["escaped"]:
+            yield _literal(match, len(match["escaped"]))
+        elif match["open"] is None:
+            yield Reference(*match.span(), "$" * (len(match["pairs"]) // 2), match["body"])
+        else:
+            for escaped in _ESCAPED.finditer(text, match.start("open")):
+                yield _literal(escaped, len(escaped[1]))
+
+
+def _literal(match: re.Match[str], dollars: int) -> Reference:
+    return Reference(*match.span(), "$" * (dollars // 2) + "{", None)
+
+
 def variables(text: str) -> list[str]:
     """Return the environment variables that a template refers to, in order."""
     found: list[str] = []
-    for match in REFERENCE.finditer(text):
-        body = match["body"]
+    for _, _, _, body in references(text):
         variable = None if body is None or body in _PLACES else VARIABLE.fullmatch(body)
         if variable and variable["name"] not in found:
             found.append(variable["name"])
@@ -294,13 +328,16 @@ def expand(text: str, surroundings: Surroundings, missing: Callable[[str, str], 
         missing: Called with the name and the whole reference of a variable that has no value;
             gives the text to use, or raises.
     """
-
-    def value(match: re.Match[str]) -> str:
-        if match["escaped"]:
-            return "$" * (len(match["escaped"]) // 2) + "{"
-        return "$" * (len(match["pairs"]) // 2) + _value(match["body"], surroundings, missing)
-
-    return REFERENCE.sub(value, text)
+    if "$" not in text:
+        return text
+    pieces: list[str] = []
+    last = 0
+    for start, end, literal, body in references(text):
+        pieces += text[last:start], literal
+        if body is not None:
+            pieces.append(_value(body, surroundings, missing))
+        last = end
+    return "".join([*pieces, text[last:]])
 
 
 def _value(body: str, surroundings: Surroundings, missing: Callable[[str, str], str]) -> str:

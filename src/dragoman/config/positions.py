@@ -77,7 +77,9 @@ _TOML_STATEMENT = re.compile(
 )
 _TOML_PART = re.compile(_TOML_KEY)
 TOML_MARK = re.compile(
-    r'''"""(?:[^\\]|\\.)*?"""+|\'\'\'.*?\'\'\'+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\#[^\n]*|[\[\]{}\n]''',
+    # A text without an end is taken as far as it can go, so that no character is looked at twice.
+    r'''"""(?:[^\\"]|\\.|"(?!""))*+(?:"""+)?|\'\'\'(?:[^']|'(?!\'\'))*+(?:\'\'\'+)?|"(?:[^"\\\n]|\\.)*+"?'''
+    r"""|'[^'\n]*+'?|\#[^\n]*+|[\[\]{}\n]""",
     re.DOTALL,
 )
 """What decides where a statement ends: a text or a comment as a whole, a bracket, a line break."""

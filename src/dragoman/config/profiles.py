@@ -6,7 +6,6 @@ that dragoman knows are in `BUILT_IN`, and every host's dialect is a profile too
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from dragoman.config.dialect import Place
 from dragoman.config.dialects import HOSTS, dialect
 from dragoman.errors import ConfigError
+from dragoman.suggesting import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,7 +164,7 @@ def profile_named(name: str) -> Profile:
             default_dialect=name,
         )
     known = [*BUILT_IN, *HOSTS]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = suggest(name, known, count=1)
     guess = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
     msg = f"there is no profile `{name}`"
     raise ConfigError(msg, hint=guess)

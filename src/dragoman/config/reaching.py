@@ -5,13 +5,13 @@ Decides between stdio, Streamable HTTP and legacy SSE by the dialect's rules; no
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.config.documents import printable
 from dragoman.config.expand import to_template
 from dragoman.config.reading import shown
 from dragoman.model import Http, Sse, Stdio, Tls
+from dragoman.suggesting import suggest
 
 if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect, Entry
@@ -180,7 +180,7 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: Reader
         if folded in _FOREIGN_KINDS:
             reader.problem("transport", f"{_FOREIGN_KINDS[folded]} (`{written.strip()}`) is not supported")
             return None
-        near = difflib.get_close_matches(folded, _KINDS, n=1, cutoff=0.5)
+        near = suggest(folded, _KINDS, count=1)
         guess = f"; did you mean `{_KINDS[near[0]]}`?" if near else ""
         reader.problem("transport", f"`{printable(written):.40}` is no transport: stdio, http or sse{guess}")
         return None

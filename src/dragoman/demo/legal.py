@@ -9,7 +9,6 @@ import inspect
 import sqlite3
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +20,7 @@ from pydantic import BaseModel, Field
 from dragoman.demo.legal_index import LegalIndex, article_number
 from dragoman.demo.legal_records import Case, Record, Statute, Template, load_templates
 from dragoman.demo.serving import add_http_options, serve_http, serve_stdio
+from dragoman.suggesting import suggest
 
 SOURCES_KEY = "dragoman.dev/sources"
 INSTRUCTIONS = (
@@ -174,7 +174,7 @@ class LegalDesk:
         titles = self._law_titles()
         wanted = law.strip().casefold()
         near = [name for name, title in titles.items() if wanted and wanted in f"{name} {title}".casefold()]
-        near = near or get_close_matches(wanted, titles, n=2, cutoff=0.4)
+        near = near or suggest(wanted, titles, count=2, cutoff=0.4)
         where = f"Nearest: {_quoted(near)}." if near else f"There are: {_quoted(titles)}."
         return f"No sample law is called `{law}`. {where}"
 

@@ -1,8 +1,9 @@
-"""A file for what a child writes to its standard error: bounded, with known secrets masked.
+"""A file for what a child writes to its standard error: bounded, with known secrets masked, safe to print.
 
 The file is `path`; when it is full it becomes `path.1`, and that `path.2`. Whole lines are written, so that
-no secret is torn apart; the last one at the end. A file that cannot be written is given up with one warning:
-a log is no reason to stop a server. It is never a terminal, a pipe or a device.
+no secret is torn apart; the last one at the end. What would steer a terminal is written as `�`, so that `cat`
+and `tail` are safe. A file that cannot be written is given up with one warning: a log is no reason to stop a
+server. It is never a terminal, a pipe or a device.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.private import private_folder, private_opener
 from dragoman.trust.redactor import Redactor, in_use
+from dragoman.trust.sanitize import for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -67,11 +69,11 @@ class RotatingLog:
         self._close()
 
     def _write(self, lines: bytes) -> None:
+        text = lines.decode("utf-8", "surrogateescape")
         if len(self._redactor) or len(self._known):
-            text = lines.decode("utf-8", "surrogateescape")
             text = self._redactor.mask_known(text)
             text = text if self._known is self._redactor else self._known.mask_known(text)
-            lines = text.encode("utf-8", "surrogateescape")
+        lines = for_terminal(text).encode("utf-8", "replace")
         with self._giving_up():
             for start in range(0, len(lines), MAX_BYTES):
                 self._put(lines[start : start + MAX_BYTES])

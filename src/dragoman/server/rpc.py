@@ -65,7 +65,7 @@ _BOM = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 _ID_VALUE = rb'\s*:\s*(?:(\d{1,18})(?=\s*[,}])|"((?:[^"\\]|\\.){0,200})")'
 _ID = re.compile(_ID_VALUE)
-_LAST_ID = re.compile(rb'"id"' + _ID_VALUE + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\]?\s*$')
+_LAST_ID = re.compile(rb'"id"' + _ID_VALUE + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*+(?:\]\s*+)?$')
 
 
 class Listener(Protocol):

@@ -15,9 +15,10 @@ _GOOGLE = re.compile(
 )
 _NUMPY = re.compile(r"(Parameters|Other Parameters)\s*$")
 _RULE = re.compile(r"\s*-{3,}\s*$")
-_ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)$")
+_ENTRY = re.compile(r"\*{0,2}(?P<name>\w++)\s*+(?:\([^)]*+\)\s*+)?:\s*+(?P<text>.*)$")
 _NUMPY_ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?::.*)?$")
-_SPHINX = re.compile(r":(?P<field>\w+)(?:\s+[^:]*?)??(?:\s+\*{0,2}(?P<name>\w+))?\s*:\s*(?P<text>.*)$")
+_SPHINX = re.compile(r":(?P<field>\w++)(?P<words>\s[^:]*+)?+:\s*+(?P<text>.*)$")
+_SPHINX_NAME = re.compile(r"\*{0,2}(\w+)")
 _PARAMETER_FIELDS = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "kwarg"})
 
 
@@ -48,16 +49,23 @@ def read_docstring(text: str) -> Docstring:
             parameters |= _numpy(lines[at + 2 : end])
             at = end
         elif (found := _SPHINX.match(line)) and (
-            found["field"] == "type" or (found["field"] in _PARAMETER_FIELDS and found["name"])
+            found["field"] == "type" or (found["field"] in _PARAMETER_FIELDS and _sphinx_name(found["words"]))
         ):
             end = _end_of_block(lines, at + 1, 0, blank_ends=True)
             if found["field"] != "type":
-                parameters[found["name"]] = _joined([found["text"], *lines[at + 1 : end]])
+                parameters[_sphinx_name(found["words"])] = _joined([found["text"], *lines[at + 1 : end]])
             at = end
         else:
             kept.append(line)
             at += 1
     return Docstring(re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip(), parameters)
+
+
+def _sphinx_name(words: str | None) -> str:
+    """Return the parameter that a field is about: its last word, without the stars."""
+    last = (words or "").split()[-1:]
+    name = _SPHINX_NAME.fullmatch(last[0]) if last else None
+    return name[1] if name else ""
 
 
 def _end_of_block(lines: list[str], start: int, indent: int, *, blank_ends: bool = False) -> int:

@@ -6,11 +6,11 @@ only named.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.suggesting import suggest
 from dragoman.tools.readings import NOTHING, option_meant, read_as
 from dragoman.tools.schema_cost import Node, cut
 from dragoman.trust.redact import MASK, is_telling, mask_text
@@ -347,7 +347,7 @@ def _or(phrases: list[str]) -> str:
 def _near(name: str, names: list[str]) -> str:
     """Return the name most like another; a difference of case is none."""
     folded = {cut(other, 100).casefold(): other for other in names[:500]}
-    near = difflib.get_close_matches(cut(name, 100).casefold(), folded, n=1)
+    near = suggest(cut(name, 100).casefold(), folded, count=1, cutoff=0.6)
     return folded[near[0]] if near else ""
 
 

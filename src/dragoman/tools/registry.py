@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dragoman.errors import ToolExecutionError
 from dragoman.events import NameContested
+from dragoman.suggesting import suggest
 from dragoman.tools.builtin import run_builtin
 from dragoman.tools.naming import NameTable, Pair, alike
-from dragoman.tools.view import MAX_SAID, Exporting, ToolView, ambiguous, near, unknown
+from dragoman.tools.view import MAX_SAID, Exporting, ToolView, ambiguous, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -216,7 +217,7 @@ class ToolRegistry(Exporting):
 
     def suggest(self, name: str) -> list[str]:
         """Return the names nearest to one that does not exist."""
-        return near(name, self._tools)
+        return suggest(name, self._tools)
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import UnknownToolError
+from dragoman.suggesting import suggest
 from dragoman.tools.filters import is_usable
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ToolView(Exporting):
 
     def suggest(self, name: str) -> list[str]:
         """Return the names in view that are nearest to one that is not."""
-        return near(name, [tool.name for tool in self])
+        return suggest(name, [tool.name for tool in self])
 
     def unknown(self, name: str) -> UnknownToolError:
         """Return the error for a name that no tool in view has, or that several want."""
@@ -108,11 +108,6 @@ class ToolView(Exporting):
 
     def _shows(self, tool: ToolDef) -> bool:
         return is_usable(tool, allowed=self._allow, denied=self._deny)
-
-
-def near(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names nearest to one that does not exist."""
-    return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
 
 
 def unknown(name: str, near: list[str]) -> UnknownToolError:

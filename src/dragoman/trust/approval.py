@@ -41,8 +41,8 @@ VERSION = 1
 MAX_APPROVALS = 10_000
 
 # With all its dollars: `$${command:…}` is a text, and must not become a reference unseen.
-_REFERENCE = re.compile(r"\$+\{[^}]*\}")
-_SOURCE = re.compile(r"(?<!\$)(?:\$\$)*\$\{(keyring|command):(?!-)([^}]+)\}")
+_REFERENCE = re.compile(r"(?<!\$)\$++\{[^}]*+(?:\}|\Z)")
+_SOURCE = re.compile(r"(?<!\$)(?:\$\$)*+\$\{(keyring|command):(?!-)([^}]++)(?:\}|\Z)")
 """Where a value is fetched from, as `config/expand.py` has it."""
 _LOADER = re.compile(
     r"(?:LD|DYLD|_RLD|LIBPATH|SHLIB)_?\w*|\w*PATH|PATHEXT|COMSPEC|SHELL|ENV|BASH_ENV|ZDOTDIR|PROMPT_COMMAND|IFS|"
@@ -211,7 +211,8 @@ def sources(spec: ServerSpec) -> list[tuple[str, str]]:
     """Return what is asked for secrets before a server is reached: `keyring` or `command`, and its words."""
     texts = list(_texts([getattr(spec.transport, field.name) for field in fields(spec.transport)]))
     texts += _texts(asdict(spec.auth)) if spec.auth is not None else ()
-    return list(dict.fromkeys((match[1], match[2]) for text in texts for match in _SOURCE.finditer(text)))
+    found = [match for text in texts for match in _SOURCE.finditer(text) if match[0].endswith("}")]
+    return list(dict.fromkeys((match[1], match[2]) for match in found))
 
 
 def _texts(value: object) -> Iterable[str]:

@@ -35,17 +35,21 @@ class SafeRecords(logging.Filter):
         except (TypeError, ValueError, KeyError, IndexError):
             # The arguments do not fit the text; logging itself would print them raw.
             message = str(record.msg)
-        record.msg = for_log(self._redactor.mask(message), MAX_CHARS)
+        record.msg = for_log(self._masked(message), MAX_CHARS)
         record.args = None
         if record.exc_info and record.exc_info[1] is not None:
             lines = traceback.format_exception(record.exc_info[1])
             record.exc_text = "".join(lines)
         record.exc_info = None
         if record.exc_text:
-            record.exc_text = for_terminal(self._redactor.mask(record.exc_text), MAX_CHARS).rstrip("\n")
+            record.exc_text = for_terminal(self._masked(record.exc_text), MAX_CHARS).rstrip("\n")
         if record.stack_info:
-            record.stack_info = for_terminal(self._redactor.mask(record.stack_info), MAX_CHARS)
+            record.stack_info = for_terminal(self._masked(record.stack_info), MAX_CHARS)
         return True
+
+    def _masked(self, text: str) -> str:
+        # What is cut off anyway need not be searched for secrets.
+        return self._redactor.mask(text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS])
 
 
 def protect(redactor: Redactor, logger: str = "dragoman") -> Callable[[], None]:

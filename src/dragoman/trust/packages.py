@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _NPM = re.compile(r"(?P<name>@[\w.~-]+/[\w.~-]+|[\w.~-]+)(?:@(?P<version>[^@\s/]+))?")
 _PYPI = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[\w,.\s-]*\])?(?:(?:==|@)(?P<version>[\w.!+*-]+))?")
-_EXACT = re.compile(r"v?\d+(?:\.\d+)+(?:[.+-]?\w[\w.+-]*)?|\d+\.\d+[\w.+!-]*")
+_EXACT = re.compile(r"v?\d++(?:\.\d++)++(?:[.+-]?\w[\w.+-]*+)?|\d++\.\d++[\w.+!-]*+")
 _RUNNERS = {
     "npx": ("npm", 0),
     "bunx": ("npm", 0),

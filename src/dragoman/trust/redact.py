@@ -2,18 +2,34 @@
 
 Values of variables and headers are masked whole, whatever they are called, except for parts that are
 references (`${TOKEN}`), which say where a secret comes from and are none; the default in a reference is
-masked like any value, and the words of a command like arguments. In URLs the user's name and password, the
-values of the query and the fragment are masked; among arguments those that follow or belong to a telling name
-(`--token X`, `--api-key=X`, `API_KEY=X`, `X-Api-Key: X`, `{"apiKey": "X"}`); everywhere what has the shape of
-a well-known token.
+masked like any value, and the words of a command like arguments. What has the shape of a well-known token is
+masked everywhere.
+
+In a URL these are masked: the user's name and password, the values of the query, the fragment, and segments
+of the path that look made up by a machine (`/s/9fK2…/sse`, a UUID) or follow a telling one (`/token/X`). The
+host stays: a person has to see where a connection goes.
+
+Among arguments these are masked:
+
+- what follows or belongs to a telling name: `--token X`, `--api-key=X`, `/password:X`, `API_KEY=X`,
+  `X-Api-Key: X`, `Server=db;Password=X;`, `host=db password=X`, `{"apiKey": "X"}`;
+- the values of all variables (`-e NAME=X`) and headers (`-H "Name: X"`), as in the entry's own `env`;
+- `name:X` behind `-u` or in front of an `@`; `-pX` where it is neither a port nor a word;
+- words of 20 characters and more that look made up by a machine.
+
+UUIDs outside of addresses, digests behind `sha256:`, commits behind `@` or `#`, ports, versions, packages and
+paths stay.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.trust.looks import has_uuid, is_login, is_revision, is_uuid, is_version, looks_random
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +39,12 @@ MAX_DEPTH = 20
 """How deep a call's arguments are followed; what lies below is not shown."""
 
 _TELLING = re.compile(
-    r"(?:^|[^a-z])(?:auth|authorization|bearer|cookie|pat|private|pwd|session|signature|"
-    r"(?:api|access|private|secret|signing|encryption)?[-_ ]?key)s?(?:$|[^a-z])"
+    r"(?:^|[^a-z])(?:auth|authorization|bearer|cookie|cred|jwt|mnemonic|otp|pass(?!-?(?:through|env))|pat|private|pw|"
+    r"pwd|session|sid|sig|signature|"
+    r"(?:api|access|account|admin|app|auth|client|deploy|encryption|license|master|private|secret|service|shared|"
+    r"signing|storage|user)?[-_ ]?key)s?(?:$|[^a-z])"
     # These say it in the middle of a word too: `PGPASSWORD`, `authtoken`, `clientsecret`.
-    r"|(?:credential|passw(?:or)?d|passphrase|secret|token|apikey)s?(?:$|[^a-z])",
+    r"|(?:credential|passw(?:or)?d|passcode|passphrase|secret|token|apikey|sess(?:ion)?id|userpwd)s?(?:$|[^a-z])",
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -52,17 +70,61 @@ _BEARER = re.compile(rf"\b(Bearer|Basic{_PROSE}|Token{_PROSE})(\s+)([^\s\"',]+)"
 _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b\s*", re.IGNORECASE)
 # A default beyond the bound is taken as a literal, so that no text costs more than its length.
 _REFERENCE = re.compile(
-    r"(?<!\$)(\$\{(?:(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[\w.-]+|/"
-    r"|keyring:(?!-)[^}]{1,500}|command:(?P<words>(?!-)[^}]{1,2000})))(?:(:?-)([^}]{0,200}))?\}"
+    r"(?<!\$)(\$\{(?:(?:env:)?[A-Za-z_][A-Za-z0-9_]*+|input:[\w.-]++|/"
+    r"|keyring:(?!-)[^}$]{1,500}|command:(?P<words>(?!-)[^}$]{1,2000})))(?:(:?-)([^}$]{0,200}))?\}"
 )
-_OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+_OPTION = re.compile(r"(?:--?|/)[A-Za-z][\w.-]*")
 _CLEAR_OPTION = re.compile(r"--[A-Za-z][\w.-]*|-[A-Za-z]")
-_PAIR = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(\s*[:=]\s*)(.+)", re.DOTALL)
-_QUOTED_PAIR = re.compile(
-    r"""(["'])([\w.-]+)\1(\s*:\s*)(["'])((?:\\.|(?!\4)[^\\])*)\4"""
-    r"""|(\\["'])([\w.-]+)\6(\s*:\s*)(\\["'])(.*?)\9""",
+_BARE_NAME = re.compile(r"[A-Za-z][\w.-]*")
+_PAIR = re.compile(r"((?:-{0,2}|/)[A-Za-z_][\w.-]*+)(\s*+[:=]\s*+)(.+)", re.DOTALL)
+_VARIABLES = frozenset({"-e", "--env", "--env-var", "--environment", "--build-arg", "--set-env"})
+_HEADERS = frozenset({"-H", "--header", "--headers", "--http-header", "--request-header"})
+_LOGINS = frozenset({"-u", "--user", "--login", "--proxy-user", "--userinfo", "-U"})
+_PLAIN_HEADERS = frozenset(
+    {"accept", "accept-encoding", "accept-language", "content-type", "user-agent", "host"}
+)
+_ATTACHED = re.compile(
+    r"(-(?:e(?=[A-Z_][A-Z0-9_]{0,99}=)|H(?=[A-Z][\w-]{0,99}:)|u(?=[^\s:=]{1,99}:)))(.+)", re.DOTALL
+)
+"""`-eNAME=X`, `-HName: X` and `-uname:X`, without a blank."""
+_DASH_P = re.compile(r"(-p)(?!=)(.+)", re.DOTALL)
+_PLAIN_P = re.compile(
+    # A port, and options of one dash that begin like it
+    r"[\d.:\[\]-]+(?:/(?:tcp|udp))?|p?(?:a(?:ckage|ge|ges|rallel|rams|rent|th|tch|tern)|ersist|id|ipe|lain|latform|"
+    r"lugins?|olicy|ool|ort|orts|osition|refix|reset|retty|review|rint|riority|rivileged|rocess|rod|rofile|rogress|"
+    r"roject|rompt|roto|rotocol|rovider|roxy|thread|ublic|ublish|ull|ush|y|ython)(?:[-_=:.].*)?",
     re.DOTALL,
 )
+_WORDS = re.compile(r"""(?:"[^"]*+"|'[^']*+'|[^\s"'])++|["']""")
+_FIELD = re.compile(
+    # One `name=value` of a connection string: up to its separator, or in quotes or braces as a whole
+    r"""([;,&:/|?\s]|^)(\s*+[A-Za-z_][\w.-]*+(?: (?:id|key|name|token|password))?)(\s?=\s?)"""
+    r"""("[^"]*+"|'[^']*+'|\{[^}]*+\}|[^;,&\s"'{][^;,&\s]*+)""",
+    re.IGNORECASE,
+)
+_SEMICOLON_FIELD = re.compile(
+    r"""(;|^)(\s*+[A-Za-z][\w. -]*+)(=)("[^"]*+"|'[^']*+'|\{[^}]*+\}|[^;"'{][^;]*+)""", re.IGNORECASE
+)
+_LOGIN = re.compile(r"(?<![\w/.:+-])([^\s:@/=,;\"']{1,200}):(?!//|\\)([^\s@\"']{1,200})@(?!sha(?:256|512):)")
+_NO_LOGIN = re.compile(
+    r"(?:npm|jsr|file|link|git|github|gitlab|bitbucket|gist|workspace|mailto|urn|pypi|oci|docker|http|https|data|"
+    r"pkg|cargo|gem|sip|acct|[A-Za-z])",
+    re.IGNORECASE,
+)
+"""What stands before a colon without being a user's name."""
+_LOOSE_PAIR = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,99})(\s{0,9}[:=]\s{0,9})("[^"]*+"|'[^']*+')""")
+"""As in JSON5, YAML and TOML."""
+_POINTING = re.compile(r".*[-_.](?:file|path|dir|env|var|name|stdin|store|provider|ref)", re.IGNORECASE)
+"""Names that announce where a secret is, not the secret."""
+_ANNOUNCED = re.compile(r"([A-Za-z]{2,20})([-_:.])(.{4,})")
+_QUOTED_PAIR = re.compile(
+    r"""(["'])([\w.-]++)\1(\s*+:\s*+)(["'])((?:\\.|(?!\4)[^\\])*+)(?:\4|\Z)"""
+    r"""|(\\["'])([\w.-]++)\6(\s*+:\s*+)(\\["'])((?:(?!\9).)*+)(?:\9|\Z)""",
+    re.DOTALL,
+)
+_PLAIN_WORD = re.compile(r"[A-Za-z]?[a-z]*(?:[-_.][a-z]+)*")
+MAX_JSON = 64 * 1024
+"""Longer arguments are not read as JSON; what can be told by its spelling is masked all the same."""
 # No scheme is longer, and without a bound a text of dots and letters would be read again from each of them.
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>]+", re.IGNORECASE)
 # A name with a colon behind it that no port follows is a user's: the password may hold any character.
@@ -102,7 +164,7 @@ def mask_values(values: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def mask_url(url: str) -> str:
-    """Mask the user's name and password, the values of the query, and the fragment."""
+    """Mask the user's name and password, secret segments, the values of the query, and the fragment."""
     scheme, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
     shown = scheme + slashes
     user = _USER.match(rest)
@@ -115,7 +177,10 @@ def mask_url(url: str) -> str:
     rest, hash_, fragment = rest.partition("#")
     path, mark, query = rest.partition("?")
     pairs = "&".join(_query_pair(pair) for pair in query.split("&")) if query else ""
-    return _mask_tokens(shown + path) + mark + pairs + hash_ + (mask_value(fragment) if fragment else "")
+    path = _mask_path(_mask_tokens(shown + path))
+    if fragment and not (scheme.startswith("git+") and is_revision(fragment)):
+        fragment = mask_value(fragment)
+    return path + mark + pairs + hash_ + fragment
 
 
 def _query_pair(pair: str) -> str:
@@ -123,29 +188,258 @@ def _query_pair(pair: str) -> str:
     return f"{_mask_tokens(name)}={mask_value(value)}" if equals else mask_value(name)
 
 
-def mask_args(args: Sequence[str]) -> list[str]:
-    """Mask arguments that carry, or follow, a telling name, and those that look like a token."""
+def _mask_path(address: str) -> str:
+    """Mask the segments of an address, behind its host, that hold a secret."""
+    start = address.find("/", address.find("://") + 3 if "://" in address else 0)
+    if start < 0:
+        return address
+    segments = address[start:].split("/")
     masked: list[str] = []
-    hide_next = False
+    before = ""
+    for segment in segments:
+        masked.append(_mask_segment(segment, before) if segment and MASK not in segment else segment)
+        before = segment
+    return address[:start] + "/".join(masked)
+
+
+def _mask_segment(segment: str, before: str) -> str:
+    if "${" in segment:
+        return mask_value(segment) if looks_random(segment, least=16) else segment
+    name, equals, value = segment.partition("=")
+    if equals and value and is_telling(name):
+        return f"{name}={mask_value(value)}"
+    word, at, revision = segment.rpartition("@")
+    if at and word and is_revision(revision):
+        return segment
+    announced = _ANNOUNCED.fullmatch(segment)
+    if announced and is_telling(announced[1]) and _is_odd(announced[3]):
+        return f"{announced[1]}{announced[2]}{MASK}"
+    if is_telling(before) and len(segment) >= 6 and _is_odd(segment):
+        return MASK
+    # `/s/…`: the shorter the word in front, the likelier it announces a key.
+    least = 10 if len(before) <= 2 and before.isalpha() else 16
+    return MASK if looks_random(segment, least=least) or has_uuid(segment) or is_login(segment) else segment
+
+
+def _is_odd(word: str) -> bool:
+    """Return whether a word is not one that people use."""
+    return not _PLAIN_WORD.fullmatch(word) and not is_version(word)
+
+
+def mask_args(args: Sequence[str]) -> list[str]:
+    """Mask arguments that carry, or follow, a telling name, and those that look like a secret."""
+    return _mask_words(args, depth=2)
+
+
+def _mask_words(args: Sequence[str], *, depth: int) -> list[str]:
+    masked: list[str] = []
+    before = ""
     for arg in args:
-        masked.append(mask_value(arg) if hide_next and not _CLEAR_OPTION.fullmatch(arg) else _mask_arg(arg))
-        hide_next = bool(_OPTION.fullmatch(arg)) and is_telling(arg)
+        masked.append(_mask_after(before, arg, depth=depth))
+        before = arg
     return masked
 
 
-def _mask_arg(arg: str) -> str:
+def _mask_after(before: str, arg: str, *, depth: int) -> str:
+    """Mask an argument, given the one in front of it."""
+    if _CLEAR_OPTION.fullmatch(arg) and not (is_telling(before) and looks_random(arg, least=10)):
+        return arg
+    if before.startswith(("-", "/")) and _OPTION.fullmatch(before):
+        if before in _VARIABLES:
+            return _mask_variable(arg)
+        if before in _HEADERS:
+            return _mask_header(arg, depth=depth)
+        if before in _LOGINS and ":" in arg:
+            return _mask_login(arg, depth=depth)
+        if is_telling(before):
+            return _mask_tokens(arg) if _POINTING.fullmatch(before) else mask_value(arg)
+        if before == "-p" and not _is_plain_p(arg):
+            return mask_value(arg)
+        if before in ("-b", "--cookie-jar") and "=" in arg:
+            return mask_value(arg)
+        if before.lower().endswith(("rev", "commit", "sha", "ref", "digest", "checksum", "hash", "tag")):
+            return _mask_tokens(arg)
+    elif _BARE_NAME.fullmatch(before) and is_telling(before) and not _PLAIN_WORD.fullmatch(arg):
+        # `config set api_key X`
+        return arg if arg.startswith(("-", "/", ".")) or _is_name(arg) else mask_value(arg)
+    return _mask_arg(arg, depth=depth)
+
+
+def _is_name(arg: str) -> bool:
+    return "@" in arg or "://" in arg or is_version(arg)
+
+
+def _is_plain_p(value: str) -> bool:
+    """Return whether what follows `-p` is a port, a path, a package or a word, and not a password."""
+    return bool(_PLAIN_P.fullmatch(value) or _PLAIN_WORD.fullmatch(value) or set(value) & set("/\\.@"))
+
+
+def _mask_variable(arg: str) -> str:
+    name, equals, value = arg.partition("=")
+    return f"{name}={mask_value(value)}" if equals else _mask_arg(arg, depth=0)
+
+
+def _mask_header(arg: str, *, depth: int) -> str:
+    name, colon, value = arg.partition(":")
+    is_header = colon and value.strip() and not value.startswith("//") and not value.strip().isdigit()
+    if not is_header or name.strip().lower() in _PLAIN_HEADERS or not _BARE_NAME.fullmatch(name.strip()):
+        return _mask_arg(arg, depth=depth)
+    blank = value[: len(value) - len(value.lstrip())]
+    return f"{name}:{blank}{mask_value(value.lstrip())}"
+
+
+def _mask_login(arg: str, *, depth: int) -> str:
+    name, _, value = arg.partition(":")
+    # `-u 1000:1000` is a user and a group.
+    if "://" in arg or (name.isdigit() and value.isdigit()) or not value:
+        return _mask_arg(arg, depth=depth)
+    return f"{name}:{mask_value(value)}"
+
+
+def _mask_arg(arg: str, *, depth: int = 2) -> str:
+    if depth and arg.lstrip()[:1] in ("{", "[") and (shown := _mask_json(arg)) is not None:
+        return shown
+    if depth and (attached := _ATTACHED.fullmatch(arg)):
+        option, value = attached.groups()
+        return option + _mask_after(option, value, depth=depth - 1)
+    if (password := _DASH_P.fullmatch(arg)) and not _PLAIN_P.fullmatch(password[2]):
+        return f"-p{mask_value(password[2])}"
     before, rest = "", arg
     for _ in range(3):  # `--env=API_KEY=X` and `--header=X-Api-Key: X` have a name inside the value
         pair = _PAIR.fullmatch(rest)
         if pair is None:
             break
         name, separator, value = pair.groups()
-        if is_telling(name):
+        if _tells(name) and not value.startswith("//"):
             return f"{before}{name}{separator}{mask_value(value)}"
         if separator.strip() != "=":
             break
         before, rest = f"{before}{name}{separator}", value
-    return before + mask_text(rest)
+        if name in _VARIABLES | _HEADERS | _LOGINS:
+            return before + _mask_after(name, rest, depth=depth)
+        if depth and rest[:1] in ("{", "[") and (shown := _mask_json(rest)) is not None:
+            return before + shown
+    if depth and any(char.isspace() for char in arg.strip()):
+        return _mask_line(arg, depth=depth - 1)
+    return _mask_shapes(arg)
+
+
+def _tells(name: str) -> bool:
+    """Return whether the value that belongs to an argument's name is a secret."""
+    return (is_telling(name) and not _POINTING.fullmatch(_CAMEL.sub("-", name))) or name.lower() in (
+        "/p",
+        "/pw",
+    )
+
+
+def _mask_line(line: str, *, depth: int) -> str:
+    """Mask the words of a command line, or of a sentence, that is one argument."""
+    line = _mask_fields(line)
+    found = list(_WORDS.finditer(line))
+    bare = [
+        word[0][1:-1] if word[0][0] in "\"'" and word[0][0] == word[0][-1:] and len(word[0]) > 1 else word[0]
+        for word in found
+    ]
+    masked = [
+        shown if (shown := _mask_after(before, word, depth=depth)) != word else word
+        for before, word in zip(["", *bare], bare, strict=False)
+    ]
+    pieces: list[str] = []
+    end = 0
+    for match, word, shown in zip(found, bare, masked, strict=True):
+        quote = match[0][0] if word != match[0] else ""
+        pieces += line[end : match.start()], quote, shown, quote
+        end = match.end()
+    return _mask_shapes("".join([*pieces, line[end:]]))
+
+
+def _mask_shapes(text: str) -> str:
+    """Mask what tells by its own spelling that it is a secret."""
+    text = _mask_fields(text)
+    masked = mask_text(text)
+    if "@" in masked and ":" in masked:
+        masked = _LOGIN.sub(_login, masked)
+    if len(masked) >= 12 and MASK not in masked:
+        name, equals, value = masked.rpartition("=") if not masked.endswith("=") else ("", "", masked)
+        if not _is_harmless(value) and (looks_random(value) or is_login(value)):
+            return f"{name}{equals}{MASK}"
+    return masked
+
+
+def _mask_fields(text: str) -> str:
+    """Mask the values of telling names in a connection string, and in anything that is written like one."""
+    if "=" in text:
+        text = (_SEMICOLON_FIELD if ";" in text and "://" not in text else _FIELD).sub(_field, text)
+    if '"' in text or "'" in text:
+        text = _LOOSE_PAIR.sub(
+            lambda match: f"{match[1]}{match[2]}{mask_value(match[3])}" if _tells(match[1]) else match[0],
+            text,
+        )
+    return text
+
+
+def _is_harmless(word: str) -> bool:
+    """Return whether a long word is a path, a package with its commit or digest, an address or a UUID."""
+    return bool(
+        "/" in word
+        or "\\" in word
+        or "@" in word
+        or "#" in word
+        or "${" in word
+        or any(map(str.isspace, word))
+    ) or bool(is_uuid(word) or word.startswith(("sha256:", "sha512:", "sha512-", "sha256-")))
+
+
+def _field(match: re.Match[str]) -> str:
+    separator, name, equals, value = match.groups()
+    if not _tells(name.strip()):
+        return match[0]
+    return f"{separator}{name}{equals}{mask_value(value)}"
+
+
+def _login(match: re.Match[str]) -> str:
+    name, word = match.groups()
+    port_and_path = word.partition("/")[0].isdigit() and "/" in word
+    are_numbers = name.isdigit() and word.isdigit()
+    if _NO_LOGIN.fullmatch(name) or port_and_path or are_numbers or MASK in word:
+        return match[0]
+    return f"{mask_value(name)}:{mask_value(word)}@"
+
+
+def _mask_json(text: str) -> str | None:
+    """Mask what JSON holds under telling names, and all variables and headers; nothing if it is no JSON."""
+    if len(text) > MAX_JSON:
+        return None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    shown = _mask_tree(data, MAX_DEPTH, hides=False)
+    return text if shown == data else json.dumps(shown, ensure_ascii=False)
+
+
+def _mask_tree(value: object, depth: int, *, hides: bool) -> object:
+    if depth == 0:
+        return "…"
+    if isinstance(value, dict):
+        table = cast("dict[str, object]", value)
+        return {
+            key: _mask_tree(
+                item,
+                depth - 1,
+                hides=hides or is_telling(key) or key.lower() in ("env", "headers", "environment"),
+            )
+            for key, item in table.items()
+        }
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        if not hides and all(isinstance(item, str) for item in items):
+            return _mask_words(cast("list[str]", items), depth=1)
+        return [_mask_tree(item, depth - 1, hides=hides) for item in items]
+    if hides:
+        is_text = isinstance(value, str)
+        return mask_value(value) if is_text else value if value is None or isinstance(value, bool) else MASK
+    return _mask_arg(value, depth=1) if isinstance(value, str) else value
 
 
 def mask_text(text: str) -> str:

@@ -21,14 +21,14 @@ import ipaddress
 import json
 import re
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote, quote_plus, unquote_plus
 
 from dragoman.model import Stdio
 from dragoman.trust.redact import MASK, is_telling, mask_args, mask_text, mask_url, mask_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dragoman.model import ServerSpec, Transport
 
@@ -41,13 +41,10 @@ LONGEST_FRAGMENT = 12
 MIN_LINE_CHARS = 16
 """The lines of a private key turn up one by one."""
 MAX_CHARS = 16_384
-MAX_ERRORS = 50
-"""How many links of a chain of errors are followed."""
 MAX_MEMO = 1024
 MEMO_CHARS = 2_000
 """Texts up to this length are remembered with their masked form: when a server dies, thousands of calls fail
 with the same words."""
-MAX_NESTING = 20
 MAX_PASSING = 64
 """Values that come and go with calls; each one takes time from every text that is masked."""
 COMMON = frozenset(
@@ -271,6 +268,13 @@ class Redactor:
     def _spans(self, text: str) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
         for form, period in self._all_forms():
+            # Nearly every value is absent from nearly every text: its beginning and its end are sought first,
+            # and the whole only where both are.
+            least = _least(form)
+            if form[:least] not in text:
+                if least < len(form):
+                    spans += _ends(text, form, least)
+                continue
             at = text.find(form)
             while at >= 0:
                 spans.append((at, at + len(form)))
@@ -296,10 +300,10 @@ in_use: ContextVar[Redactor | None] = ContextVar("in_use", default=None)
 
 def _fragments(text: str, form: str) -> Iterator[tuple[int, int]]:
     """Find where a text has the beginning or the end of a form, long enough to matter."""
-    least = min(LONGEST_FRAGMENT, max(MIN_FRAGMENT, len(form) // 2))
+    least = _least(form)
     if len(form) <= least:
         return
-    head, tail = form[:least], form[-least:]
+    head = form[:least]
     at = -1 if _is_word(head) else text.find(head)
     while at >= 0:
         stop = at + least
@@ -307,6 +311,17 @@ def _fragments(text: str, form: str) -> Iterator[tuple[int, int]]:
             stop += 1
         yield at, stop
         at = text.find(head, stop)
+    yield from _ends(text, form, least)
+
+
+def _least(form: str) -> int:
+    """Return how much of a form has to be there to matter."""
+    return min(len(form), LONGEST_FRAGMENT, max(MIN_FRAGMENT, len(form) // 2))
+
+
+def _ends(text: str, form: str, least: int) -> Iterator[tuple[int, int]]:
+    """Find where a text has the end of a form."""
+    tail = form[-least:]
     at = -1 if _is_word(tail) else text.rfind(tail)
     while at >= 0:
         start, stop = at, at + least
@@ -373,85 +388,3 @@ def _period(text: str) -> int:
         length += text[index] == text[length]
         borders[index] = length
     return len(text) - borders[-1] if text else 1
-
-
-def scrub_error(error: BaseException, redactor: Redactor, *, only_known: bool = False) -> None:
-    """Mask the texts of an error, and of the errors that it came from, in place.
-
-    For errors that leave the library: whoever prints the traceback prints no secret. What an error of another
-    library keeps to itself cannot be masked; if it shows a secret, the link to it is cut. The message of an
-    exception group cannot be changed either; those are opened where they arise and never leave.
-
-    Args:
-        error: The error.
-        redactor: What knows the secrets.
-        only_known: Whether what merely looks like a secret stays: a model needs a tool's own words.
-    """
-    mask = redactor.mask_known if only_known else redactor.mask
-    waiting: list[BaseException] = [error]
-    shows: dict[int, bool] = {id(error): False}
-    """Of each error that was met, whether it still shows a secret."""
-    _scrub_texts(error, mask, redactor)
-
-    def still_shows(earlier: BaseException) -> bool:
-        # Most errors have the same one as their cause and as their context: once is enough.
-        known = shows.get(id(earlier))
-        if known is None:
-            if len(shows) >= MAX_ERRORS:
-                return True
-            _scrub_texts(earlier, mask, redactor)
-            told = str(earlier)
-            known = shows[id(earlier)] = mask(told) != told
-            waiting.append(earlier)
-        return known
-
-    while waiting:
-        one = waiting.pop()
-        if one.__cause__ is not None and still_shows(one.__cause__):
-            one.__cause__ = None
-        if one.__context__ is not None and still_shows(one.__context__):
-            one.__context__ = None
-        if isinstance(one, BaseExceptionGroup):
-            for earlier in cast("BaseExceptionGroup[BaseException]", one).exceptions:
-                still_shows(earlier)
-
-
-def _scrub_texts(error: BaseException, mask: Callable[[str], str], redactor: Redactor) -> None:
-    # A server that dies may end thousands of calls, each with an error: what is clean is left as it is, and
-    # what most errors are made of is short work.
-    if error.args:
-        error.args = tuple([mask(arg) if type(arg) is str else _scrubbed(arg, mask) for arg in error.args])
-    if isinstance(error, OSError):
-        for name in ("strerror", "filename", "filename2"):
-            if (text := getattr(error, name)) is not None:
-                setattr(error, name, _scrubbed(text, mask))
-    for name, value in error.__dict__.items():
-        if not value or type(value) is bool:
-            continue
-        # A person has to open this very address: what looks like a secret in it is none.
-        by = redactor.mask_known if name == "url" else mask
-        scrubbed: object
-        if type(value) is str:
-            scrubbed = by(value)
-        elif isinstance(value, str | tuple | list | dict):
-            scrubbed = _scrubbed(cast("object", value), by)
-        else:
-            continue
-        if scrubbed != value:
-            setattr(error, name, scrubbed)
-
-
-def _scrubbed(value: object, mask: Callable[[str], str], depth: int = MAX_NESTING) -> object:
-    if isinstance(value, str):
-        return mask(value) if value else value
-    if isinstance(value, bytes):
-        text = value.decode("utf-8", "surrogateescape")
-        masked = mask(text)
-        return value if masked == text else masked.encode("utf-8", "surrogateescape")
-    if depth and type(value) in (tuple, list):
-        items = cast("tuple[object, ...]", value)
-        return type(items)(_scrubbed(item, mask, depth - 1) for item in items)
-    if depth and isinstance(value, dict):
-        table = cast("dict[object, object]", value)
-        return {_scrubbed(key, mask, 0): _scrubbed(item, mask, depth - 1) for key, item in table.items()}
-    return value

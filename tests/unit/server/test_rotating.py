@@ -24,12 +24,12 @@ def test_whole_lines_are_written_and_the_last_one_at_the_end(tmp_path: Path) -> 
     log.write(b"o\nthr\xffee")
     assert path.read_bytes() == b"one\ntwo\n"
     log.close()
-    assert path.read_bytes() == b"one\ntwo\nthr\xffee\n"
+    assert path.read_bytes() == b"one\ntwo\nthr\xef\xbf\xbdee\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     again = RotatingLog(str(path), server="s")
     again.write(b"four\n")
     again.close()
-    assert path.read_bytes().endswith(b"thr\xffee\nfour\n")
+    assert path.read_bytes().endswith(b"thr\xef\xbf\xbdee\nfour\n")
 
 
 def test_log_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_secrets_are_masked_even_if_they_come_in_two_pieces(tmp_path: Path) -> N
     assert b"hunter2" not in written
     assert b"inherited-pw" not in written
     assert written.startswith(b"token ")
-    assert written.endswith(b" \xff\n")
+    assert written.endswith(b" \xef\xbf\xbd\n")
 
 
 def test_two_connections_share_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,3 +128,16 @@ async def test_tail_passes_everything_on_to_the_log(tmp_path: Path) -> None:
         os.write(tail.sink.fileno(), b"first\nlast")
         assert tail.text() == "first\nlast"
     assert (tmp_path / "s.log").read_bytes() == b"first\nlast\n"
+
+
+def test_what_would_steer_a_terminal_is_written_as_a_mark(tmp_path: Path) -> None:
+    log = RotatingLog(str(tmp_path / "log"), server="a")
+    log.write(
+        "ok \x1b]52;c;ZXZpbA==\x07\x1b]8;;http://evil.example\x1b\\x\x1b[2J \u202e\x9b1m é\r\nnext\n".encode()
+    )
+    log.write(b"\xff\x1b[31m\x00no end")
+    log.close()
+    text = (tmp_path / "log").read_text("utf-8")
+    assert not set(text) & set("\x1b\x07\x9b\u202e\r\x00")
+    assert text.startswith("ok \ufffd]52;")
+    assert " é\nnext\n" in text

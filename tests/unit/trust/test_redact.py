@@ -290,3 +290,165 @@ def test_a_long_text_of_beginnings_is_taken_too(piece: str) -> None:
 )
 def test_schemes_that_are_plain_words_mask_only_what_looks_like_a_credential(text: str, masked: str) -> None:
     assert mask_text(text) == masked
+
+
+S = "hunt3rZ"
+"""A secret that is neither long nor of a known shape: only what stands around it can tell."""
+KEY = "q7XhUnt3rZk29Vbs0pQe81"
+"""A secret that tells by itself."""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        *([option, S] for option in "--pass --pw --creds -pass --jwt --otp --authkey --sessionid -p".split()),
+        *([f"{option}={S}"] for option in "--pass --pw --cred --master-key --userpwd --db.pass".split()),
+        *([f"{option}:{S}"] for option in "/password /p --token auth".split()),
+        [f"-p{S}"],
+        ["-u", f"ann:{S}"],
+        [f"-uann:{S}"],
+        [f"--user=ann:{S}"],
+        [f"ann:{S}@host"],
+        [f"ann@example.com:{S}@smtp.example.com:25"],
+        [f"ann:{S}@tcp(db:3306)/x"],
+        [f"--proxy=ann:{S}@proxy:8080"],
+        [f"redis://:{S}@host:6379/0"],
+        [f"Server=db;User Id=sa;Password={S};"],
+        [f"Data Source=db; Password = {S} ;x=1"],
+        [f"--connection-string=Server=tcp:db,1433;Uid=sa;Pwd={S};Encrypt=yes"],
+        [f"Driver={{ODBC}};PWD={{{S};x}};UID=a"],
+        [f"AccountName=x;AccountKey={S}==;EndpointSuffix=core"],
+        [f"host=db user=x password={S} dbname=y"],
+        [f"redis:6379,password={S},ssl=True"],
+        [f"jdbc:sqlserver://db:1433;user=sa;password={S};"],
+        [f"--data=user=a&password={S}"],
+        [f"--password=a;b={S}"],
+        [f"--//registry.example/:_authToken={S}"],
+        ["-H", f"X-Anything: {S}"],
+        [f"-HX-Anything: {S}"],
+        ["--header", f"X-Anything:{S}"],
+        [f"--header=X-Anything: {S}"],
+        ["--header", f"Cookie: a={S}; b={S}"],
+        ["-b", f"sid={S}"],
+        ["-e", f"ANYTHING={S}"],
+        [f"-eANYTHING={S}"],
+        [f"--env=ANYTHING={S}"],
+        ["docker", "run", "--env", f"ANYTHING={S}", "image"],
+        [f'{{"auth": {{"x": ["{S}"]}}}}'],
+        [f'{{"headers":{{"X-Anything":"{S}"}}}}'],
+        [f'{{"args":["--token","{S}"]}}'],
+        [f'{{"url":"https://a:{S}@x/"}}'],
+        [f'--config={{"token":"{S}"}}'],
+        [f'{{token: "{S}"}}'],
+        [f'{{"token": "{S}'],
+        ["set", "api_key", S],
+        ["-c", f"export API_KEY={S} && run"],
+        ["-c", f"mysql -u root -p{S} db"],
+        ["-c", f"curl -H 'X-Anything: {S}' https://x"],
+        [KEY],
+        ["--anything", KEY],
+        [f"--anything={KEY}"],
+        ["0123456789abcdef0123456789abcdef"[:31] + "f", KEY],
+        ["YW5uOmh1bnQzcloh", f"YW5uOg=={S}"[:8]],
+    ],
+    ids=" ".join,
+)
+def test_a_secret_in_an_argument_is_found_in_every_usual_spelling(args: list[str]) -> None:
+    shown = " ".join(mask_args(args))
+    assert S not in shown
+    assert KEY not in shown
+    assert MASK in shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://example.com/s/{KEY}/sse",
+        f"https://example.com/{KEY}",
+        f"https://example.com/s/{S}9kQ/sse",
+        f"https://example.com/token/{S}/sse",
+        f"https://example.com/api/key/{S}",
+        f"https://example.com/mcp;token={S}",
+        f"https://example.com/token={S}/sse",
+        f"https://example.com/apikey-{S}/sse",
+        f"https://example.com/s/Zm9v-{KEY}_x%3D%3D/mcp",
+        f"https://example.com/${{A:-{KEY}}}/sse",
+        "https://example.com/hunt3rZ4kQ.hunt3rZ9kQv/mcp",
+        "https://example.com/k/deadbeefcafebabe?hunt3rZ",
+        f"example.com/s/{KEY}/sse",
+    ],
+)
+def test_a_secret_in_the_path_of_a_url_is_masked(url: str) -> None:
+    shown = mask_url(url)
+    assert S not in shown
+    assert KEY not in shown
+    assert MASK in shown
+    assert "example.com" in shown
+
+
+def test_a_uuid_is_masked_in_a_url_and_nowhere_else() -> None:
+    uuid = "550e8400-e29b-41d4-a716-446655440000"
+    assert mask_url(f"https://example.com/{uuid}/sse") == f"https://example.com/{MASK}/sse"
+    assert mask_args(["--project-id", uuid]) == ["--project-id", uuid]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/projects/2024-a-very-long-folder-name"],
+        ["run", "-i", "--rm", "ghcr.io/org/server:1.2.3", "-v"],
+        ["node:20@sha256:" + "ab12" * 16],
+        ["-p", "8080:80"],
+        ["-p8080:80"],
+        ["-p", "tsconfig.json"],
+        ["-p", "127.0.0.1:80:80"],
+        ["-print", "-project", "foo"],
+        ["--from", "git+https://github.com/org/repo@0123456789abcdef0123456789abcdef01234567", "x"],
+        ["git+https://github.com/org/repo#0123456789abcdef0123456789abcdef01234567"],
+        ["--commit", "0123456789abcdef0123456789abcdef01234567"],
+        ["foo@npm:bar@2.0.0"],
+        ["git@github.com:org/repo.git"],
+        ["user@example.com"],
+        ["mcp-server-time@2025.8.4", "--local-timezone=Europe/Berlin"],
+        ["-H", "0.0.0.0"],
+        ["-H", "localhost:3000"],
+        ["-H", "tcp://1.2.3.4:2375"],
+        ["-H", "Accept: application/json"],
+        ["-u", "1000:1000"],
+        ["--model", "claude-sonnet-4-20250514"],
+        ["AdventureWorksDatabaseConnectionFactory"],
+        ["arn:aws:lambda:us-east-1:123456789012:function:my-function"],
+        ["--directory", "/a/b/9f8e7d6c5b4a39281706f5e4d3c2b1a0"],
+        ["sqlite:///data/x.db"],
+        ["import sys; sys.exit(0)"],
+        ["--filter", "name=foo,kind=bar"],
+        ["--key-file", "/etc/x.pem"],
+        ["--api-key-env", "OPENAI_API_KEY"],
+        ['{"a": [1, "b"], "c":null}'],
+    ],
+    ids=" ".join,
+)
+def test_an_ordinary_argument_stays_as_it_is(args: list[str]) -> None:
+    assert mask_args(args) == args
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://mcp.example.com/sse",
+        "https://mcp.example.com/v1/mcp",
+        "https://example.com/2025-06-18/mcp",
+        "https://docs.example.com/api/v2/model-context-protocol-server",
+        "https://server.example.com/@org-name/github/mcp",
+        "https://example.com/auth/callback",
+        "https://example.com/oauth/token",
+        "https://example.com/projects/12345/mcp",
+        "https://example.com/.well-known/oauth-protected-resource",
+        "https://example.com/getCurrentWeatherForecast2",
+        "https://example.com/u/ann/mcp",
+        "https://example.com/meta-llama/Llama-3.1-8B-Instruct/resolve/main",
+        "https://github.com/org/repo/archive/refs/tags/v1.2.3.tar.gz",
+    ],
+)
+def test_an_ordinary_address_stays_as_it_is(url: str) -> None:
+    assert mask_url(url) == url

@@ -22,10 +22,10 @@ from dragoman.trust.redactor import (
     Redactor,
     hidden_parts,
     is_secret,
-    scrub_error,
     secret_values,
     spec_values,
 )
+from dragoman.trust.scrubbing import scrub_error
 
 ODD = 'pa"ss\\wörd @/&<é>\n2'
 DRESSES = {

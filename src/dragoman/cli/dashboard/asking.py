@@ -54,7 +54,7 @@ class Question(ModalScreen["str | None"]):
                     yield Static(Group(*self._about), id="question-about")
             yield Static(Text(safe(self._label), "bold"), id="question")
             if self._letters is None:
-                yield Input(self._default, password=self._secret, compact=True)
+                yield Input(safe(self._default), password=self._secret, compact=True)
                 yield Static(Text(""), id="question-error")
                 yield Static(Text("Enter: answer   Esc: no answer", "dim"))
             else:

@@ -18,7 +18,7 @@ from dragoman.cli.known import of_project
 from dragoman.cli.logins import open_browser
 from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, argument_lines, fill, visit
-from dragoman.config.expand import REFERENCE
+from dragoman.config.expand import references
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -164,8 +164,8 @@ def _inputs_of(spec: ServerSpec) -> list[str]:
     """Return the ids of the inputs that a spec refers to, in their order."""
     found: dict[str, None] = {}
     for text in _texts([asdict(spec.transport), asdict(spec.auth) if spec.auth is not None else None]):
-        for match in REFERENCE.finditer(text):
-            body = match["body"] or ""
+        for one in references(text):
+            body = one.body or ""
             # `${input:-text}` is a variable that is called `input`.
             if body.startswith("input:") and not body.startswith("input:-"):
                 found[body.removeprefix("input:")] = None

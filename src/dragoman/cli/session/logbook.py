@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.private import private_folder, private_opener
 from dragoman.trust.redact import mask_text
+from dragoman.trust.sanitize import for_log, for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -107,7 +108,7 @@ class _PrivateFile(RotatingFileHandler):
 
 class _Masked(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return mask_text(super().format(record))
+        return for_terminal(mask_text(super().format(record)))
 
 
 class _Teller(logging.Handler):
@@ -123,7 +124,7 @@ class _Teller(logging.Handler):
         # The screen belongs to one thread; what others have to say is in the file.
         if record.module in _SHOWN_ELSEWHERE or threading.get_ident() != self._thread:
             return
-        text = mask_text(" ".join(record.getMessage().split()))
+        text = for_log(mask_text(" ".join(record.getMessage().split())))
         now = time.monotonic()
         self._told = {known: at for known, at in self._told.items() if now - at < SAME}
         if text not in self._told:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from markdown_it.token import Token
 
-_FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[^\s`]*)[^`\n]*\n")
-_NUMBER = re.compile(r"(\s*)\d+(?=[.)])")
+_FENCE = re.compile(r" {0,3}(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\s`]*+)[^`\n]*+\n")
+_NUMBER = re.compile(r"\A(\s*+)\d++(?=[.)])")
 _LISTS = frozenset({"bullet_list_open", "ordered_list_open"})
 _SINGLE_LINE = frozenset({"heading_open", "hr"})
 _ENDED_BY_BLANK = frozenset({"paragraph_open", "table_open", "blockquote_open"})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from dragoman.suggesting import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -84,7 +85,7 @@ def near(word: str, known: Iterable[str], otherwise: str) -> str:
     names = list(known)
     # People leave the beginning of an exposed name out, so what contains the word counts as near too.
     found = (
-        difflib.get_close_matches(word, names, n=3, cutoff=0.6)
+        suggest(word, names, cutoff=0.6)
         or [name for name in names if word.strip("/") and word.lower() in name.lower()][:3]
     )
     return f"did you mean {' or '.join(found)}?" if found else otherwise

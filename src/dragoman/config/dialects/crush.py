@@ -17,9 +17,12 @@ from dragoman.config.expand import Spelling, Style, spelled
 if TYPE_CHECKING:
     from dragoman.config.dialect import Entry
 
-_OPERATOR = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<operator>:\?|\?|-)(?P<word>[^}]*)\}")
+# What has no end is taken up to the end of the text, so that no character is looked at twice.
+_OPERATOR = re.compile(
+    r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*+)(?P<operator>:\?|\?|-)(?:(?P<word>[^}]*+)\}|[^}]*+)"
+)
 _KNOWN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:-.*)?", re.DOTALL)
-_BRACED = re.compile(r"\$\{([^}]*)\}")
+_BRACED = re.compile(r"\$\{(?:([^}]*+)\}|[^}]*+)")
 _TEXTS = ("command", "args", "env", "url", "headers", "oauth_client_id", "oauth_client_secret")
 
 STYLE = Style(
@@ -63,11 +66,14 @@ def _plainer(text: str, key: str, entry: Entry) -> str:
         entry.problems.append((key, "a command in a value is never run, and this one cannot be asked for"))
 
     def reference(match: re.Match[str]) -> str:
+        if match["word"] is None:
+            return match[0]
         default = f":-{match['word']}" if match["operator"] == "-" else ""
         return f"${{{match['name']}{default}}}"
 
     plain = _OPERATOR.sub(reference, text)
-    if not all(_KNOWN.fullmatch(body) for body in _BRACED.findall(plain)):
+    bodies = (match[1] for match in _BRACED.finditer(plain))
+    if not all(_KNOWN.fullmatch(body) for body in bodies if body is not None):
         entry.problems.append((key, "only `${NAME}`, `${NAME:-text}` and `${NAME:?text}` are known here"))
     return plain
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dragoman.config.dialect import Entry
     from dragoman.config.documents import Document
 
-_REFERENCE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+_REFERENCE = re.compile(r"\{\{([^{}]++)\}\}")
 _NOT_IN_IDS = re.compile(r"[^\w-]")
 _CLIENT_AUTH = {"default_post": "client_secret_post", "basic_auth_header": "client_secret_basic"}
 
@@ -68,7 +68,8 @@ def _owned(value: object, server: str, names: dict[str, Any]) -> object:
         return value
 
     def reference(match: re.Match[str]) -> str:
-        return f"{{{{{_input_id(server, match[1])}}}}}" if match[1] in names else match[0]
+        name = match[1].strip()
+        return f"{{{{{_input_id(server, name)}}}}}" if name in names else match[0]
 
     return _REFERENCE.sub(reference, value)
 

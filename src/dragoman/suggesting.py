@@ -1,0 +1,76 @@
+"""Which known names a person or a model may have meant, in bounded time.
+
+`difflib` alone takes seconds for thousands of long names, and names come from servers and files. So the names
+are narrowed down first: by length, by their first and last letters, by shared pairs of letters. Only the best
+few are compared letter by letter.
+"""
+
+from __future__ import annotations
+
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_NAMES = 10_000
+"""Names beyond these are not looked at."""
+MAX_CHARS = 48
+"""Of a longer name, its beginning and its end are compared."""
+_PAIRED = 100
+"""So many names are compared by their pairs of letters."""
+_COMPARED = 10
+"""So many names are compared letter by letter."""
+
+
+def suggest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 0.5) -> list[str]:
+    """Return the known names that are most like another, the nearest first.
+
+    Args:
+        name: What was asked for.
+        known: What there is.
+        count: How many names to return at most.
+        cutoff: How alike a name has to be, from 0 to 1, as in `difflib.get_close_matches`.
+    """
+    from difflib import SequenceMatcher  # late: most commands guess nothing
+
+    least, most = len(name) * cutoff / (2 - cutoff), len(name) * (2 - cutoff) / cutoff
+    names = [one for one in islice(known, MAX_NAMES) if least <= len(one) <= most]
+    wanted = _short(name)
+    if len(names) > _PAIRED:
+        names = _sharing(wanted, names)
+    pairs = _pairs(wanted)
+    shared = [(len(pairs & _pairs(_short(one))), one) for one in dict.fromkeys(names)]
+    shared.sort(key=lambda pair: -pair[0])
+    matcher = SequenceMatcher(b=wanted, autojunk=False)
+    scores: list[tuple[float, str]] = []
+    for _, one in shared[:_COMPARED]:
+        matcher.set_seq1(_short(one))
+        if matcher.quick_ratio() >= cutoff and (ratio := matcher.ratio()) >= cutoff:
+            scores.append((ratio, one))
+    scores.sort(reverse=True)
+    return [one for _, one in scores[:count]]
+
+
+def _sharing(wanted: str, names: list[str]) -> list[str]:
+    """Return the names that share most of their first and last letters with a text."""
+    size = 4 if len(wanted) >= 8 else 2
+    head, tail, inner = wanted[:size], wanted[-size:], wanted[-2 * size : -size]
+    shared = [
+        (one[:size] == head) + (one[-size:] == tail) + (one[-2 * size : -size] == inner) for one in names
+    ]
+    best: list[str] = []
+    for score in (3, 2, 1):
+        best += [one for one, own in zip(names, shared, strict=True) if own == score]
+        if len(best) >= _PAIRED:
+            break
+    return [*best, *names][:_PAIRED]
+
+
+def _short(name: str) -> str:
+    half = MAX_CHARS // 2
+    return name if len(name) <= MAX_CHARS else name[:half] + name[-half:]
+
+
+def _pairs(text: str) -> set[str]:
+    return {first + second for first, second in pairwise(text)}
