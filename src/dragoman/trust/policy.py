@@ -45,6 +45,8 @@ ANNOTATIONS = {
     "open_world": ("openWorldHint", True),
 }
 """Each condition's hint, and what the protocol has for a tool that does not say."""
+_REASON, _PROJECT_REASON = 500, 200
+"""Characters of a rule's reason that a model and a person get."""
 _KEYS = frozenset({"action", "server", "tool", "annotation", "arguments", "name", "reason"})
 
 
@@ -288,7 +290,7 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
         annotations=annotations,
         arguments=arguments,
         name=for_log(name, 100),
-        reason=reason,
+        reason=for_log(reason, _PROJECT_REASON if scope == "project" else _REASON),
         scope=scope,
         source=source,
     )
