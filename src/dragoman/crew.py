@@ -7,6 +7,7 @@ when a server is made, has listed something, or takes another's place.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,20 +16,23 @@ from typing import TYPE_CHECKING, Any
 from dragoman.cache import ManifestCache, Memory, default_folder
 from dragoman.config.expand import Surroundings
 from dragoman.events import ConfigReloaded, StateChanged
-from dragoman.model import Handlers, ServerState
+from dragoman.model import Handlers, ServerState, Settings
 from dragoman.reload import apply, diff, hold, unapproved
 from dragoman.server.roster import Roster, see_out
 from dragoman.server.supervisor import Supervisor
 from dragoman.server.wire import caller_headers
 from dragoman.toolbox import Toolbox
+from dragoman.trust.layers import rivalry, without_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dragoman.events import Event
     from dragoman.guard import Guard
-    from dragoman.model import ServerSpec, Settings
+    from dragoman.model import ServerSpec
     from dragoman.tools.registry import RemoteCall, ToolRegistry
+
+logger = logging.getLogger("dragoman")
 
 STARTING_AT_ONCE = 32
 """How many servers are started side by side; a hanging one gives its place up soon."""
@@ -41,6 +45,7 @@ class Crew:
         self,
         settings: Settings,
         *,
+        read: Settings | None = None,
         root: str,
         registry: ToolRegistry,
         guard: Guard,
@@ -54,7 +59,8 @@ class Crew:
         """Begin with nobody.
 
         Args:
-            settings: What the configuration says.
+            settings: What of the configuration is in effect.
+            read: What the files say, for a later reload.
             root: The project's directory.
             registry: Where the tools go.
             guard: The rules for all of them.
@@ -66,6 +72,8 @@ class Crew:
             greet: Told of a server that is connected already when it takes another's place.
         """
         self.settings = settings
+        """What is in effect."""
+        self._read = read
         self.guard = guard
         self._root = root
         self._publish = publish
@@ -96,7 +104,7 @@ class Crew:
 
         supervisor = Supervisor(
             spec,
-            surroundings=self._surroundings(),
+            surroundings=self._surroundings(spec),
             publish=publish,
             listed=listed,
             slots=self._slots,
@@ -108,6 +116,7 @@ class Crew:
 
     def begin(self) -> None:
         """Offer what every server offered last time, and start those that start by themselves."""
+        self._tell_of_unapproved(Settings())
         everybody = self.roster.current.values()
         for supervisor in everybody if self.settings.enabled else ():
             if not supervisor.is_refused:
@@ -125,8 +134,13 @@ class Crew:
         """Apply what the configuration says now: unchanged servers are not touched."""
         current = self.roster.current
         old = replace(self.settings, servers=[one.spec for one in current.values()])
-        self.settings = hold(old, found)
+        self._read = found if self._read is None else hold(self._read, found)
+        decided = await asyncio.to_thread(self.guard.decide, self._read)
+        names = {spec.name for spec in decided.servers}
+        added = [spec for spec in old.servers if spec.origin.scope == "code" and spec.name not in names]
+        self.settings = replace(decided, servers=[*decided.servers, *added])
         self.guard.adopt(self.settings)
+        self._tell_of_unapproved(old)
         plan = diff(old, self.settings)
         if plan.adjust:
             specs = [spec for spec in self.settings.servers if spec.name in plan.adjust]
@@ -154,14 +168,24 @@ class Crew:
         await see_out(self._tasks)
         await see_out({*self.guard.pinboard.looking(), *(self._memory.saving() if self._memory else ())})
 
-    def _surroundings(self) -> Surroundings:
-        defaults = {item.id: item.default for item in self.settings.inputs if item.default is not None}
+    def _surroundings(self, spec: ServerSpec) -> Surroundings:
         return Surroundings(
             env=os.environ,
             root=self._root,
             home=str(Path.home()),
-            inputs=defaults | self._inputs,
+            inputs=self.guard.answers(spec, self.settings, self._inputs),
         )
+
+    def _tell_of_unapproved(self, before: Settings) -> None:
+        """Say what of the project's files is not in effect, unless that was said."""
+        for spec in self.settings.unapproved:
+            if spec not in before.unapproved:
+                logger.warning("%s", rivalry(spec))
+        idle = without_effect(self.settings)
+        if idle and idle != without_effect(before):
+            text = "%s: the project's settings (%s) are not approved and not in effect for your servers: %s"
+            keys = ", ".join(dict.fromkeys(one.key for one in idle))
+            logger.warning(text, idle[0].source, keys, "`dragoman trust approve --settings` asks")
 
     def _on_listed(self, supervisor: Supervisor, listing: Sequence[dict[str, Any]]) -> int:
         spec = supervisor.spec

@@ -18,6 +18,7 @@ from dragoman.errors import ConfigError, InvalidResultError, ToolFailedError
 from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.pinboard import Pinboard
 from dragoman.trust.approval import comes_from_project, fingerprint
+from dragoman.trust.layers import answers_for, effective, silenced
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_filter import protect
 from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, copied, denial, read_policy
@@ -86,30 +87,45 @@ class Guard:
         self._approval = approval
         self._vouched: dict[str, str] = {}
         self._policy = Policy()
-        self._limits = Limits()
+        self._limits = self._project_limits = Limits()
         self._by_field = False
         self._caller: Callable[[], Mapping[str, str] | None] = lambda: None
         self._unprotect: list[Callable[[], None]] = []
-        self.adopt(settings or Settings())
+        self.settings = self.decide(settings or Settings())
+        """What is in effect of what the configuration says."""
+        self.adopt(self.settings)
+
+    def decide(self, settings: Settings) -> Settings:
+        """Return the settings that hold, with what is approved of the project's; reads the approvals."""
+        if self._trusts_project:
+            return effective(settings, refused=(), trusts_settings=True)
+        return settings if settings.layers is None else Approvals().decide(settings, self._root)
 
     def adopt(self, settings: Settings) -> None:
-        """Go on by what the configuration says now."""
+        """Go on by settings that hold now, as `decide` returns them."""
+        self.settings = settings
+        trusts = self._trusts_project or settings.trusts_project
         parts: list[tuple[Scope, ReadPolicy]] = []
         if self._own is not None:
             parts.append(("code", self._own))
-        for one in settings.policy:
-            parts.append((one.scope, read_policy(one.data, scope=one.scope, source=one.source)))  # noqa: PERF401 -- a list of pairs is typed by its declaration alone
+        # Of two rules that are equally strict, the user's own is named.
+        for one in sorted(settings.policy, key=lambda one: one.scope == "project"):
+            read = read_policy(one.data, scope=one.scope, source=one.source)
+            unheard = one.scope == "project" and not trusts
+            parts.append((one.scope, silenced(read, one.source) if unheard else read))
         self._policy = combine(parts)
         self.watches_calls = bool(self._policy.rules) or self._policy.default != "allow"
-        limits = Limits()
+        limits = theirs = Limits()
         # The weakest first; what a project says comes last, since it can only narrow what the others allow.
         weakest_first = settings.limits[::-1]
         for one in sorted(weakest_first, key=lambda one: one.scope == "project"):
-            narrows = one.scope == "project" and not self._trusts_project
-            limits, problems = read_limits(one.data, limits, only_narrow=narrows)
+            narrows = one.scope == "project" and not trusts
+            theirs, problems = read_limits(one.data, theirs, only_narrow=narrows)
             for problem in problems if narrows else ():
                 logger.warning("%s: %s", one.source, problem)
-        self._limits = limits
+            # A limit can be so narrow that a server is of no use: a project's is for its own until approved.
+            limits = limits if narrows else theirs
+        self._limits, self._project_limits = limits, theirs
         self._by_field = settings.by_field
         for spec in settings.servers:
             self.redactor.add(spec_values(spec))
@@ -140,7 +156,7 @@ class Guard:
     def limits_of(self, spec: ServerSpec) -> Limits:
         """Return the limits that hold for a server."""
         narrows = not self._trusts_project and comes_from_project(spec, by_field=self._by_field)
-        limits = self._limits
+        limits = self._project_limits if narrows else self._limits
         if spec.max_message_bytes is not None:
             size = spec.max_message_bytes
             size = min(size, limits.message_bytes) if narrows else size
@@ -151,6 +167,16 @@ class Guard:
             for problem in problems:
                 logger.warning("%s: %s", spec.name, problem)
         return limits
+
+    def answers(self, spec: ServerSpec, settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the values of `${input:id}` that a server gets, from defaults and from what was answered."""
+        if self._trusts_project or not comes_from_project(spec, by_field=self._by_field):
+            return answers_for(spec, settings, given)
+        from dragoman.config.expand import input_ids  # it is needed where a project's server is started
+
+        own = [one for one in settings.servers if not comes_from_project(one, by_field=self._by_field)]
+        taken = {item.id for item in settings.inputs if item.scope != "project"}
+        return answers_for(spec, settings, given, taken.union(*map(input_ids, own)))
 
     def learn(self, transport: Transport, env: Mapping[str, str], auth: Auth | None = None) -> None:
         """Hide from now on what a server is given; reads its env files.

@@ -86,6 +86,7 @@ class McpManager(Upkeep):
             handlers = replace(handlers or Handlers(), headers=header_provider)
         self._bus = EventBus()
         root = settings.root or str(Path.cwd())
+        read = settings
         self._guard = Guard(
             settings,
             root=root,
@@ -94,6 +95,7 @@ class McpManager(Upkeep):
             approval=handlers.approval if handlers else None,
             publish=self._bus.publish,
         )
+        settings = self._guard.settings
         super().__init__(self._guard, self._bus.publish)
         # A built-in tool is judged on this road too, beside `call`.
         self.registry.watch(self._guard.permit_builtin)
@@ -104,6 +106,7 @@ class McpManager(Upkeep):
         self._owns_log = self.call_log is not call_log
         self._crew = Crew(
             settings,
+            read=read,
             root=root,
             registry=self.registry,
             guard=self._guard,
@@ -404,6 +407,8 @@ class McpManager(Upkeep):
         for supervisor in list(self._supervisors.values()):
             if not supervisor.spec.required or not self._crew.starts(supervisor.spec):
                 continue
+            if supervisor.is_refused:
+                continue  # A project's file that nobody approved cannot keep the program from starting.
             if await supervisor.wait_settled() is not ServerState.READY:
                 await self.shutdown()
                 name = supervisor.spec.name

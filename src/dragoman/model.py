@@ -48,6 +48,7 @@ __all__ = [
     "Http",
     "Input",
     "JsonObject",
+    "Layers",
     "Note",
     "Origin",
     "Part",
@@ -339,6 +340,8 @@ class Input:
     secret: bool = False
     default: str | None = None
     choices: Sequence[str] = ()
+    scope: Literal["session", "local", "project", "user", "system", "code"] = "code"
+    """Whose file asks for it; a project's input is for the project's servers alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,12 +359,32 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What one file says about a matter in which several have a say: a policy, or limits."""
+    """What one file says about one matter beside its servers: a switch, a list, a policy, limits."""
 
     source: str
     scope: Literal["session", "local", "project", "user", "system", "code"]
     data: Any
     """As it stands in the file."""
+    key: str = ""
+    """The matter, by the name that it has in `Settings`; also `only_servers` and `without_servers`."""
+    pointer: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """What the files say, before it is decided what of a project's is in effect."""
+
+    servers: Sequence[ServerSpec] = ()
+    """As they are with the project's files."""
+    own: Sequence[ServerSpec] = ()
+    """As they are without them."""
+    statements: Sequence[Statement] = ()
+    """Every setting of every file, the strongest file first."""
+    naming: str = "mcp_{server}_{tool}"
+    first_only: bool = False
+    """Whether the first file hides all others."""
+    problems: Sequence[DragomanError] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,6 +415,13 @@ class Settings:
     sources: Sequence[Source] = ()
     problems: Sequence[DragomanError] = ()
     """Everything that could not be used; each is a `ConfigError` with its place."""
+    layers: Layers | None = None
+    """What each file says, until `trust.layers.effective` has decided what of a project's counts."""
+    unapproved: Sequence[ServerSpec] = ()
+    """A project's definitions that are not in effect, because the user's own of that name serves instead."""
+    project: Sequence[Statement] = ()
+    trusts_project: bool = False
+    """Whether the settings in `project` are in effect; else only what is stricter in them is."""
 
     def server(self, name: str) -> ServerSpec | None:
         """Return the server of that name, if there is one."""

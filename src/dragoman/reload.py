@@ -20,6 +20,7 @@ from dragoman.config.comparing import differences
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
 from dragoman.model import Stdio
 from dragoman.server.roster import overtaken
+from dragoman.trust.layers import as_read, inputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -87,35 +88,59 @@ def unapproved(plan: Plan, refused: Collection[str]) -> Plan:
 
 
 def hold(old: Settings, new: Settings) -> Settings:
-    """Return the new settings with what still holds of the old ones.
+    """Return the new settings, as they were read, with what still holds of the old ones.
 
-    That is what a file said that is broken now, entries that are invalid now, and servers added by a program.
+    That is what a file said that is broken now, and entries that are invalid now. Each file keeps its own: a
+    project's broken file does not keep a change of the user's from being taken over.
     """
-    broken = {problem.source for problem in new.problems if _spoils_its_file(problem)}
+    before, after = old.layers, new.layers
+    if before is None or after is None:
+        return new
+    broken = {problem.source for problem in after.problems if _spoils_its_file(problem)}
     entries = {
-        (problem.source, problem.pointer) for problem in new.problems if isinstance(problem, InvalidSpecError)
+        (problem.source, problem.pointer)
+        for problem in after.problems
+        if isinstance(problem, InvalidSpecError)
     }
-    hidden = {source.path for source in old.sources if source.status == "hidden"} if broken else set[str]()
-    servers = {spec.name: spec for spec in new.servers if spec.origin.source not in hidden}
-    for spec in old.servers:
-        invalid = any(source == spec.origin.source and _is_at(pointer, spec) for source, pointer in entries)
+    order = [source.path for source in (*new.sources, *old.sources)]
+    kept = [one for one in before.statements if one.source in broken]
+    statements = [*(one for one in after.statements if one.source not in broken), *kept]
+    layers = replace(
+        after,
+        servers=_held(before.servers, after.servers, broken, entries, _hidden(old, broken)),
+        own=_held(before.own, after.own, broken, entries, _hidden(old, broken, own=True)),
+        # The strongest file first, as they are looked for; what a file says for one project comes before.
+        statements=sorted(
+            statements,
+            key=lambda one: (one.scope != "local", order.index(one.source) if one.source in order else -1),
+        ),
+    )
+    return as_read(replace(new, layers=layers))
+
+
+def _held(
+    old: Iterable[ServerSpec],
+    new: Iterable[ServerSpec],
+    broken: Collection[str],
+    invalid: Collection[tuple[str, str]],
+    hidden: Collection[str],
+) -> list[ServerSpec]:
+    servers = {spec.name: spec for spec in new if spec.origin.source not in hidden}
+    for spec in old:
         if spec.origin.source in broken:
             servers[spec.name] = spec
-        elif invalid or spec.origin.scope == "code":
+        elif any(source == spec.origin.source and _is_at(pointer, spec) for source, pointer in invalid):
             servers.setdefault(spec.name, spec)
-    held = replace(new, servers=list(servers.values()))
-    if not broken:
-        return held
-    return replace(
-        held,
-        enabled=old.enabled,
-        auto_reload=old.auto_reload,
-        health_check_interval=old.health_check_interval,
-        naming=old.naming,
-        inputs=old.inputs,
-        policy=old.policy,
-        limits=old.limits,
-    )
+    return list(servers.values())
+
+
+def _hidden(old: Settings, broken: Collection[str], *, own: bool = False) -> set[str]:
+    """Return the files that a nearer one hid, which is broken now; `own`: without the project's."""
+    layers = old.layers
+    if layers is None or not layers.first_only:
+        return set()
+    seen = [one for one in old.sources if one.status != "absent" and not (own and one.scope == "project")]
+    return {one.path for one in seen[1:]} if seen and seen[0].path in broken else set()
 
 
 async def apply(
@@ -175,7 +200,8 @@ def _change(
         unlike.add("health_check_interval")
     if after.naming is None and old.naming != new.naming:
         unlike.add("naming")
-    defaults = [{item.id: item.default for item in settings.inputs} for settings in (old, new)]
+    known = (inputs_of(before, old), inputs_of(after, new))
+    defaults = [{item.id: item.default for item in inputs.values()} for inputs in known]
     moved = {name for name in defaults[0] | defaults[1] if defaults[0].get(name) != defaults[1].get(name)}
     if any(f"${{input:{name}}}" in text for name in moved for text in _templates(after)):
         unlike.add("inputs")

@@ -24,13 +24,21 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from dragoman.errors import ConfigError
 from dragoman.private import private_folder, private_temporary
 from dragoman.trust.approval import Approval, dump_approvals, fingerprint, load_approvals, refusal, summary
+from dragoman.trust.layers import (
+    SETTINGS,
+    effective,
+    in_question,
+    project_statements,
+    settings_fingerprint,
+    settings_summary,
+)
 from dragoman.trust.pins import LOCK_NAME, ServerPins, approved, dump_lock, filled_in, judge, load_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from dragoman.errors import ConnectError
-    from dragoman.model import ServerSpec
+    from dragoman.model import ServerSpec, Settings, Statement
     from dragoman.trust.pins import Verdict
 
 logger = logging.getLogger("dragoman")
@@ -188,6 +196,40 @@ class Approvals:
             if found != fingerprint(spec):
                 errors[spec.name] = refusal(spec, home, changed=found is not None)
         return errors
+
+    def decide(self, settings: Settings, root: str | os.PathLike[str]) -> Settings:
+        """Return the settings that hold: what of a project's files was approved counts, nothing else."""
+        if settings.layers is None:
+            return settings
+        theirs = in_question(settings)
+        return effective(
+            settings,
+            refused=self.refused(theirs, root) if theirs else (),
+            trusts_settings=self.trusts_settings(project_statements(settings), root),
+        )
+
+    def trusts_settings(self, statements: Sequence[Statement], root: str | os.PathLike[str]) -> bool:
+        """Return whether this very content of a project's settings was approved."""
+        if not statements:
+            return False
+        wanted = (project_root(root), SETTINGS, settings_fingerprint(statements))
+        return any((one.root, one.server, one.fingerprint) == wanted for one in self.all())
+
+    def approve_settings(self, statements: Sequence[Statement], root: str | os.PathLike[str]) -> Approval:
+        """Remember that somebody saw a project's settings and said yes.
+
+        Raises:
+            ConfigError: That cannot be written down.
+        """
+        new = Approval(
+            root=project_root(root),
+            server=SETTINGS,
+            fingerprint=settings_fingerprint(statements),
+            summary=settings_summary(statements),
+            at=time.time(),
+        )
+        self._file.change(lambda old: [*_without(old, new.root, new.server), new])
+        return new
 
     def approve(self, spec: ServerSpec, root: str | os.PathLike[str]) -> Approval:
         """Remember that somebody saw this content and said yes.

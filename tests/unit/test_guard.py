@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,9 +60,14 @@ def test_limits_come_from_the_strongest_file_and_a_project_only_narrows(
             said({"tools": 30, "burst": 3, "name_chars": 99}),
         ]
     )
-    limits = Guard(settings, trust_project=False).limits_of(ServerSpec("s", Stdio("x")))
+    guard = Guard(settings, trust_project=False)
+    limits = guard.limits_of(ServerSpec("s", Stdio("x"), origin=PROJECT))
     assert (limits.tools, limits.pages, limits.burst, limits.name_chars) == (20, 9, 7, 99)
     assert "a project can only narrow" in caplog.text
+    users = guard.limits_of(ServerSpec("s", Stdio("x")))
+    assert (users.tools, users.pages, users.burst) == (20, 500, 7)
+    guard.adopt(replace(settings, trusts_project=True))
+    assert guard.limits_of(ServerSpec("s", Stdio("x"))).tools == 50
     assert Guard(settings).limits_of(ServerSpec("s", Stdio("x"))).tools == 50
 
 

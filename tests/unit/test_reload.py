@@ -9,10 +9,24 @@ import pytest
 
 from dragoman import reload
 from dragoman.errors import ConfigError, ConfigSyntaxError, DragomanError, InvalidSpecError
-from dragoman.model import Http, Input, Note, Origin, ServerSpec, Settings, Source, Stdio, Tls
+from dragoman.model import (
+    Http,
+    Input,
+    Layers,
+    Note,
+    Origin,
+    ServerSpec,
+    Settings,
+    Source,
+    Statement,
+    Stdio,
+    Tls,
+)
 from dragoman.reload import Plan, Watcher, diff, hold, unapproved
+from dragoman.trust.layers import as_read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 FILE = Origin(source="/etc/mcp.json", line=3, scope="user", pointer="mcpServers.a")
@@ -22,6 +36,28 @@ B = ServerSpec("b", Http("https://b.example/mcp"), origin=replace(FILE, pointer=
 
 def settings(*servers: ServerSpec, **more: Any) -> Settings:
     return Settings(servers=servers, **more)
+
+
+def read(
+    *servers: ServerSpec,
+    said: Sequence[tuple[str, Any]] = (),
+    problems: Sequence[DragomanError] = (),
+    file: str = FILE.source,
+    scope: Any = "user",
+    first_only: bool = False,
+) -> Settings:
+    """Make settings as one file gives them."""
+    layers = Layers(
+        servers=list(servers),
+        own=[spec for spec in servers if spec.origin.scope != "project"],
+        statements=[Statement(key=key, data=data, source=file, scope=scope) for key, data in said],
+        problems=list(problems),
+        first_only=first_only,
+    )
+    spoilt = [problem.source for problem in problems if isinstance(problem, ConfigError) and problem.source]
+    sources = [Source(path=path, dialect="x", scope=scope, status="broken") for path in spoilt]
+    sources.append(Source(path=file, dialect="x", scope=scope, status="loaded"))
+    return as_read(Settings(layers=layers, sources=sources))
 
 
 def test_rules_that_nobody_approved_are_not_taken_over() -> None:
@@ -126,36 +162,62 @@ NOT_A_MAP = ConfigError("expected an object", source=FILE.source, line=1)
 def test_broken_file_keeps_what_it_said(problem: DragomanError) -> None:
     weaker = replace(A, transport=Stdio("other"), origin=replace(FILE, source="/weaker"))
     more = replace(B, name="more", origin=replace(FILE, source="/weaker"))
-    old = settings(A, B, auto_reload=True, naming="{tool}", enabled=True, inputs=[Input(id="x")])
-    held = hold(old, settings(weaker, more, problems=[problem], naming="{server}", enabled=False))
+    inputs = [Input(id="x", scope="user")]
+    old = read(A, B, said=[("auto_reload", True), ("naming", "{tool}"), ("inputs", inputs)])
+    held = hold(old, read(weaker, more, problems=[problem], said=[("naming", "{server}")], file="/weaker"))
     assert diff(old, held) == Plan(keep=("a", "b"), start=("more",))
-    assert (held.auto_reload, held.naming, held.enabled, held.inputs) == (True, "{tool}", True, old.inputs)
+    assert (held.auto_reload, held.naming, held.inputs) == (True, "{tool}", inputs)
     assert held.problems == [problem]
 
 
-def test_file_that_was_hidden_stays_so_while_the_nearer_one_is_broken() -> None:
+def test_projects_broken_file_keeps_nothing_of_the_users_from_being_taken_over() -> None:
+    broken = ConfigSyntaxError("it ends too early", source="/p/x.toml", line=7)
+    theirs = replace(A, name="theirs", origin=Origin(source="/p/x.toml", scope="project"))
+    rules = [{"action": "deny"}]
+    old = read(theirs, said=[("policy", rules), ("naming", "{tool}")], file="/p/x.toml", scope="project")
+    mine = Layers(own=[A], statements=[Statement(key="policy", data=[], source=FILE.source, scope="user")])
+    assert old.layers is not None
+    old = replace(
+        old,
+        layers=replace(old.layers, own=[A], statements=[*old.layers.statements, *mine.statements]),
+    )
+    held = hold(old, read(B, problems=[broken], said=[("policy", rules), ("call_log", True)]))
+    assert held.layers is not None
+    assert held.layers.own == [B]
+    assert [spec.name for spec in held.layers.servers] == ["b", "theirs"]
+    assert [(one.scope, one.key) for one in held.layers.statements] == [
+        ("project", "policy"),
+        ("project", "naming"),
+        ("user", "policy"),
+        ("user", "call_log"),
+    ]
+
+
+@pytest.mark.parametrize("scope", ["user", "project"])
+def test_file_that_was_hidden_stays_so_while_the_nearer_one_is_broken(scope: Any) -> None:
     far = replace(B, name="far", origin=replace(FILE, source="/far"))
-    old = settings(A, sources=[Source(path="/far", dialect="x", scope="user", status="hidden")])
-    assert [spec.name for spec in hold(old, settings(far, problems=[BROKEN])).servers] == ["a"]
-    assert [spec.name for spec in hold(old, settings(far)).servers] == ["far"]
+    near = replace(A, origin=replace(FILE, scope=scope))
+    old = read(near, first_only=True, scope=scope)
+    hidden = Source(path="/far", dialect="x", scope="user", status="hidden")
+    old = replace(old, sources=[*old.sources, hidden])
+    held = hold(old, read(far, problems=[BROKEN], file="/far", first_only=True))
+    assert held.layers is not None
+    assert [spec.name for spec in held.layers.servers] == ["a"]
+    assert [spec.name for spec in held.layers.own] == (["far"] if scope == "project" else ["a"])
+    assert [spec.name for spec in hold(old, read(far, first_only=True)).servers] == ["far"]
 
 
 def test_entry_that_is_invalid_now_keeps_what_it_said() -> None:
     wrong = InvalidSpecError("no command", source=FILE.source, pointer="mcpServers.a.command")
     near = InvalidSpecError("no command", source=FILE.source, pointer="mcpServers.ab")
-    assert [spec.name for spec in hold(settings(A, B), settings(B, problems=[wrong])).servers] == ["b", "a"]
-    assert [spec.name for spec in hold(settings(A, B), settings(B, problems=[near])).servers] == ["b"]
+    assert [spec.name for spec in hold(read(A, B), read(B, problems=[wrong])).servers] == ["b", "a"]
+    assert [spec.name for spec in hold(read(A, B), read(B, problems=[near])).servers] == ["b"]
     weaker = replace(A, origin=replace(FILE, source="/weaker"))
-    assert hold(settings(A), settings(weaker, problems=[wrong])).servers == [weaker]
-
-
-def test_server_that_a_program_added_stays() -> None:
-    added = ServerSpec("added", Stdio("x"))
-    assert [spec.name for spec in hold(settings(A, added), settings(B)).servers] == ["b", "added"]
+    assert hold(read(A), read(weaker, problems=[wrong])).servers == [weaker]
 
 
 def test_problem_without_a_place_breaks_no_file() -> None:
-    held = hold(settings(A), settings(B, problems=[ConfigError("odd"), DragomanError("odd")]))
+    held = hold(read(A), read(B, problems=[ConfigError("odd"), DragomanError("odd")]))
     assert [spec.name for spec in held.servers] == ["b"]
 
 

@@ -17,6 +17,7 @@ import click
 from dragoman.cli import output
 from dragoman.cli.known import near, of_project
 from dragoman.errors import CallDeniedError, DragomanError, UnknownToolError
+from dragoman.trust.layers import settings_question
 from dragoman.trust_store import Approvals, Pins
 
 if TYPE_CHECKING:
@@ -80,6 +81,27 @@ class Approver:
         if not is_new:
             why = "approved already" if is_theirs else "yours, and its `trust` is off"
             self._say(f"`{spec.name}` is {why}: there is nothing to approve")
+        return True
+
+    def approve_settings(self) -> bool:
+        """Ask about what the project's files say beside their servers; return whether all is well.
+
+        Raises:
+            CallDeniedError: Nobody can be asked.
+        """
+        statements = self._settings.project
+        if not statements or self._settings.trusts_project:
+            why = "are approved already" if statements else "do not exist"
+            self._say(f"settings of the project {why}: there is nothing to approve")
+            return True
+        if not self._can_ask:
+            msg = "nobody is here to agree to the project's settings"
+            raise CallDeniedError(msg, hint="look at them with `dragoman config show`; `--yes` approves them")
+        self._show(settings_question(statements, self._root))
+        if not self._said_yes("Let them count?"):
+            return False
+        Approvals().approve_settings(statements, self._root)
+        self._say(f"the project's settings are approved for {output.shorten_path(self._root)}")
         return True
 
     # The entry

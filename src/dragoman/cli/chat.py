@@ -105,7 +105,7 @@ async def _open(
         settings = options.load()
         try:
             await approve_project(asker, settings)
-            inputs = await ask_inputs(asker, settings)
+            inputs = await ask_inputs(asker, options.load())
         except AbandonedError:
             raise click.Abort from None
     talk: list[Conversation] = []

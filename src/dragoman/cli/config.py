@@ -11,9 +11,13 @@ from dragoman.cli import known, output
 from dragoman.cli.exits import Exit
 from dragoman.cli.options import Options, common_options
 from dragoman.errors import ConfigError, MissingVariableError
+from dragoman.trust.layers import inputs_of, settings_text, without_effect
 
 if TYPE_CHECKING:
-    from dragoman.model import ServerSpec, Settings
+    from dragoman.model import ServerSpec, Settings, Statement
+
+_LONGEST = 200
+"""Characters of one setting that are shown."""
 
 
 @click.group()
@@ -36,6 +40,8 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     """
     settings = options.load()
     wanted = [known.named(settings, name) for name in names] or settings.servers
+    theirs = [spec for spec in settings.unapproved if not names or spec.name in names]
+    idle = [] if names else without_effect(settings)
     if options.json:
         output.say_json(
             {
@@ -47,6 +53,8 @@ def show(options: Options, names: tuple[str, ...]) -> None:
                 "health_check_interval": settings.health_check_interval,
                 "naming": settings.naming,
                 "servers": [output.spec_json(spec) for spec in wanted],
+                "unapproved": [output.spec_json(spec) for spec in theirs],
+                "without_effect": [_setting_json(one) for one in idle],
                 "problems": [output.problem_json(problem) for problem in settings.problems],
             }
         )
@@ -55,6 +63,12 @@ def show(options: Options, names: tuple[str, ...]) -> None:
         output.say("MCP is switched off ([mcp] enabled = false): no server is started.", fg="yellow")
     for spec in wanted:
         _show_server(spec)
+    for spec in theirs:
+        _show_server(spec, "not approved, not in effect")
+    for one in idle:
+        output.say(f"not approved, not in effect: {_shortened_setting(one)}", fg="yellow")
+    if idle:
+        output.say("`dragoman trust approve --settings` shows these settings of the project and asks.")
     if not settings.servers:
         output.say("No servers are configured. `dragoman config paths` says where they are looked for,")
         output.say(
@@ -65,11 +79,21 @@ def show(options: Options, names: tuple[str, ...]) -> None:
         output.warn(f"{count} problem{'s' * (count > 1)}: `dragoman config check` shows them")
 
 
-def _show_server(spec: ServerSpec) -> None:
+def _shortened_setting(one: Statement) -> str:
+    text = settings_text(one, _LONGEST)
+    return text.replace(one.source, output.shorten_path(one.source), 1)
+
+
+def _setting_json(one: Statement) -> dict[str, object]:
+    return {"source": one.source, "line": one.line, "pointer": one.pointer, "key": one.key}
+
+
+def _show_server(spec: ServerSpec, remark: str = "") -> None:
     from dragoman.model import Stdio
     from dragoman.trust.redact import mask_values
 
     state = "" if spec.enabled else click.style("  off", fg="yellow")
+    state += click.style(f"  {remark}", fg="yellow") if remark else ""
     click.echo(click.style(output.safe(spec.name), bold=True) + f"  {spec.kind}" + state)
 
     def row(label: str, text: str) -> None:
@@ -144,16 +168,12 @@ def _warnings(settings: Settings) -> list[ConfigError]:
     """Find what is well written but will not work here: unset variables, unknown fallbacks."""
     from dragoman.config.expand import Surroundings, expand_auth, expand_transport
 
-    inputs = {item.id: item.default or "" for item in settings.inputs}
-    surroundings = Surroundings(
-        env=os.environ,
-        root=settings.root,
-        home=os.path.expanduser("~"),  # noqa: PTH111 -- a text is wanted, and `pathlib` costs start-up time
-        inputs=inputs,
-    )
+    home = os.path.expanduser("~")  # noqa: PTH111 -- a text is wanted, and `pathlib` costs start-up time
     names = {spec.name for spec in settings.servers}
-    found: list[ConfigError] = []
+    found = [_idle(one) for one in without_effect(settings)]
     for spec in settings.servers:
+        inputs = {item.id: item.default or "" for item in inputs_of(spec, settings).values()}
+        surroundings = Surroundings(env=os.environ, root=settings.root, home=home, inputs=inputs)
         for expanded in (expand_transport, expand_auth):
             try:
                 expanded(spec, surroundings)
@@ -168,6 +188,12 @@ def _warnings(settings: Settings) -> list[ConfigError]:
                     )
                 )
     return found
+
+
+def _idle(one: Statement) -> ConfigError:
+    msg = "this setting of the project is not approved and has no effect on your servers"
+    hint = "`dragoman trust approve --settings` shows it and asks"
+    return ConfigError(msg, source=one.source, pointer=one.pointer, line=one.line, hint=hint)
 
 
 @config.command()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dragoman.cli import adding, output
-from dragoman.cli.known import unknown
+from dragoman.cli.known import refused, unknown
 from dragoman.cli.options import Options, common_options
 from dragoman.errors import ConfigError, DragomanError, ServerError
 from dragoman.model import Stdio
@@ -168,7 +168,9 @@ def _check_new(options: Options, target: Target, spec: ServerSpec, *, replace: b
     from dragoman.config.export import entry
 
     present = options.load().server(spec.name) if _may_load(options) else None
-    if present is not None and not replace:
+    theirs = present is not None and bool(refused(options.load(), [present]))
+    # A project's entry that nobody approved does not take a name away.
+    if present is not None and not replace and not theirs:
         msg = f"a server called `{spec.name}` exists already, in {output.place(present.origin)}"
         raise ServerError(msg, server=spec.name, hint="`--replace` replaces it")
     _, losses = entry(spec, target.dialect, format=target.format)

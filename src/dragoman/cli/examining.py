@@ -413,7 +413,7 @@ class Examiner:
     def _surroundings(self) -> Surroundings:
         from dragoman.config.expand import Surroundings
 
-        inputs = {item.id: item.default for item in self._settings.inputs if item.default is not None}
+        inputs = self._guard.answers(self._spec, self._settings, {})
         root = self._settings.root or str(Path.cwd())
         return Surroundings(env=os.environ, root=root, home=str(Path.home()), inputs=inputs)
 

@@ -6,6 +6,7 @@ Reading runs nothing and writes nothing; only `--write` changes a file, and then
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,11 +16,12 @@ import click
 from dragoman.cli import output
 from dragoman.cli.editing import target_of
 from dragoman.cli.exits import Exit
-from dragoman.cli.known import near, unknown_among
+from dragoman.cli.known import near, refused, unknown_among
 from dragoman.cli.options import Options, common_options
 from dragoman.config.dialects import HOSTS, SEEDS, dialect
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Stdio
+from dragoman.trust.layers import inputs_of, of_project
 from dragoman.trust.redact import mask_values
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class _Found:
     """One server of another host, and what becomes of it."""
 
     spec: ServerSpec
-    status: Literal["new", "replaces", "taken", "refused"] = "new"
+    status: Literal["new", "replaces", "taken", "refused", "left"] = "new"
     why: str = ""
     """For one that is not taken over: the reason."""
     losses: list[Loss] = field(default_factory=list["Loss"])
@@ -58,6 +60,9 @@ class _Host:
 @click.option("--all", "everything", is_flag=True, help="Look at every host there is.")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="Take this server only; repeatable.")
 @click.option("--replace", is_flag=True, help="Replace servers of the same name.")
+@click.option(
+    "--include-project", is_flag=True, help="Take the servers of the project's files too, without asking."
+)
 @click.option("--to", metavar="FILE", help="Write to this file instead of the profile's own.")
 @click.option("--write", "writes", is_flag=True, help="Write; nothing is written unless given.")
 @click.pass_obj
@@ -68,6 +73,7 @@ def import_(
     everything: bool,
     names: tuple[str, ...],
     replace: bool,
+    include_project: bool,
     to: str | None,
     writes: bool,
 ) -> None:
@@ -75,6 +81,9 @@ def import_(
 
     HOST is a program whose files are known, FILE any file with servers in it. Exits with 3 if a file has
     problems; what is good in it is taken all the same.
+
+    A server from a file of the current project would become one of yours, in every project. It is written
+    only after you have seen it whole and said yes, or with `--include-project`.
     """
     if bool(source) == everything:
         msg = "name one HOST or FILE, or say --all"
@@ -82,6 +91,8 @@ def import_(
     hosts = [_one(options, source)] if source else list(_all(options))
     target = target_of(options, config=to)
     _judge(hosts, target, _present(options, to), names=names, replace=replace)
+    if writes and not include_project:
+        _ask_about_project(options, hosts)
     wanted = [found.spec for host in hosts for found in host.servers if found.status in ("new", "replaces")]
     if writes and wanted:
         from dragoman.config import write
@@ -90,6 +101,23 @@ def import_(
     _show(options, hosts, target, written=writes)
     if any(host.settings.problems for host in hosts):
         raise click.exceptions.Exit(Exit.CONFIG)
+
+
+def _ask_about_project(options: Options, hosts: Sequence[_Host]) -> None:
+    """Show each server that came with the project, whole, and leave out what nobody said yes to."""
+    from dragoman.trust.approval import question
+
+    for host in hosts:
+        for found in host.servers:
+            if found.status not in ("new", "replaces") or not of_project(found.spec, host.settings):
+                continue
+            agreed = False
+            if sys.stdin.isatty():
+                click.echo(output.safe(question(found.spec, host.settings.root)), err=options.json)
+                agreed = click.confirm("Take it over, for every project?", default=False, err=options.json)
+            if not agreed:
+                found.status = "left"
+                found.why = "it comes from the project's file; `--include-project` takes it all the same"
 
 
 def _one(options: Options, source: str) -> _Host:
@@ -128,7 +156,8 @@ def _present(options: Options, to: str | None) -> dict[str, str]:
     if file is not None and not Path(file).expanduser().exists():
         return {}
     settings = _load(options, options.profile, file)
-    return {spec.name: output.place(spec.origin) for spec in settings.servers}
+    unapproved = refused(settings, settings.servers)
+    return {spec.name: output.place(spec.origin) for spec in settings.servers if spec.name not in unapproved}
 
 
 def _judge(
@@ -136,23 +165,25 @@ def _judge(
 ) -> None:
     """Decide about every server that was found, and find out what it would lose."""
     taken: dict[str, str] = {}
-    for host in hosts:
-        for spec in host.settings.servers:
-            if names and spec.name not in names:
-                continue
-            found = _Found(spec)
-            host.servers.append(found)
-            _measure(found, host.settings, target)
-            if found.status == "refused":
-                continue
-            if spec.name in taken:
-                found.status, found.why = "taken", f"the one of {taken[spec.name]} comes first"
-            elif spec.name in present and not replace:
-                found.status = "taken"
-                found.why = f"it is configured already, in {present[spec.name]}; --replace takes this one"
-            else:
-                found.status = "replaces" if spec.name in present else "new"
-                taken[spec.name] = host.title
+    pairs = [(host, spec) for host in hosts for spec in (*host.settings.servers, *host.settings.unapproved)]
+    # What a project brings takes no name from a server of the user's.
+    pairs.sort(key=lambda pair: of_project(pair[1], pair[0].settings))
+    for host, spec in pairs:
+        if names and spec.name not in names:
+            continue
+        found = _Found(spec)
+        host.servers.append(found)
+        _measure(found, host.settings, target)
+        if found.status == "refused":
+            continue
+        if spec.name in taken:
+            found.status, found.why = "taken", f"the one of {taken[spec.name]} comes first"
+        elif spec.name in present and not replace:
+            found.status = "taken"
+            found.why = f"it is configured already, in {present[spec.name]}; --replace takes this one"
+        else:
+            found.status = "replaces" if spec.name in present else "new"
+            taken[spec.name] = host.title
     known = [spec.name for host in hosts for spec in host.settings.servers]
     for name in names:
         if name not in known:
@@ -171,11 +202,9 @@ def _measure(found: _Found, settings: Settings, target: Target) -> None:
     for note in found.spec.notes:
         if note.code in ("unused", "unknown") and note.key not in known:
             losses.append(Loss(note.key, note.message))
+    known_inputs = inputs_of(found.spec, settings)
     for name in _inputs(found.spec):
-        if (
-            any(item.id == name for item in settings.inputs)
-            and target.dialect.name != found.spec.origin.dialect
-        ):
+        if name in known_inputs and target.dialect.name != found.spec.origin.dialect:
             losses.append(Loss(f"inputs.{name}", "it is asked for by its id; its description stays behind"))
     found.losses = losses
 
@@ -227,6 +256,10 @@ def _show_server(found: _Found, target: Target) -> None:
     spec, transport = found.spec, found.spec.transport
     off = "" if spec.enabled else "  (off)"
     output.say(f"  {spec.name}  {spec.kind}  {output.command_line(transport)}{off}")
+    theirs = (
+        "" if spec.origin.scope != "project" else ": it came with the project, look at it before you take it"
+    )
+    output.say(f"      {'from':<8} {output.place(spec.origin)} ({spec.origin.scope}){theirs}")
     is_stdio = isinstance(transport, Stdio)
     values = mask_values(transport.env if is_stdio else transport.headers)
     separator = "=" if is_stdio else ": "
@@ -243,6 +276,8 @@ def _show_server(found: _Found, target: Target) -> None:
             output.say(f"      {'skipped':<8} {found.why}")
         case "refused":
             output.say(f"      {'refused':<8} {found.why}")
+        case "left":
+            output.say(f"      {'left out':<8} {found.why}")
 
 
 def _as_json(hosts: Sequence[_Host], target: Target, *, written: bool) -> dict[str, Any]:

@@ -27,6 +27,16 @@ def named(settings: Settings, name: str) -> ServerSpec:
     return spec
 
 
+def in_question(settings: Settings, name: str) -> ServerSpec:
+    """Return the project's definition of that name where it is not in effect, else the server of that name.
+
+    Raises:
+        UnknownServerError: There is none; it suggests the nearest.
+    """
+    theirs = next((spec for spec in settings.unapproved if spec.name == name), None)
+    return theirs or named(settings, name)
+
+
 def unknown(settings: Settings, name: str) -> UnknownServerError:
     """Return the error for a name that no server has."""
     return unknown_among([one.name for one in settings.servers], name, f"no server is called `{name}`")
@@ -136,4 +146,6 @@ def may_own(settings: Settings, specs: Iterable[ServerSpec], name: str) -> list[
         before, field, after = template.partition("{tool}")
         if field and name.startswith(before) and name.endswith(after):
             found.append(spec)
-    return found
+    # A project's server that is not approved cannot have it, and its refusal would hide the others.
+    unapproved = refused(settings, found)
+    return [spec for spec in found if spec.name not in unapproved] or found

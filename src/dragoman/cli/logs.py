@@ -10,7 +10,7 @@ import click
 
 from dragoman.cli import broken, output
 from dragoman.cli.completing import SERVERS
-from dragoman.cli.known import named
+from dragoman.cli.known import named, refused
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.cli.running import run
 from dragoman.errors import ConfigError, DragomanError
@@ -41,6 +41,8 @@ def logs(options: Options, name: str, lines: int) -> None:
     if not isinstance(spec.transport, Stdio):
         msg = f"server `{name}` runs elsewhere, and its log with it"
         raise DragomanError(msg, hint="look where it runs; `dragoman doctor` says whether it answers")
+    if (refusal := refused(settings, [spec]).get(name)) is not None:
+        raise refusal  # An entry that nobody approved could name any file.
     path = _log_file(spec, settings)
     found = _tail(path, lines) if path is not None else run(_start(options, settings, spec))[-lines:]
     if options.json:

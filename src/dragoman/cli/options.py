@@ -25,10 +25,19 @@ class Options:
     """Seconds for everything that waits for a server; the servers' own limits unless given."""
 
     def load(self) -> Settings:
-        """Read the configuration that these options point to; the command shows its problems itself."""
-        from dragoman.config.discover import load
+        """Read the configuration that these options point to, as far as it is in effect.
 
-        return load(self.profile, config=self.config, log_problems=self.debug)
+        Of a project's files that is what was approved. The command shows the problems itself.
+        """
+        from dragoman.config.discover import load
+        from dragoman.trust.layers import effective, in_question, project_statements
+
+        settings = load(self.profile, config=self.config, log_problems=self.debug)
+        if not in_question(settings) and not project_statements(settings):
+            return effective(settings, refused=(), trusts_settings=False)
+        from dragoman.trust_store import Approvals  # most folders have no such files
+
+        return Approvals().decide(settings, settings.root)
 
     def program(self) -> list[str]:
         """Return the words that start the program on the same configuration, for a hint."""

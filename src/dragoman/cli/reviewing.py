@@ -98,7 +98,11 @@ def review(
     package = package_of(spec.transport) if isinstance(spec.transport, Stdio) else None
     version = None
     if package is not None and isinstance(spec.transport, Stdio):
-        version = installed(package, spec.transport, root=root, env=os.environ)
+        stdio = spec.transport
+        if refused(settings, [spec]):
+            # An entry that nobody approved does not say where to look.
+            stdio = replace(stdio, env={}, cwd=None)
+        version = installed(package, stdio, root=root, env=os.environ)
         if version is None and offered is not None and offered.version:
             version = Installed(offered.version, OWN_WORD)
     return Review(

@@ -58,12 +58,21 @@ class StatusShape(TypedDict):
     """The file, line and scope of its definition, as in `config show`."""
 
 
+class UnapprovedShape(TypedDict):
+    """A project's definition that nobody has approved."""
+
+    name: str
+    origin: dict[str, Any]
+
+
 class StatusReport(TypedDict):
     """`dragoman status --json`."""
 
     connected: bool
     """Whether servers were connected for this, which `--no-connect` prevents."""
     servers: list[StatusShape]
+    unapproved: list[UnapprovedShape]
+    """A project's definitions that are not in effect, because yours of the same name serves."""
     problems: int
     """How many problems the configuration has; `config check` shows them."""
 
@@ -389,6 +398,8 @@ class TrustReport(TypedDict):
     """Of `show` and `approve`: what is known of each server that was asked about."""
     look_alikes: NotRequired[list[FindingShape]]
     """Of `show`: different names that look the same."""
+    settings: NotRequired[ApprovalShape | None]
+    """The project's settings, as one more approval with an empty name; null where it has none."""
 
 
 class PinReport(TypedDict):

@@ -15,6 +15,7 @@ from dragoman.cli.known import known_tools, named
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.cli.running import run
 from dragoman.errors import DragomanError
+from dragoman.trust.layers import rivalry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,15 +60,19 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
     logged = _logged()
     for row in rows:
         row["logged"] = logged.get(row["name"])
+    theirs = [spec for spec in settings.unapproved if not names or spec.name in names]
     report: StatusReport = {
         "connected": not no_connect,
         "servers": rows,
+        "unapproved": [{"name": spec.name, "origin": output.origin_json(spec.origin)} for spec in theirs],
         "problems": len(settings.problems),
     }
     if options.json:
         output.say_json(report)
     else:
         _show(rows)
+        for spec in theirs:
+            output.warn(rivalry(spec))
         broken.remark(settings)
     raise click.exceptions.Exit(code)
 

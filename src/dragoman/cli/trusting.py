@@ -10,19 +10,24 @@ import click
 from dragoman.cli import output
 from dragoman.cli.completing import SERVERS
 from dragoman.cli.exits import Exit, code_of, together
-from dragoman.cli.known import named, of_project, refused
+from dragoman.cli.known import in_question, named, refused
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.errors import CallDeniedError, DragomanError
+from dragoman.trust.layers import SETTINGS, settings_summary, settings_text
+from dragoman.trust.layers import in_question as every_in_question
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from dragoman.cli.approving import Approver
     from dragoman.cli.reviewing import Review
     from dragoman.cli.shapes import ApprovalShape, TrustReport
     from dragoman.model import ServerSpec, Settings
     from dragoman.trust_store import Approvals
 
 _COLOURS = {"approved": "green", "changed": "yellow", "new": "yellow", "forgotten": None}
+_SHOWN = 200
+"""Characters of one setting of a project; `approve --settings` shows it whole."""
 _LABEL = 10
 """Columns for what a line of a review is about."""
 
@@ -53,6 +58,7 @@ def show(options: Options, names: tuple[str, ...], *, refresh: bool) -> None:
     settings = options.load()
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
     rows = [row for row in _rows(settings, _approvals()) if not names or row["server"] in names]
+    own = None if names else _settings_row(settings, _approvals())
     reviews = _reviews(options, settings, specs, refresh=refresh, named=bool(names))
     alike = look_alikes(reviews)
     if options.json:
@@ -60,10 +66,13 @@ def show(options: Options, names: tuple[str, ...], *, refresh: bool) -> None:
             "servers": rows,
             "reviews": [review_json(one) for one in reviews],
             "look_alikes": [finding_json(finding) for finding in alike],
+            "settings": own,
         }
         output.say_json(report)
     else:
-        _show_all(rows, reviews)
+        _show_all(rows, reviews, {spec.name for spec in settings.unapproved})
+        if own is not None:
+            _show_settings(own, settings)
         for finding in alike:
             output.say(f"look at {finding}", fg="yellow")
     raise click.exceptions.Exit(together(code_of(one.error) for one in reviews if one.error))
@@ -74,6 +83,7 @@ def show(options: Options, names: tuple[str, ...], *, refresh: bool) -> None:
 @timeout_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--all", "everything", is_flag=True, help="Every server of the project, one after the other.")
+@click.option("--settings", "the_settings", is_flag=True, help="What its files say beside their servers.")
 @click.option(
     "--tools", multiple=True, metavar="TOOL", help="Approve the change of this tool only; repeatable."
 )
@@ -85,6 +95,7 @@ def approve(
     names: tuple[str, ...],
     *,
     everything: bool,
+    the_settings: bool,
     tools: tuple[str, ...],
     in_project: bool,
     yes: bool,
@@ -94,12 +105,15 @@ def approve(
     A project's server is approved as its file has it, and started only then. Where something of a server is
     pinned, it is connected and what changed is shown; the yes pins what it offers now. Without a terminal
     nothing is approved but with `--yes`.
+
+    With `--settings` it is about the project's switches, names and limits, which have no effect on your own
+    servers before, and about the wording of its rules, which ask and deny from the start.
     """
     from dragoman.cli.approving import Approver, Wish
     from dragoman.cli.reviewing import review_json
 
-    if bool(names) == everything:
-        msg = "name the servers, or say --all"
+    if (bool(names) + everything + the_settings) != 1:
+        msg = "name the servers, or say --all or --settings"
         raise click.UsageError(msg)
     if tools and len(names) != 1:
         msg = "--tools are those of one server: name it alone"
@@ -107,11 +121,14 @@ def approve(
     settings = options.load()
     store, root = _approvals(), _root(settings)
     if everything:
-        specs = [spec for spec in of_project(settings, settings.servers) if not store.is_approved(spec, root)]
+        specs = [spec for spec in every_in_question(settings) if not store.is_approved(spec, root)]
     else:
-        specs = [named(settings, name) for name in dict.fromkeys(names)]
+        specs = [in_question(settings, name) for name in dict.fromkeys(names)]
     wish = Wish(tools=tools, in_project=in_project, yes=yes)
     approver = Approver(options, settings, root, wish)
+    if the_settings:
+        _approve_settings(options, settings, approver)
+        return
     done: list[str] = []
     failed: list[Exit] = []
     for spec in specs:
@@ -137,14 +154,22 @@ def approve(
 
 @trust.command()
 @common_options
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=SERVERS)
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
+@click.option("--settings", "the_settings", is_flag=True, help="What its files say beside their servers.")
 @click.pass_obj
-def revoke(options: Options, names: tuple[str, ...]) -> None:
-    """Take the approval of a project's servers back."""
+def revoke(options: Options, names: tuple[str, ...], *, the_settings: bool) -> None:
+    """Take the approval of a project's servers back, or that of its settings."""
+    if not names and not the_settings:
+        msg = "name the servers, or say --settings"
+        raise click.UsageError(msg)
     settings = options.load()
     store = _approvals()
     root = _root(settings)
     gone: list[str] = []
+    if the_settings:
+        taken = store.revoke(SETTINGS, root)
+        said = "are not approved any more" if taken else "were not approved"
+        output.warn(f"the project's settings {said}")
     for name in dict.fromkeys(names):
         if store.revoke(name, root):
             gone.append(name)
@@ -188,6 +213,48 @@ def _root(settings: Settings) -> str:
     return settings.root or str(Path.cwd())
 
 
+def _approve_settings(options: Options, settings: Settings, approver: Approver) -> None:
+    agreed = approver.approve_settings()
+    if options.json:
+        report: TrustReport = {"servers": [], "settings": _settings_row(settings, _approvals())}
+        output.say_json(report)
+    if not agreed:
+        msg = "the project's settings are not approved"
+        raise CallDeniedError(msg)
+
+
+def _settings_row(settings: Settings, store: Approvals) -> ApprovalShape | None:
+    """Return the approval of the project's settings, as `shapes` has it."""
+    from dragoman.trust_store import project_root
+
+    root = project_root(_root(settings))
+    found = next((one for one in store.all() if (one.root, one.server) == (root, SETTINGS)), None)
+    if not settings.project:
+        return None
+    trusted = store.trusts_settings(settings.project, root)
+    return {
+        "server": SETTINGS,
+        "root": root,
+        "state": "approved" if trusted else "new" if found is None else "changed",
+        "summary": settings_summary(settings.project),
+        "approved_at": found.at if found else None,
+    }
+
+
+def _show_settings(row: ApprovalShape, settings: Settings) -> None:
+    click.echo(click.style("the project's settings", bold=True))
+    text = {
+        "approved": "approved for this project",
+        "changed": "changed since they were approved: `dragoman trust approve --settings` asks again",
+        "new": "not approved: `dragoman trust approve --settings` shows them whole and asks",
+    }.get(row["state"], row["state"])
+    _line("approval", text, _COLOURS[row["state"]])
+    for one in settings.project:
+        place = f"{one.source}:{one.line}" if one.line else one.source
+        shown = settings_text(one, _SHOWN).replace(place, output.shorten_path(place), 1)
+        _line("setting", shown, None)
+
+
 def _reviews(
     options: Options, settings: Settings, specs: Sequence[ServerSpec], *, refresh: bool, named: bool
 ) -> list[Review]:
@@ -212,10 +279,10 @@ def _reviews(
     return reviews
 
 
-def _show_all(rows: Sequence[ApprovalShape], reviews: Sequence[Review]) -> None:
+def _show_all(rows: Sequence[ApprovalShape], reviews: Sequence[Review], rivals: Collection[str]) -> None:
     states = {row["server"]: row for row in rows}
     for one in reviews:
-        _show_review(one, states.pop(one.spec.name, None))
+        _show_review(one, states.pop(one.spec.name, None), is_rivalled=one.spec.name in rivals)
     for row in states.values():
         name = click.style(output.one_line(row["server"]), bold=True)
         click.echo(f"{name}  {output.one_line(row['summary'])}")
@@ -224,7 +291,7 @@ def _show_all(rows: Sequence[ApprovalShape], reviews: Sequence[Review]) -> None:
         output.say("No servers: `dragoman add NAME` sets one up.")
 
 
-def _show_review(one: Review, row: ApprovalShape | None) -> None:
+def _show_review(one: Review, row: ApprovalShape | None, *, is_rivalled: bool) -> None:
     from dragoman.cli.reviewing import package_text, pins_text
 
     width = output.columns()
@@ -238,6 +305,9 @@ def _show_review(one: Review, row: ApprovalShape | None) -> None:
             "changed": f"changed since it was approved{again}",
             "new": f"not approved{again}",
         }.get(row["state"], row["state"])
+        if is_rivalled:
+            theirs = f"the project's own `{output.one_line(row['summary'])}` is not in effect"
+            text = f"{theirs}, it is {text}"
         _line("approval", text, _COLOURS[row["state"]])
     if one.error is not None:
         _line("error", " ".join(str(one.error).split()), "red")
@@ -272,9 +342,9 @@ def _rows(settings: Settings, store: Approvals) -> list[ApprovalShape]:
     from dragoman.trust_store import project_root
 
     root = project_root(_root(settings))
-    known = {one.server: one for one in store.all() if one.root == root}
+    known = {one.server: one for one in store.all() if one.root == root and one.server != SETTINGS}
     rows: list[ApprovalShape] = []
-    for spec in of_project(settings, settings.servers):
+    for spec in every_in_question(settings):
         found = known.pop(spec.name, None)
         rows.append(
             {

@@ -48,8 +48,6 @@ class Entry:
     fields: dict[str, Any] = field(repr=False)
     document: Document
     pointer: Pointer
-    scope: Scope | None = None
-    """Set where the file holds entries of several scopes."""
     beside: bool = False
     """Whether its keys stand beside it instead of in it, as environment variables do."""
     notes: list[Note] = field(default_factory=list["Note"])
@@ -115,6 +113,8 @@ class Patch:
     """Which calls are allowed, as it stands in the file."""
     limits: Any = None
     """How much servers may send or get, as it stands in the file."""
+    places: Mapping[str, Pointer] = field(default_factory=dict[str, "Pointer"])
+    """Where each of the above stands in the file."""
     problems: Sequence[tuple[Pointer, str]] = ()
 
 
@@ -143,6 +143,9 @@ class Dialect:
     # How entries are found and read
     find: Callable[[Document, str], Iterable[Entry]]
     """Given a document and the project's directory, give its entries."""
+    per_project: Sequence[str] | None = None
+    """For a host whose own file also holds servers for each project, in `projects.DIRECTORY.mcpServers`: the
+    keys beside them that list servers which are off. They count in a file of the user's only."""
     translate: Callable[[Entry], None] | None = None
     """Rewrite keys of an entry that need more than another name."""
     patch: Callable[[Document, str], Patch] = lambda _document, _root: EMPTY
@@ -214,7 +217,7 @@ def under(*path: str) -> Callable[[Document, str], Iterable[Entry]]:
     return find
 
 
-def entries_at(document: Document, path: Sequence[str | int], scope: Scope | None = None) -> list[Entry]:
+def entries_at(document: Document, path: Sequence[str | int]) -> list[Entry]:
     """Return the entries of the map or list at a path; an absent one has none.
 
     A value that is no entry at all becomes an entry without a usable field, so that its error has a
@@ -228,23 +231,41 @@ def entries_at(document: Document, path: Sequence[str | int], scope: Scope | Non
     pointer = tuple(path)
     if isinstance(found, dict):
         items = cast("dict[str, Any]", found).items()
-        return [_entry(document, name, value, (*pointer, name), scope) for name, value in items]
+        return [_entry(document, name, value, (*pointer, name)) for name, value in items]
     if isinstance(found, list):
         values = cast("list[Any]", found)
         return [
-            _entry(document, _listed_name(value), value, (*pointer, index), scope)
+            _entry(document, _listed_name(value), value, (*pointer, index))
             for index, value in enumerate(values)
         ]
     if found is None:
         return []
-    return [Entry("", {NOT_SERVERS: found}, document, pointer, scope)]
+    return [Entry("", {NOT_SERVERS: found}, document, pointer)]
 
 
-def _entry(document: Document, name: str, value: object, pointer: Pointer, scope: Scope | None) -> Entry:
+def local_part(dialect: Dialect, document: Document, root: str) -> tuple[list[Entry], Patch]:
+    """Return what a file says for one project alone: servers, and the names of those that are off.
+
+    Only a file of the user's may say that: a project's own would vouch for itself.
+    """
+    if dialect.per_project is None:
+        return [], EMPTY
+    path = ("projects", root)
+    found: object = document.data
+    for part in path:
+        found = cast("dict[str, Any]", found).get(part) if isinstance(found, dict) else None
+    table = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    lists = {key: table[key] for key in dialect.per_project if isinstance(table.get(key), list)}
+    off = [name for names in lists.values() for name in cast("list[object]", names) if isinstance(name, str)]
+    places: dict[str, Pointer] = {"without_servers": (*path, next(iter(lists)))} if lists else {}
+    return entries_at(document, (*path, "mcpServers")), Patch(without_servers=off, places=places)
+
+
+def _entry(document: Document, name: str, value: object, pointer: Pointer) -> Entry:
     fields: dict[str, Any] = (
         dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {NOT_A_MAP: value}
     )
-    return Entry(name, fields, document, pointer, scope)
+    return Entry(name, fields, document, pointer)
 
 
 def _listed_name(value: object) -> str:

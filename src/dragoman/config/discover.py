@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from dragoman.config.detect import detect
-from dragoman.config.dialect import Place
+from dragoman.config.dialect import EMPTY, Place, local_part
 from dragoman.config.dialects import dialect
 from dragoman.config.dialects.legal import finder
 from dragoman.config.documents import dotted, environment
@@ -24,13 +24,15 @@ from dragoman.config.merge import Layer, merge
 from dragoman.config.profiles import Profile, profile_named
 from dragoman.config.reading import shown
 from dragoman.errors import ConfigError, ConfigSyntaxError
-from dragoman.model import Settings, Source
+from dragoman.model import Layers, Settings, Source
+from dragoman.trust.layers import as_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dragoman.config.dialect import Dialect
+    from dragoman.config.dialect import Dialect, Entry, Patch
     from dragoman.config.documents import Document
+    from dragoman.model import ServerSpec
 
 
 class _Unset(Exception):  # noqa: N818 -- a signal inside this module, never seen outside
@@ -141,26 +143,28 @@ class _Search:
         local = [layer for layer in self.layers if layer.scope == "local"]
         others = [layer for layer in self.layers if layer.scope != "local"]
         merged = merge([*local, *others], combine)
-        problems = [*self.problems, *merged.problems]
-        patch = merged.patch
-        servers = [replace(spec, unset_variables=self.unset) for spec in merged.servers]
-        return Settings(
-            servers=servers,
-            enabled=patch.enabled is not False,
-            auto_reload=patch.auto_reload is True,
-            call_log=patch.call_log is True,
-            health_check_interval=patch.health_check_interval or 30.0,
-            naming=patch.naming or self.profile.naming,
+        layers = Layers(
+            servers=self._with_unset(merged.servers),
+            own=self._with_unset(merged.own),
+            statements=merged.statements,
+            naming=self.profile.naming,
+            first_only=combine == "first",
+            problems=[*self.problems, *merged.problems],
+        )
+        read = Settings(
             collisions=self.profile.collisions,
-            inputs=patch.inputs,
-            policy=merged.policy,
-            limits=merged.limits,
             by_field=combine == "fields",
             profile=self.profile.app,
             root=self.surroundings.root,
             sources=self.sources,
-            problems=problems,
+            layers=layers,
         )
+        return as_read(read)
+
+    def _with_unset(self, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
+        if self.unset == "error":
+            return list(specs)
+        return [replace(spec, unset_variables=self.unset) for spec in specs]
 
     def _unset_policy(self) -> Literal["error", "keep", "empty"]:
         variable = self.profile.unset_variable
@@ -187,8 +191,10 @@ class _Search:
         self._add(document, place, chosen)
 
     def _read_place(self, place: Place, path: Path, *, hidden: bool) -> None:
-        only_first = self.profile.combine == "first" and bool(self.layers)
-        if hidden or only_first:
+        read_before = self.layers if self.profile.combine == "first" else ()
+        before = {layer.scope == "project" for layer in read_before}
+        # Behind a project's file, the user's own has to be known: it counts until the project's is approved.
+        if hidden or False in before or (before and place.scope == "project"):
             self._note(place, path, "hidden" if is_file(path) else "absent")
             return
         try:
@@ -199,7 +205,7 @@ class _Search:
             self.problems.append(error)
             self._note(place, path, "broken")
         else:
-            self._add(document, place, place.dialect)
+            self._add(document, place, place.dialect, status="hidden" if before else "loaded")
 
     def _read_environment(self) -> None:
         found = self._dialect("legal")
@@ -216,20 +222,23 @@ class _Search:
             )
         )
 
-    def _add(self, document: Document, place: Place, name: str) -> None:
+    def _add(
+        self, document: Document, place: Place, name: str, status: Literal["loaded", "hidden"] = "loaded"
+    ) -> None:
         found = self._dialect(name)
         root = self.surroundings.root
         entries = list(found.find(document, root))
-        patch = found.patch(document, root)
-        local = [entry for entry in entries if entry.scope == "local"]
-        others = [entry for entry in entries if entry.scope != "local"]
-        if local:
-            self.layers.append(Layer(document=document, dialect=found, scope="local", entries=local))
-        self.layers.append(
-            Layer(document=document, dialect=found, scope=place.scope, entries=others, patch=patch)
-        )
-        self.problems.extend(_wrong_as_a_whole(document, found, found_any=bool(entries)))
-        self._note(place, Path(document.source), "loaded", servers=len(entries), dialect_name=name)
+        layer = Layer(document=document, dialect=found, scope=place.scope, entries=entries)
+        local, local_patch = local_part(found, document, root)
+        if place.scope == "project":
+            self.problems.extend(_not_local(document, found, local, local_patch))
+            local, local_patch = [], EMPTY
+        elif local or local_patch.without_servers:
+            self.layers.append(replace(layer, scope="local", entries=local, patch=local_patch))
+        self.layers.append(replace(layer, patch=found.patch(document, root)))
+        count = len(entries) + len(local)
+        self.problems.extend(_wrong_as_a_whole(document, found, found_any=bool(count)))
+        self._note(place, Path(document.source), status, servers=count, dialect_name=name)
 
     def _dialect(self, name: str) -> Dialect:
         """Return a dialect, as this profile and this environment have it."""
@@ -257,6 +266,20 @@ class _Search:
             servers=servers,
         )
         self.sources.append(source)
+
+
+def _not_local(
+    document: Document, found: Dialect, entries: Sequence[Entry], patch: Patch
+) -> Iterable[ConfigError]:
+    """Say that a project's file cannot speak for the user."""
+    pointers = [entry.pointer for entry in entries] + list(patch.places.values())
+    for pointer in pointers:
+        msg = "this counts in a file of yours only, and this file came with the project: it is ignored"
+        hint = (
+            f"write it into your own file of {found.title}, or under `{dotted(tuple(found.container))}` here"
+        )
+        line = document.line(pointer)
+        yield ConfigError(msg, source=document.source, pointer=dotted(pointer), line=line, hint=hint)
 
 
 def _wrong_as_a_whole(document: Document, found: Dialect, *, found_any: bool) -> Iterable[ConfigError]:

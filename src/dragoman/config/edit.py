@@ -10,7 +10,7 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import NOT_A_MAP, NOT_SERVERS
+from dragoman.config.dialect import NOT_A_MAP, NOT_SERVERS, local_part
 from dragoman.config.documents import dotted, parse
 from dragoman.errors import ConfigError
 
@@ -32,10 +32,13 @@ def entry_named(
     document: Document, dialect: Dialect, root: str, name: str, pointer: str = ""
 ) -> Entry | None:
     """Return the entry of that name, and of that dotted pointer where one is given."""
-    entries = [entry for entry in dialect.find(document, root) if entry.name == name]
+    shared = list(dialect.find(document, root))
     if pointer:
-        return next((entry for entry in entries if dotted(entry.pointer) == pointer), None)
-    return next((entry for entry in entries if entry.scope != "local"), None)
+        entries = [*local_part(dialect, document, root)[0], *shared]
+        return next(
+            (entry for entry in entries if (entry.name, dotted(entry.pointer)) == (name, pointer)), None
+        )
+    return next((entry for entry in shared if entry.name == name), None)
 
 
 def slot(document: Document, dialect: Dialect, root: str, name: str) -> Pointer:
@@ -44,7 +47,7 @@ def slot(document: Document, dialect: Dialect, root: str, name: str) -> Pointer:
     if present is not None:
         return present.pointer
     for entry in dialect.find(document, root):
-        if entry.scope != "local" and not _MARKS & entry.fields.keys():
+        if not _MARKS & entry.fields.keys():
             return _next(document, entry.pointer[:-1], name)
     for container in (tuple(dialect.container), *_CONTAINERS):
         if isinstance(_at(document.data, container), dict | list):

@@ -96,7 +96,7 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
         source=entry.document.source,
         line=entry.line(),
         dialect=dialect.name,
-        scope=entry.scope or scope,
+        scope=scope,
         pointer=dotted(entry.pointer),
     )
     return ServerSpec(

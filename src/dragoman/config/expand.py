@@ -264,6 +264,12 @@ def secret_references(spec: ServerSpec) -> dict[str, str]:
     return found
 
 
+def input_ids(spec: ServerSpec) -> list[str]:
+    """Return the ids of the inputs that a spec refers to, in their order."""
+    bodies = (one.body or "" for _, text in _templates(spec) for one in references(text))
+    return list(dict.fromkeys(name for body in bodies if (name := _input_id(body)) is not None))
+
+
 def _templates(spec: ServerSpec) -> Iterator[tuple[str, str]]:
     """Yield every template of a spec with its key, as the two expansions below have them."""
     transport, auth = spec.transport, spec.auth

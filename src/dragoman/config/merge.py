@@ -1,22 +1,26 @@
-"""Layers of entries become one list of servers: who wins, who is hidden, what is switched off.
+"""Layers of entries become one list of servers: who wins, who is hidden, who serves without a project.
 
 Layers come strongest first. By `replace` the strongest entry of a name is taken whole; by `fields`
-its missing keys are filled from the weaker ones, tables such as `env` key by key. An entry that
-cannot be used is a problem and is treated as absent, so a weaker one of the same name may serve; by
-`fields` that is the entry which the wrong key comes from. The winner knows every definition that it
-hides. Global switches of the files are applied last.
+its missing keys are filled from the weaker ones, tables such as `env` key by key; by `first` only the
+first file counts. An entry that cannot be used is a problem and is treated as absent, so a weaker one of the
+same name may serve; by `fields` that is the entry which the wrong key comes from. The winner knows every
+definition that it hides.
+
+Everything is merged twice: with the project's files, and as if there were none. Which of both holds is
+decided by `trust.layers`, as are the settings, which are only gathered here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, cast
+import copy
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, Patch
 from dragoman.config.documents import dotted, printable
 from dragoman.config.entries import build
 from dragoman.errors import ConfigError, InvalidSpecError
-from dragoman.model import Note, Origin, Statement
+from dragoman.model import Origin, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect, Scope
     from dragoman.config.documents import Document
     from dragoman.model import Input, ServerSpec
+
+_MATTERS = tuple(field.name for field in fields(Patch) if field.name not in ("places", "problems"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,38 +48,51 @@ class Merged:
     """The outcome: servers in the order of their names' first appearance, and what was wrong."""
 
     servers: Sequence[ServerSpec]
+    own: Sequence[ServerSpec]
+    """The servers as they are without the project's files."""
     problems: Sequence[ConfigError]
-    patch: Patch
-    policy: Sequence[Statement] = ()
-    """What each file says about calls, the strongest first."""
-    limits: Sequence[Statement] = ()
-    """The same about limits."""
+    statements: Sequence[Statement] = ()
+    """Every setting of every file, the strongest file first."""
+
+
+_Stack: TypeAlias = list[tuple[Entry, Layer]]
 
 
 def merge(layers: Sequence[Layer], combine: Literal["replace", "fields", "first"]) -> Merged:
     """Merge layers, the strongest first."""
     problems: list[ConfigError] = []
     kept = [replace(layer, entries=_without_repeats(layer, problems)) for layer in layers]
-    servers = _by_fields(kept, problems) if combine == "fields" else _by_name(kept, problems)
+    if combine == "fields":
+        servers, own = _by_fields(kept, problems)
+    else:
+        servers, own = _by_name(kept, problems, first_only=combine == "first")
     for layer in layers:
         problems.extend(_patch_problems(layer))
-    patch = _merge_patches([layer.patch for layer in layers])
     return Merged(
-        servers=[_switched(spec, patch) for spec in servers],
+        servers=servers,
+        own=own,
         problems=problems,
-        patch=patch,
-        policy=_statements(layers, "policy"),
-        limits=_statements(layers, "limits"),
+        statements=[one for layer in layers for one in _statements(layer)],
     )
 
 
-def _statements(layers: Sequence[Layer], matter: Literal["policy", "limits"]) -> list[Statement]:
-    said = ((layer, getattr(layer.patch, matter)) for layer in layers)
-    return [
-        Statement(source=layer.document.source, scope=layer.scope, data=data)
-        for layer, data in said
-        if data is not None
-    ]
+def _statements(layer: Layer) -> Iterable[Statement]:
+    """Return the settings of a file, each with its place and with whose file it is."""
+    for key in _MATTERS:
+        data = getattr(layer.patch, key)
+        if data is None or (key in ("inputs", "without_servers") and not data):
+            continue
+        if key == "inputs":
+            data = [replace(item, scope=layer.scope) for item in cast("Sequence[Input]", data)]
+        pointer = layer.patch.places.get(key, ())
+        yield Statement(
+            key=key,
+            data=data,
+            source=layer.document.source,
+            scope=layer.scope,
+            pointer=dotted(pointer),
+            line=layer.document.line(pointer) if pointer else None,
+        )
 
 
 def _without_repeats(layer: Layer, problems: list[ConfigError]) -> list[Entry]:
@@ -92,33 +111,62 @@ def _without_repeats(layer: Layer, problems: list[ConfigError]) -> list[Entry]:
     return kept
 
 
-def _by_name(layers: Sequence[Layer], problems: list[ConfigError]) -> list[ServerSpec]:
-    found: dict[str, ServerSpec] = {}
-    for layer in layers:
-        for entry in layer.entries:
-            spec = _built(entry, layer, problems)
-            if spec is None:
-                continue
-            winner = found.setdefault(spec.name, spec)
-            if winner is not spec:
-                found[spec.name] = replace(winner, shadowed=[*winner.shadowed, spec.origin])
-    return list(found.values())
+def _by_name(
+    layers: Sequence[Layer], problems: list[ConfigError], *, first_only: bool
+) -> tuple[list[ServerSpec], list[ServerSpec]]:
+    built = [(layer, _all_built(layer, problems)) for layer in layers]
+    found: list[list[ServerSpec]] = []
+    for seen in (built, [pair for pair in built if pair[0].scope != "project"]):
+        first = seen[0][0].document.source if seen and first_only else None
+        winners: dict[str, ServerSpec] = {}
+        hidden: dict[str, list[Origin]] = {}
+        for layer, specs in seen:
+            for spec in specs if first in (None, layer.document.source) else ():
+                if winners.setdefault(spec.name, spec) is not spec:
+                    hidden.setdefault(spec.name, []).append(spec.origin)
+        found.append(
+            [
+                replace(spec, shadowed=hidden[name]) if name in hidden else spec
+                for name, spec in winners.items()
+            ]
+        )
+    return found[0], found[1]
 
 
-def _by_fields(layers: Sequence[Layer], problems: list[ConfigError]) -> list[ServerSpec]:
-    stacks: dict[str, list[tuple[Entry, Layer]]] = {}
+def _all_built(layer: Layer, problems: list[ConfigError]) -> list[ServerSpec]:
+    built = (_built(entry, layer, problems) for entry in layer.entries)
+    return [spec for spec in built if spec is not None]
+
+
+def _by_fields(
+    layers: Sequence[Layer], problems: list[ConfigError]
+) -> tuple[list[ServerSpec], list[ServerSpec]]:
+    stacks: dict[str, _Stack] = {}
     for layer in layers:
         for entry in layer.entries:
             if not entry.name or NOT_A_MAP in entry.fields:
                 _built(entry, layer, problems)
             else:
                 stacks.setdefault(entry.name, []).append((entry, layer))
-    found = (_from_stack(stack, problems) for stack in stacks.values())
-    return [spec for spec in found if spec is not None]
+    found: list[ServerSpec] = []
+    own: dict[str, ServerSpec] = {}
+    for name, stack in stacks.items():
+        users = [pair for pair in stack if pair[1].scope != "project"]
+        mine = _from_stack(users, problems)
+        own |= {} if mine is None else {name: mine}
+        spec = mine
+        if len(users) < len(stack):
+            wrong: list[ConfigError] = []
+            spec = _from_stack(stack, wrong)
+            # What is wrong in the user's own entries was found before.
+            problems += [one for one in wrong if str(one) not in {str(known) for known in problems}]
+        found += [] if spec is None else [spec]
+    order = (entry.name for layer in layers if layer.scope != "project" for entry in layer.entries)
+    return found, [own[name] for name in dict.fromkeys(order) if name in own]
 
 
 def _from_stack(stack: Sequence[tuple[Entry, Layer]], problems: list[ConfigError]) -> ServerSpec | None:
-    """Build the server that a stack of entries makes, without those that are wrong."""
+    """Return the server that a stack of entries makes, without those that are wrong."""
     while stack:
         strongest, layer = stack[0]
         try:
@@ -139,7 +187,7 @@ def _stacked(entries: Sequence[Entry]) -> Entry:
     top = entries[0]
     merged = replace(top, fields={}, notes=[], problems=[], spellings=dict(top.spellings), layers={})
     for entry in entries:
-        for key, value in entry.fields.items():
+        for key, value in copy.deepcopy(entry.fields).items():
             if key not in merged.fields:
                 merged.fields[key] = value
                 merged.layers[key] = entry
@@ -164,7 +212,7 @@ def _origin(entry: Entry, layer: Layer) -> Origin:
         source=entry.document.source,
         line=entry.line(),
         dialect=layer.dialect.name,
-        scope=entry.scope or layer.scope,
+        scope=layer.scope,
         pointer=dotted(entry.pointer),
     )
 
@@ -173,40 +221,3 @@ def _patch_problems(layer: Layer) -> Iterable[ConfigError]:
     for pointer, message in layer.patch.problems:
         line = layer.document.line(pointer)
         yield ConfigError(message, source=layer.document.source, pointer=dotted(pointer), line=line)
-
-
-def _merge_patches(patches: Sequence[Patch]) -> Patch:
-    """Merge what the files say beyond their servers, the strongest first."""
-    inputs: dict[str, Input] = {}
-    without: list[str] = []
-    for patch in patches:
-        for item in patch.inputs:
-            inputs.setdefault(item.id, item)
-        without.extend(name for name in patch.without_servers if name not in without)
-
-    def strongest(name: str) -> object:
-        return next((value for patch in patches if (value := getattr(patch, name)) is not None), None)
-
-    return Patch(
-        enabled=cast("bool | None", strongest("enabled")),
-        auto_reload=cast("bool | None", strongest("auto_reload")),
-        call_log=cast("bool | None", strongest("call_log")),
-        health_check_interval=cast("float | None", strongest("health_check_interval")),
-        naming=cast("str | None", strongest("naming")),
-        only_servers=cast("Sequence[str] | None", strongest("only_servers")),
-        inputs=list(inputs.values()),
-        without_servers=without,
-    )
-
-
-def _switched(spec: ServerSpec, patch: Patch) -> ServerSpec:
-    off = ""
-    if patch.only_servers is not None and spec.name not in patch.only_servers:
-        off = "it is not on the list of allowed servers"
-    if spec.name in patch.without_servers:
-        off = "it is on the list of excluded servers"
-    if not off or not spec.enabled:
-        return spec
-    return replace(
-        spec, enabled=False, notes=[*spec.notes, Note(code="unused", key="", message=f"off: {off}")]
-    )

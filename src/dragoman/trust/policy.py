@@ -64,6 +64,8 @@ _KEYS = frozenset(
     {"action", "server", "tool", "resource", "prompt", "annotation", "arguments", "name", "reason"}
 )
 _DONE: Mapping[Kind, str] = {"tool": "called", "resource": "read", "prompt": "asked for"}
+_REASON, _PROJECT_REASON = 500, 200
+"""Characters of a rule's reason that a model and a person get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +374,7 @@ def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, li
         annotations=annotations,
         arguments=arguments,
         name=for_log(name, 100),
-        reason=reason,
+        reason=for_log(reason, _PROJECT_REASON if scope == "project" else _REASON),
         scope=scope,
         source=source,
     )

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dragoman.cli.main import run
+from dragoman.config.discover import load
 from dragoman.trust.redact import MASK
+from dragoman.trust_store import Approvals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,12 +119,39 @@ def test_references_stay_readable(shown: Callable[..., str]) -> None:
     assert f"https://{MASK}@example.com/mcp?key={MASK}#{MASK}" in text
 
 
+def test_show_and_check_name_what_of_the_project_is_not_in_effect(
+    home: Path, shown: Callable[..., str]
+) -> None:
+    write(home / ".config/dragoman/mcp.json", {"files": {"command": "mine"}})
+    Path("dragoman.toml").write_text('[mcp]\nnaming = "{tool}"\n\n[mcp.servers.files]\ncommand = "theirs"\n')
+    text = shown("config", "show")
+    assert "runs      mine" in text
+    assert "note      the project's file" in text
+    assert "files  stdio  not approved, not in effect" in text
+    assert 'not approved, not in effect: ./dragoman.toml:2: mcp.naming = "{tool}"' in text
+    document = json.loads(shown("config", "show", "--json"))
+    assert document["naming"] == "mcp_{server}_{tool}"
+    assert [server["command"] for server in document["unapproved"]] == ["theirs"]
+    assert [(one["pointer"], one["line"]) for one in document["without_effect"]] == [("mcp.naming", 2)]
+    assert "./dragoman.toml:2: mcp.naming: this setting of the project is not approved" in shown(
+        "config", "check"
+    )
+
+
+def approve(name: str) -> None:
+    """Approve a project's server as its file has it."""
+    spec = load().server(name)
+    assert spec is not None
+    Approvals().approve(spec, Path.cwd())
+
+
 def test_show_names_the_origin_and_what_it_hides(home: Path, shown: Callable[..., str]) -> None:
     write("mcp.json", {"files": {"command": "strong"}})
     write(".mcp.json", {"files": {"command": "weak"}})
     write(
         home / ".config/dragoman/mcp.json", {"files": {"command": "weakest"}, "notes": {"command": "other"}}
     )
+    approve("files")
     text = shown("config", "show", "files")
     assert "runs      strong" in text
     assert "from      ./mcp.json:3 (project, " in text
@@ -184,6 +213,8 @@ def test_show_json_has_a_stable_shape(shown: Callable[..., str]) -> None:
             "health_check_interval",
             "naming",
             "servers",
+            "unapproved",
+            "without_effect",
             "problems",
         )
     }
@@ -217,8 +248,10 @@ def test_show_without_configuration_says_what_to_do_next(shown: Callable[..., st
         assert command in text
 
 
-def test_show_says_that_mcp_is_switched_off(shown: Callable[..., str]) -> None:
-    Path("dragoman.toml").write_text('[mcp]\nenabled = false\n[mcp.servers.a]\ncommand = "x"\n', "utf-8")
+def test_show_says_that_mcp_is_switched_off(home: Path, shown: Callable[..., str]) -> None:
+    file = home / ".config/dragoman/dragoman.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[mcp]\nenabled = false\n[mcp.servers.a]\ncommand = "x"\n', "utf-8")
     text = shown("config", "show")
     assert "switched off" in text.splitlines()[0]
     assert "a  stdio" in text

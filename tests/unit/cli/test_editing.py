@@ -137,8 +137,17 @@ def test_a_server_that_another_file_hides_is_said_to_be_hidden(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mcp.json").write_text('{"mcpServers": {"x": {"command": "project"}}}')
+    assert run(["trust", "approve", "x", "--yes"]) == 0
     assert run(["add", "x", "--replace", "--", "mine"]) == 0
     assert "not in effect here: `x` in ./mcp.json:1 hides it" in capsys.readouterr().err
+
+
+def test_a_projects_entry_that_is_not_approved_takes_no_name_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {"x": {"command": "project"}}}')
+    assert run(["add", "x", "--json", "--", "mine"]) == 0
+    assert json.loads(capsys.readouterr().out)["in_effect"] is True
 
 
 def test_what_the_dialect_cannot_say_is_not_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,6 +273,7 @@ def test_a_definition_that_comes_to_light_is_named(
 ) -> None:
     assert run(["add", "x", "--", "user"]) == 0
     (tmp_path / "mcp.json").write_text('{"mcpServers": {"x": {"command": "project"}}}')
+    assert run(["trust", "approve", "x", "--yes"]) == 0
     capsys.readouterr()
     assert run(["remove", "x", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

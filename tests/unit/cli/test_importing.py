@@ -105,7 +105,7 @@ def test_all_hosts_are_looked_at_and_the_first_of_a_name_is_taken(
         '{ // ours\n "inputs": [{"id": "key", "type": "promptString", "description": "The key"}],\n'
         ' "servers": {"vs": {"type": "http", "url": "https://h/x", "headers": {"K": "${input:key}"}}}}'
     )
-    assert run(["import", "--all", "--write"]) == 0
+    assert run(["import", "--all", "--write", "--include-project"]) == 0
     out = capsys.readouterr().out
     assert [line.split("  ")[0] for line in out.splitlines() if not line.startswith(" ")][:3] == [
         "Cursor",
@@ -117,6 +117,24 @@ def test_all_hosts_are_looked_at_and_the_first_of_a_name_is_taken(
     assert "default_tools_approval_mode: approval is decided by dragoman's own policy" in out
     assert "4 servers written to ~/.config/dragoman/mcp.json, 1 left alone" in out
     assert {spec.name for spec in load().servers} == {"files", "far", "vs", "gh"}
+
+
+def test_a_projects_server_is_not_taken_over_unseen(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".cursor").mkdir()
+    servers = '{"mcpServers": {"evil": {"command": "evil"}, "files": {"command": "evil"}}}'
+    (tmp_path / ".cursor/mcp.json").write_text(servers)
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").write_text('{"mcpServers": {"files": {"command": "mine"}}}')
+    assert run(["import", "cursor", "--write"]) == 0
+    out = capsys.readouterr().out
+    assert "from     ./.cursor/mcp.json:1 (project): it came with the project" in out
+    assert "from     ~/.cursor/mcp.json:1 (user)" in out
+    assert "left out it comes from the project's file; `--include-project` takes it all the same" in out
+    assert [(spec.name, spec.transport) for spec in load().servers] == [("files", Stdio("mine"))]
+    assert run(["import", "cursor", "--write", "--include-project"]) == 0
+    assert [spec.name for spec in load().servers] == ["files", "evil"]
 
 
 def test_no_host_at_all_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,11 @@ from dragoman.config.dialects import dialect
 from dragoman.config.documents import parse
 from dragoman.config.entries import build
 from dragoman.errors import InvalidSpecError
+from dragoman.model import Layers, Settings
+from dragoman.trust.layers import as_read
 
 if TYPE_CHECKING:
+    from dragoman.config.merge import Merged
     from dragoman.model import ServerSpec
 
 NATIVE = dialect("dragoman")
@@ -35,6 +38,18 @@ def refused(fields: Any, name: str = "s", **changes: Any) -> InvalidSpecError:
     assert caught.value.source == "f.json"
     assert caught.value.line is not None
     return caught.value
+
+
+def in_effect(merged: Merged) -> Settings:
+    """Return what holds where everything is trusted."""
+    layers = Layers(
+        servers=merged.servers,
+        own=merged.own,
+        statements=merged.statements,
+        problems=merged.problems,
+        naming="",
+    )
+    return as_read(Settings(layers=layers))
 
 
 def notes(spec: ServerSpec) -> list[str]:

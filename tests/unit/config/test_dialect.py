@@ -29,10 +29,10 @@ def entry(pointer: tuple[str | int, ...] = ("s", "a")) -> Entry:
 
 
 def test_a_map_of_servers_has_named_entries() -> None:
-    found = entries_at(DOCUMENT, ("s",), "local")
-    assert [(each.name, each.pointer, each.scope, each.line()) for each in found] == [
-        ("a", ("s", "a"), "local", 2),
-        ("b", ("s", "b"), "local", 4),
+    found = entries_at(DOCUMENT, ("s",))
+    assert [(each.name, each.pointer, each.line()) for each in found] == [
+        ("a", ("s", "a"), 2),
+        ("b", ("s", "b"), 4),
     ]
     assert found[1].fields == {NOT_A_MAP: 5}
 

@@ -30,12 +30,6 @@ def test_an_entry_has_its_origin() -> None:
     )
 
 
-def test_an_entrys_own_scope_wins() -> None:
-    found = entry({"command": "x"})
-    found.scope = "local"
-    assert build(found, NATIVE, "user").origin.scope == "local"
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(None, "null"), (5, "a number"), ("secret", "a text"), ([], "a list"), (True, "true")],

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.config.building import in_effect
 
 from dragoman.config.dialect import Patch, entries_at
 from dragoman.config.dialects import dialect
@@ -147,7 +148,7 @@ def test_switches_of_the_files_are_applied_last() -> None:
     servers = {name: {"command": "x"} for name in "abcd"} | {"e": {"command": "x", "enabled": False}}
     strong = layer("strong", {}, patch=Patch(without_servers=["b", "e"]))
     weak = layer("weak", servers, patch=Patch(only_servers=["a", "b", "c", "e"], without_servers=["b", "c"]))
-    merged = merge([strong, weak], "replace")
+    merged = in_effect(merge([strong, weak], "replace"))
     assert [spec.name for spec in merged.servers if spec.enabled] == ["a"]
     reasons = {spec.name: [note.message for note in spec.notes] for spec in merged.servers}
     assert reasons == {
@@ -168,7 +169,7 @@ def test_the_strongest_file_decides_each_setting() -> None:
         naming="{tool}",
         inputs=[Input(id="a"), Input(id="b")],
     )
-    patch = merge([layer("s", {}, patch=strong), layer("w", {}, patch=weak)], "replace").patch
+    patch = in_effect(merge([layer("s", {}, patch=strong), layer("w", {}, patch=weak)], "replace"))
     assert (patch.enabled, patch.auto_reload, patch.health_check_interval, patch.naming) == (
         False,
         True,

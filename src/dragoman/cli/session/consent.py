@@ -7,25 +7,24 @@ holds for the session is forgotten with it; a yes to a project's server is remem
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rich.text import Text
 
 from dragoman.agent.forms import Visit
-from dragoman.cli.known import of_project
 from dragoman.cli.logins import open_browser
 from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, argument_lines, fill, visit
-from dragoman.config.expand import references
+from dragoman.config.expand import input_ids
+from dragoman.trust.layers import answer_key, in_question, inputs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from dragoman.agent.forms import Form
     from dragoman.cli.session.questions import Asker
-    from dragoman.model import CallRequest, Input, ServerSpec, Settings
+    from dragoman.model import CallRequest, Input, Settings
 
 SHOWN = 2_000
 """Characters of one argument that a person is shown before a yes."""
@@ -125,9 +124,8 @@ async def approve_project(asker: Asker, settings: Settings) -> None:
 
     root = settings.root or str(Path.cwd())
     store = Approvals()
-    enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
-    for spec in of_project(settings, enabled):
-        if store.is_approved(spec, root):
+    for spec in in_question(settings) if settings.enabled else ():
+        if not spec.enabled or store.is_approved(spec, root):
             continue
         asker.show(Text(question(spec, root)))
         try:
@@ -146,40 +144,19 @@ async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
 
     enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
     unapproved = refused(settings, enabled)
-    told = {one.id: one for one in settings.inputs}
     found: dict[str, str] = {}
     for spec in enabled:
-        for name in _inputs_of(spec) if spec.name not in unapproved else ():
-            if name in found:
+        told = inputs_of(spec, settings)
+        for name in input_ids(spec) if spec.name not in unapproved else ():
+            key = answer_key(spec, settings, name)
+            if key in found:
                 continue
             try:
-                found[name] = await _ask_input(asker, spec.name, name, told.get(name))
+                found[key] = await _ask_input(asker, spec.name, name, told.get(name))
             except AbandonedError as left:
                 if not left.declined:
                     raise
     return found
-
-
-def _inputs_of(spec: ServerSpec) -> list[str]:
-    """Return the ids of the inputs that a spec refers to, in their order."""
-    found: dict[str, None] = {}
-    for text in _texts([asdict(spec.transport), asdict(spec.auth) if spec.auth is not None else None]):
-        for one in references(text):
-            body = one.body or ""
-            # `${input:-text}` is a variable that is called `input`.
-            if body.startswith("input:") and not body.startswith("input:-"):
-                found[body.removeprefix("input:")] = None
-    return list(found)
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from _texts(list(cast("dict[str, object]", value).values()))
-    elif isinstance(value, list | tuple):
-        for one in cast("list[object]", value):
-            yield from _texts(one)
 
 
 async def _ask_input(asker: Asker, server: str, name: str, told: Input | None) -> str:

@@ -7,36 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dragoman.config.dialect import Dialect, Entry, Patch, Place, entries_at, key_table
+from dragoman.config.dialect import Dialect, Place, key_table, under
 from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import names_at, table_at
 from dragoman.config.expand import Style
 from dragoman.model import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dragoman.config.documents import Document
+    from dragoman.config.dialect import Entry
 
 _LEAST_TIMEOUT_MS = 1000
-
-
-def find(document: Document, root: str) -> Iterable[Entry]:
-    """Find the file's servers, and those that the user's file has for this project."""
-    return [
-        *entries_at(document, ("projects", root, "mcpServers"), "local"),
-        *entries_at(document, ("mcpServers",)),
-    ]
-
-
-def patch(document: Document, root: str) -> Patch:
-    """Honour what the user has switched off for this project."""
-    project = table_at(document, ("projects", root))
-    off = [
-        *(names_at(project, "disabledMcpServers") or ()),
-        *(names_at(project, "disabledMcpjsonServers") or ()),
-    ]
-    return Patch(without_servers=off)
 
 
 def translate(entry: Entry) -> None:
@@ -55,8 +34,8 @@ DIALECT = Dialect(
         Place("${workspaceFolder}/.mcp.json", "project"),
         Place("${CLAUDE_CONFIG_DIR:-~}/.claude.json", "user"),
     ),
-    find=find,
-    patch=patch,
+    find=under("mcpServers"),
+    per_project=("disabledMcpServers", "disabledMcpjsonServers"),
     translate=translate,
     keys=key_table(
         "command", "args", "env", "url", "headers", type="transport", timeout="call", oauth="auth", unit="ms"

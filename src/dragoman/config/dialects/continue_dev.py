@@ -28,12 +28,9 @@ _HOME = "${CONTINUE_GLOBAL_DIR:-~/.continue}"
 _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def find(document: Document, root: str) -> Iterable[Entry]:
+def find(document: Document, _root: str) -> Iterable[Entry]:
     """Find the list or the map of servers, or the one server that a JSON file is."""
-    entries = [
-        *entries_at(document, ("mcpServers",)),
-        *entries_at(document, ("projects", root, "mcpServers"), "local"),
-    ]
+    entries = entries_at(document, ("mcpServers",))
     whole = table_at(document, ())
     if not entries and ("command" in whole or "url" in whole):
         return [Entry(PurePath(document.source).stem, dict(whole), document, ())]
@@ -124,6 +121,7 @@ DIALECT = Dialect(
         Place(f"{_HOME}/mcpServers/*.json", "user"),
     ),
     find=find,
+    per_project=(),
     translate=translate,
     keys=key_table(
         *PLAIN,

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 def patch(document: Document, _root: str) -> Patch:
     """Honour `mcp.allowed` and `mcp.excluded`."""
     table = table_at(document, ("mcp",))
-    return Patch(only_servers=names_at(table, "allowed"), without_servers=names_at(table, "excluded") or ())
+    return Patch(
+        only_servers=names_at(table, "allowed"),
+        without_servers=names_at(table, "excluded") or (),
+        places={"only_servers": ("mcp", "allowed"), "without_servers": ("mcp", "excluded")},
+    )
 
 
 def translate(entry: Entry) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from dragoman.config.dialect import Dialect, Entry, Patch, entries_at, key_table
-from dragoman.config.dialects.sections import PLAIN, SHELL_LIKE, names_at, table_at
+from dragoman.config.dialect import Dialect, Entry, entries_at, key_table
+from dragoman.config.dialects.sections import PLAIN, SHELL_LIKE, table_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,28 +29,18 @@ _KEYS = (
 )
 
 
-def find(document: Document, root: str) -> Iterable[Entry]:
-    """Find the file's servers, then those of this project; a `.mcprc` may be the bare map."""
-    found = [
-        *entries_at(document, ("projects", root, "mcpServers"), "local"),
-        *entries_at(document, ("mcpServers",)),
-    ]
+def find(document: Document, _root: str) -> Iterable[Entry]:
+    """Find the file's servers; a `.mcprc` may be the bare map."""
     if PurePath(document.source).name != ".mcprc" or "mcpServers" in table_at(document, ()):
-        return found
+        return entries_at(document, ("mcpServers",))
     return [entry for entry in entries_at(document, ()) if not entry.name.startswith("$")]
-
-
-def patch(document: Document, root: str) -> Patch:
-    """Honour the servers that the user has rejected for this project."""
-    project = table_at(document, ("projects", root))
-    return Patch(without_servers=names_at(project, "rejectedMcprcServers") or ())
 
 
 DIALECT = Dialect(
     name="kode",
     title="kode",
     find=find,
-    patch=patch,
+    per_project=("rejectedMcprcServers",),
     keys=key_table(*_KEYS, type="transport", transport="transport", timeout="call"),
     style=SHELL_LIKE,
     either_kind=True,

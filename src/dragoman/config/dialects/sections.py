@@ -105,5 +105,6 @@ def settings_patch(document: Document, path: Sequence[str]) -> Patch:
         call_log=boolean("call_log"),
         health_check_interval=interval,
         naming=naming,
+        places={key: (*path, key) for key in table},
         problems=problems,
     )

@@ -32,7 +32,7 @@ def patch(document: Document, _root: str) -> Patch:
             problems.append((("inputs", index), "an input needs an `id` and a `type` that asks for a value"))
         else:
             inputs.append(found)
-    return Patch(inputs=inputs, problems=problems)
+    return Patch(inputs=inputs, places={"inputs": ("inputs",)}, problems=problems)
 
 
 def _input(item: dict[str, Any]) -> Input | None:

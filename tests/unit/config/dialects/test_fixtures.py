@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.config.building import in_effect
 
 from dragoman.config.detect import detect
+from dragoman.config.dialect import local_part
 from dragoman.config.dialects import NAMES, dialect
 from dragoman.config.documents import parse
 from dragoman.config.export import entry
@@ -25,7 +27,7 @@ from dragoman.config.merge import Layer, merge
 from dragoman.model import ServerSpec, Stdio
 
 if TYPE_CHECKING:
-    from dragoman.config.merge import Merged
+    from dragoman.model import Settings
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "dialects"
 ROOT = "/home/ana/shop"
@@ -43,29 +45,28 @@ SHOWN = [
 ]
 
 
-def read(path: Path) -> Merged:
+def read(path: Path) -> Settings:
     found = dialect(path.relative_to(FIXTURES).parts[0])
     known = path.suffix in (".json", ".toml", ".yaml", ".env")
     source = path.name if known else path.suffix
     document = parse(path.read_text("utf-8"), source, format_of(path))
     entries = list(found.find(document, ROOT))
-    local = [entry for entry in entries if entry.scope == "local"]
-    others = [entry for entry in entries if entry.scope != "local"]
+    local, local_patch = local_part(found, document, ROOT)
     patch = found.patch(document, ROOT)
     layers = [
-        Layer(document=document, dialect=found, scope="local", entries=local),
-        Layer(document=document, dialect=found, scope="user", entries=others, patch=patch),
+        Layer(document=document, dialect=found, scope="local", entries=local, patch=local_patch),
+        Layer(document=document, dialect=found, scope="user", entries=entries, patch=patch),
     ]
-    return merge(layers, found.combine)
+    return in_effect(merge(layers, found.combine))
 
 
-def readable(merged: Merged) -> dict[str, Any]:
+def readable(merged: Settings) -> dict[str, Any]:
     """Show everything that was read and is not the default, as plain data."""
-    patch = {
-        name: plain(value)
-        for name in ("enabled", "auto_reload", "health_check_interval", "naming", "inputs")
-        if (value := getattr(merged.patch, name)) not in (None, ())
-    }
+    assert merged.layers is not None
+    matters = ("enabled", "auto_reload", "health_check_interval", "naming")
+    said = {one.key: one.data for one in merged.layers.statements}
+    patch = {name: plain(said[name]) for name in matters if name in said}
+    patch["inputs"] = [plain(replace(item, scope="code")) for item in merged.inputs]
     problems = [f"line {error.line}: {error.pointer}: {error.message}" for error in merged.problems]
     shown = {"settings": {name: value for name, value in patch.items() if value != []}}
     return shown | {"servers": {spec.name: server(spec) for spec in merged.servers}, "problems": problems}

@@ -6,26 +6,29 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.config.building import in_effect
 
 from dragoman.config.dialects import dialect
 from dragoman.config.discover import load
 from dragoman.config.documents import parse
-from dragoman.config.merge import Layer, Merged, merge
+from dragoman.config.merge import Layer, merge
 from dragoman.model import Auth, Http, Sse, Stdio, Tls
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dragoman.model import Settings
+
 CONTAINERS = {"zed": "context_servers", "goose": "extensions", "opencode": "mcp", "crush": "mcp"}
 
 
-def read(name: str, data: Any, source: str = "f.json") -> Merged:
+def read(name: str, data: Any, source: str = "f.json") -> Settings:
     document = parse(json.dumps(data), source, "json")
     found = dialect(name)
     entries = list(found.find(document, "/project"))
     patch = found.patch(document, "/project")
     layer = Layer(document=document, dialect=found, scope="user", entries=entries, patch=patch)
-    return merge([layer], "replace")
+    return in_effect(merge([layer], "replace"))
 
 
 def one(name: str, fields: dict[str, Any], **beside: Any) -> Any:
@@ -310,7 +313,7 @@ def test_librechat_never_gives_one_servers_value_to_another() -> None:
     merged = read("librechat", {"mcpServers": {"a": fields | asked, "b": fields | asked}})
     headers = [spec.transport.headers["A"] for spec in merged.servers]  # type: ignore[union-attr]
     assert headers == ["${input:a.TOKEN} ${input:OTHER}", "${input:b.TOKEN} ${input:OTHER}"]
-    assert [(item.id, item.secret) for item in merged.patch.inputs] == [
+    assert [(item.id, item.secret) for item in merged.inputs] == [
         ("a.TOKEN", False),
         ("b.TOKEN", False),
     ]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.config.building import in_effect
 
 from dragoman.config.dialects import dialect
 from dragoman.config.documents import parse
-from dragoman.config.merge import Layer, Merged, merge
+from dragoman.config.merge import Layer, merge
 from dragoman.model import Http, Stdio
 
+if TYPE_CHECKING:
+    from dragoman.model import Settings
 
-def read(**fields: Any) -> Merged:
+
+def read(**fields: Any) -> Settings:
     data = {"name": "com.example/a", "description": "d", "version": "1.0.0"} | fields
     document = parse(json.dumps(data), "server.json", "json")
     found = dialect("server-json")
     entries = list(found.find(document, "/"))
     patch = found.patch(document, "/")
     layer = Layer(document=document, dialect=found, scope="user", entries=entries, patch=patch)
-    return merge([layer], "replace")
+    return in_effect(merge([layer], "replace"))
 
 
 def package(**fields: Any) -> Any:
@@ -152,7 +156,7 @@ def test_an_address_asks_for_what_it_needs() -> None:
     assert merged.servers[0].transport == Http(
         "https://${input:a.t}.x", headers={"A": "${input:a.A}", "B": "b"}
     )
-    assert [(item.id, item.secret, list(item.choices)) for item in merged.patch.inputs] == [
+    assert [(item.id, item.secret, list(item.choices)) for item in merged.inputs] == [
         ("a.t", False, ["e", "5"]),
         ("a.A", True, []),
     ]

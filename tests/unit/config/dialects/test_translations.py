@@ -6,27 +6,29 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.config.building import in_effect
 
 from dragoman.config.dialects import dialect
 from dragoman.config.dialects.legal import finder
 from dragoman.config.dialects.sections import names_at, settings_patch, table_at
 from dragoman.config.discover import load
 from dragoman.config.documents import environment, parse
-from dragoman.config.merge import Layer, Merged, merge
+from dragoman.config.merge import Layer, merge
 from dragoman.model import Auth, Http, Sse, Stdio
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dragoman.model import Settings
 
-def read(name: str, data: Any, source: str = "f.json") -> Merged:
+
+def read(name: str, data: Any, source: str = "f.json") -> Settings:
     document = parse(json.dumps(data), source, "json")
     found = dialect(name)
     entries = list(found.find(document, "/project"))
     patch = found.patch(document, "/project")
-    return merge(
-        [Layer(document=document, dialect=found, scope="user", entries=entries, patch=patch)], "replace"
-    )
+    layer = Layer(document=document, dialect=found, scope="user", entries=entries, patch=patch)
+    return in_effect(merge([layer], "replace"))
 
 
 def one(name: str, fields: dict[str, Any]) -> Any:
@@ -160,14 +162,14 @@ def test_gemini_without_lists_switches_nothing_off() -> None:
 )
 def test_vscode_asks_for_what_can_be_asked_for(inputs: Any, count: int, problems: list[str]) -> None:
     merged = read("vscode", {"inputs": inputs})
-    assert len(merged.patch.inputs) == count
+    assert len(merged.inputs) == count
     assert [problem.pointer for problem in merged.problems] == problems
-    assert all(each.description == "" for each in merged.patch.inputs)
+    assert all(each.description == "" for each in merged.inputs)
 
 
 def test_vscode_never_takes_the_default_of_a_command() -> None:
     merged = read("vscode", {"inputs": [{"id": "a", "type": "command", "command": "c", "default": "d"}]})
-    assert merged.patch.inputs[0].default is None
+    assert merged.inputs[0].default is None
 
 
 # kode
@@ -223,13 +225,15 @@ def test_usual_spellings_of_other_hosts_are_understood() -> None:
 # legal
 
 
-def legal(env: dict[str, str], prefix: str = "LEGAL") -> Merged:
+def legal(env: dict[str, str], prefix: str = "LEGAL") -> Settings:
     from dataclasses import replace
 
     document = environment(env)
     found = replace(dialect("legal"), find=finder(prefix))
     entries = list(found.find(document, ""))
-    return merge([Layer(document=document, dialect=found, scope="user", entries=entries)], "replace")
+    return in_effect(
+        merge([Layer(document=document, dialect=found, scope="user", entries=entries)], "replace")
+    )
 
 
 def test_legal_counts_no_server_without_an_address() -> None:
