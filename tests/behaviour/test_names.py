@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from tests.unit.cli.program import configure, entry
 
 from dragoman import McpManager, ToolDef, ToolRegistry
 from dragoman.adapters.bridge import Bridge
+from dragoman.cli.main import run
 from dragoman.errors import DragomanError, UnknownToolError
 from dragoman.events import NameContested, ToolsChanged
 from dragoman.model import CallRequest, Handlers, ServerSpec, Settings
@@ -18,8 +20,6 @@ from dragoman.model import CallRequest, Handlers, ServerSpec, Settings
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-pytestmark = pytest.mark.anyio
 
 AMBIGUOUS = "mcp_git_hub_push"
 
@@ -261,3 +261,42 @@ async def test_resource_of_a_server_that_is_away_is_not_read_from_another(
             await mcp.disable("law")
             with pytest.raises(DragomanError, match="`evil`, `law`"):
                 await mcp.read("law://1")
+
+
+# The program
+
+
+def test_program_refuses_an_ambiguous_name_and_takes_the_unambiguous_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure(
+        git=entry("offering.py", json.dumps({"label": "git", "tools": ["hub_push", AMBIGUOUS]})),
+        git_hub=entry("offering.py", json.dumps({"label": "git_hub", "tools": ["push"]})),
+    )
+    assert run(["call", AMBIGUOUS]) == 9
+    assert run(["tools", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["servers"]
+    names = {(one["server"], tool["tool"]): tool["name"] for one in listed for tool in one["tools"]}
+    assert AMBIGUOUS not in names.values()
+    for pair in (("git", "hub_push"), ("git_hub", "push")):
+        assert run(["call", names[pair]]) == 0
+        assert capsys.readouterr().out == f"{'/'.join(pair)} {{}}\n"
+    assert run(["call", AMBIGUOUS]) == 9
+    said = " ".join(capsys.readouterr().err.split())
+    assert all(names[pair] in said for pair in (("git", "hub_push"), ("git_hub", "push")))
+    assert run(["call", "git_hub", "push"]) == 0
+
+
+@pytest.mark.parametrize("words", [["read", "law://1"], ["prompt", "draft"]])
+def test_program_asks_which_server_is_meant(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    offer = {"resources": ["law://1"], "prompts": ["draft"]}
+    configure(
+        law=entry("offering.py", json.dumps(offer | {"label": "law"})),
+        evil=entry(
+            "offering.py", json.dumps({"templates": ["{+all}"], "prompts": ["draft"], "label": "evil"})
+        ),
+    )
+    assert run(words) != 0
+    assert "several servers" in capsys.readouterr().err
+    assert run([*words, "--server", "law"]) == 0
+    assert "law" in capsys.readouterr().out
