@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from contextlib import asynccontextmanager
@@ -28,6 +29,16 @@ def server() -> Callable[..., ServerSpec]:
     ) -> ServerSpec:
         stdio = Stdio(sys.executable, [str(SERVERS / script), *args], env=env or {})
         return ServerSpec(name, stdio, **more)
+
+    return make
+
+
+@pytest.fixture
+def offering(server: Callable[..., ServerSpec]) -> Callable[..., ServerSpec]:
+    """Make a server that offers what it is told to: `offering("name", tools=["t"])`."""
+
+    def make(name: str, *, naming: str | None = None, **offer: Any) -> ServerSpec:
+        return server(name, "offering.py", json.dumps({"label": name, **offer}), naming=naming)
 
     return make
 

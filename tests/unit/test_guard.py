@@ -155,6 +155,39 @@ async def test_a_person_gets_the_call_as_it_would_be_sent() -> None:
     assert "/x" not in repr(request)
 
 
+async def test_handler_gets_a_copy_and_the_rules_count_that_hold_when_it_has_answered() -> None:
+    given = {"paths": ["/x"]}
+
+    def changes_it(request: CallRequest) -> bool:
+        request.arguments["paths"].append("/etc")
+        return True
+
+    guard = Guard(policy=[{"action": "ask"}], approval=changes_it)
+    assert await guard.permit(READ, given, trusts_hints=False)
+    assert given == {"paths": ["/x"]}
+
+    def yes(_: CallRequest) -> bool:
+        late.adopt(Settings(policy=[said([{"action": "deny", "tool": "read"}])]))
+        return True
+
+    late = Guard(policy=[{"action": "ask"}], approval=yes)
+    with pytest.raises(CallDeniedError, match="denies it"):
+        await late.permit(READ, {}, trusts_hints=False)
+
+
+async def test_resources_and_prompts_are_asked_about_as_such() -> None:
+    asked: list[CallRequest] = []
+    guard = Guard(policy=[{"action": "ask"}], approval=lambda request: not asked.append(request))
+    await guard.permit_offer("resource", "law://1", server="law")
+    await guard.permit_offer("prompt", "draft", server="law", arguments={"to": "Ada"})
+    assert [(one.kind, one.tool, dict(one.arguments)) for one in asked] == [
+        ("resource", "law://1", {"uri": "law://1"}),
+        ("prompt", "draft", {"to": "Ada"}),
+    ]
+    assert not guard.forbids("resource", "law://1", server="law")
+    assert Guard(policy={"default": "deny"}).forbids("resource", "law://1", server="law")
+
+
 def test_headers_of_callers_and_providers_are_hidden_when_they_are_sent() -> None:
     guard = Guard()
     caller = {"Authorization": "Bearer caller-t0ken"}

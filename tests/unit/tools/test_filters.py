@@ -24,6 +24,25 @@ def test_rules_decide_about_read_file(allowed: list[str] | None, denied: list[st
     assert is_exposed("read_file", allowed=allowed, denied=denied) is expected
 
 
+@pytest.mark.parametrize("rule", ["fs:*", "fs:read", "f?:re*", "[f]s:read"])
+def test_server_does_not_get_into_anothers_rule_by_the_names_of_its_tools(rule: str) -> None:
+    hostile = [
+        ToolDef(name=name, description="", input_schema={}, server=server, original_name=own)
+        for name, server, own in (
+            ("fs:read", "evil", "fs:read"),
+            ("evil:fs:read", "evil", "fs:read"),
+            ("fs:read", "evil:fs", "read"),
+        )
+    ]
+    assert not [tool for tool in hostile if is_usable(tool, allowed=[rule])]
+    assert not [
+        tool for tool in hostile if is_usable(tool, allowed=["*:read"]) and tool.original_name != "read"
+    ]
+    mine = ToolDef(name="read_1", description="", input_schema={}, server="fs", original_name="read")
+    assert is_usable(mine, allowed=[rule])
+    assert not is_usable(mine, allowed=["*"], denied=[rule])
+
+
 def test_name_that_looks_like_a_glob_matches_itself() -> None:
     assert is_exposed("a[b]", allowed=["a[b]"])
     assert not is_exposed("a[b]", allowed=["a[c]"])

@@ -55,16 +55,104 @@ async def test_openai_form() -> None:
     ]
 
 
-async def test_later_tool_of_a_taken_name_is_skipped_and_both_are_named(
+async def test_name_that_two_servers_want_leads_to_neither_and_the_error_names_both(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    registry = filled(remote_tool("a", "b_c", "x"))
-    assert not registry.register(remote_tool("a_b", "c", "x"))
-    assert registry.get("x") == remote_tool("a", "b_c", "x")
-    assert (
-        "tool `c` of server `a_b` is skipped: the name `x` is taken by tool `b_c` of server `a`"
-        in caplog.text
-    )
+    async def remote(name: str, arguments: object, *, timeout: float | None = None) -> ToolResult:
+        return ToolResult(success=True, text=name)
+
+    registry = ToolRegistry()
+    registry.register(remote_tool("a", "b_c", "x"), remote=remote)
+    assert registry.register(remote_tool("a_b", "c", "x"), remote=remote)
+    one, other = registry.exposed_name("a", "b_c"), registry.exposed_name("a_b", "c")
+    assert one is not None
+    assert other is not None
+    assert registry.get("x") is None
+    assert "x" not in registry
+    for name in ("x", "X"):
+        with pytest.raises(UnknownToolError) as caught:
+            await registry.call(name)
+        assert f"`{one}` (server `a`) or `{other}` (server `a_b`)" in str(caught.value)
+        assert caught.value.suggestions == (one, other)
+    assert [await registry.call(name) for name in (one, other)] == [one, other]
+    assert "the name `x` goes to none of the tools that could be meant" in caplog.text
+    seen = registry.view(allow=["a:*"])
+    with pytest.raises(UnknownToolError) as caught:
+        await seen.call("x")
+    assert caught.value.suggestions == (one,)
+
+
+async def test_names_are_told_once_and_again_when_they_change() -> None:
+    registry = ToolRegistry()
+    first = registry.replace_server("a", [remote_tool("a", "t", "x")])
+    assert not first.contested
+    late = registry.replace_server("b", [remote_tool("b", "t", "x")])
+    (event,) = late.contested
+    assert (event.name, event.servers, len(set(event.offered))) == ("x", ("a", "b"), 2)
+    assert [tool.name for tool in late.before["a"]] == ["x"]
+    assert {tool.name for tool in (*late.after["a"], *late.after["b"])} == set(event.offered)
+    assert not registry.replace_server("b", [remote_tool("b", "t", "x")]).contested
+    gone = registry.replace_server("b", [])
+    assert [tool.name for tool in gone.after["a"]] == ["x"]
+
+
+async def test_withheld_tool_holds_its_name_without_being_offered() -> None:
+    registry = ToolRegistry()
+    registry.replace_server("a", [], withheld=[remote_tool("a", "t", "x")])
+    registry.replace_server("b", [remote_tool("b", "t", "x")])
+    assert registry.get("x") is None
+    assert [tool.server for tool in registry] == ["b"]
+
+
+async def test_built_in_tool_takes_its_name_back_from_a_server(caplog: pytest.LogCaptureFixture) -> None:
+    registry = filled(remote_tool("a", "t", "x"))
+    assert registry.register(builtin("x", lambda: "mine"))
+    assert await registry.call("x") == "mine"
+    assert [tool.name for tool in registry] == ["x"]
+    assert "tool `t` of server `a` is skipped: the name `x` is taken by built-in tool `x`" in caplog.text
+    assert not registry.register(builtin("x", lambda: "other"))
+
+
+async def test_order_of_the_configuration_decides_and_the_name_moves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = ToolRegistry()
+    registry.arrange(["a", "b"])
+    registry.register(remote_tool("b", "t", "x"))
+    assert registry.exposed_name("b", "t") == "x"
+    registry.register(remote_tool("a", "t", "x"))
+    assert (registry.exposed_name("a", "t"), registry.exposed_name("b", "t")) == ("x", None)
+    assert "tool `t` of server `b` is skipped: the name `x` is taken by tool `t` of server `a`" in caplog.text
+    registry.arrange(["b", "a"])
+    assert (registry.exposed_name("a", "t"), registry.exposed_name("b", "t")) == (None, "x")
+
+
+async def test_alias_of_one_server_is_never_anothers_tool() -> None:
+    registry = filled(remote_tool("fs", "read.file", "mcp_fs_read.file"))
+    alias = registry.export("openai").aliases["mcp_fs_read.file"]
+    registry.register(remote_tool("fs_read", "file", "mcp_fs_read_file"))
+    export = registry.export("openai")
+    assert alias not in export.names
+    name, _ = export.restore(alias)
+    with pytest.raises(UnknownToolError, match="server `fs`"):
+        await registry.call(name)
+    long = "mcp_fs_" + "a" * 80
+    registry.register(remote_tool("fs", "a" * 80, long))
+    hashed = registry.export("openai").aliases[long]
+    registry.register(remote_tool("evil", hashed, hashed))
+    assert registry.resolve("openai", hashed) == long
+    assert registry.get(hashed) is None
+
+
+async def test_built_in_tool_is_judged_and_gets_what_was_judged() -> None:
+    async def permit(tool: ToolDef, arguments: Any) -> Any:
+        assert tool.name == "double"
+        return {"n": arguments["n"] + 1}
+
+    registry = filled(builtin("double", lambda n: 2 * n))
+    registry.watch(permit)
+    assert await registry.call("double", {"n": 1}) == "4"
+    assert await registry.view().call("double", {"n": 2}) == "6"
 
 
 async def test_one_tool_of_a_server_has_one_name() -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from dragoman.errors import InvalidArgumentsError
 from dragoman.trust.policy import (
     MAX_RULES,
     Policy,
     Request,
     combine,
+    copied,
     denial,
     read_policy,
 )
@@ -226,3 +228,90 @@ def test_an_unknown_key_of_a_policy_is_a_problem() -> None:
     assert read_policy({"rule": []}, scope="user").problems == [
         "`rule` is unknown; a policy has `rules` and `default`"
     ]
+
+
+def want(kind: Any, name: str, server: str = "fs", **arguments: Any) -> Request:
+    return Request(server=server, tool=name, kind=kind, arguments=arguments)
+
+
+def test_rule_without_a_kind_and_the_default_are_about_everything() -> None:
+    for found in (policy(default="deny"), policy(DENY_ALL), policy({"action": "deny", "server": "fs"})):
+        assert action(found, call()) == "deny"
+        assert action(found, want("resource", "file:///x")) == "deny"
+        assert action(found, want("prompt", "draft")) == "deny"
+    assert action(policy({"action": "deny", "server": "fs"}), want("prompt", "draft", "law")) == "allow"
+
+
+def test_rule_that_names_a_kind_is_about_that_kind() -> None:
+    tools = policy({"action": "deny", "tool": "*"})
+    resources = policy({"action": "deny", "resource": "*"})
+    prompts = policy({"action": "deny", "prompt": ["x*", "draft"]})
+    both = policy({"action": "deny", "tool": "read", "resource": "law://*"})
+    wanted = [call(), want("resource", "law://1"), want("prompt", "draft")]
+    assert [action(tools, one) for one in wanted] == ["deny", "allow", "allow"]
+    assert [action(resources, one) for one in wanted] == ["allow", "deny", "allow"]
+    assert [action(prompts, one) for one in wanted] == ["allow", "allow", "deny"]
+    assert [action(both, one) for one in wanted] == ["deny", "deny", "allow"]
+
+
+def test_rule_with_an_annotation_is_about_tools() -> None:
+    found = policy({"action": "deny", "annotation": "destructive"})
+    assert (action(found, call()), action(found, want("resource", "x://y"))) == ("deny", "allow")
+    read = read_policy([{"action": "deny", "annotation": "destructive", "prompt": "x"}], scope="user")
+    assert read.problems == [
+        "rule 1: `annotation` is about tools: write another rule for resources and prompts"
+    ]
+    assert action(combine([("user", read)]), want("prompt", "x")) == "deny"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["file:///etc/passwd", "FILE:/etc/passwd", "file://localhost/%65tc/passwd", "file:///srv/../etc/passwd"],
+)
+def test_resource_is_denied_however_its_address_is_written_and_never_allowed(uri: str) -> None:
+    assert action(policy({"action": "deny", "resource": "file:///etc/*"}), want("resource", uri)) == "deny"
+    allowed = policy({"action": "allow", "resource": "file:///srv/*"}, default="deny")
+    assert action(allowed, want("resource", uri)) == "deny"
+    assert action(allowed, want("resource", "file:///srv/a")) == "allow"
+
+
+def test_rules_about_arguments_are_about_resources_and_prompts_too() -> None:
+    found = policy({"action": "deny", "arguments": {"*": {"path": "/etc/**"}}})
+    assert action(found, want("resource", "file:///etc/x", uri="file:///etc/x")) == "deny"
+    assert action(found, want("prompt", "review", file="/etc/x")) == "deny"
+
+
+def test_rule_that_cannot_be_read_denies_what_it_names() -> None:
+    read = read_policy([{"action": "ask", "resource": "law://*", "tol": "x"}], scope="user")
+    found = combine([("user", read)])
+    assert action(found, want("resource", "law://1")) == "deny"
+    assert action(found, call()) == "allow"
+    assert (
+        action(
+            combine([("user", read_policy([{"action": "deny", "prompt": []}], scope="user"))]),
+            want("prompt", "p"),
+        )
+        == "deny"
+    )
+
+
+def test_denial_and_rule_say_what_it_is_about() -> None:
+    decision = policy({"action": "deny", "resource": "law://*", "server": "law"}).decide(
+        want("resource", "law://1", "law")
+    )
+    error = denial(decision, tool="law://1", server="law", kind="resource")
+    assert str(error).startswith(
+        "`law://1` was not read, the rule `user: deny server=law resource=law://*` denies it"
+    )
+
+
+def test_copy_shares_nothing_and_has_a_depth() -> None:
+    inner = {"b": [1, {"c": (2, [3])}]}
+    made = copied(inner)
+    assert made == inner
+    made["b"][1]["c"][1].append(4)  # type: ignore[index]
+    assert inner == {"b": [1, {"c": (2, [3])}]}
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(InvalidArgumentsError, match="nested more than 100 deep"):
+        copied(loop)

@@ -1,0 +1,74 @@
+"""Offers what it is told to: `offering.py '{"tools": ["push"], "resources": ["x://1"], "templates": [], "prompts": []}'`.
+
+A call answers with the server's label, the tool and the arguments that it got. With `"wait": "PATH"` nothing is
+listed before that file exists.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from jsonrpc import RefusalError, serve, text, tool
+
+offer = json.loads(sys.argv[1])
+label = offer.get("label", "?")
+tools = offer.get("tools", ())
+SCHEMA = {"type": "object", "properties": {}, "additionalProperties": True}
+
+
+def initialize(params):
+    return {
+        "protocolVersion": params["protocolVersion"],
+        "capabilities": {
+            "tools": {},
+            "resources": {"subscribe": True},
+            "prompts": {},
+            "completions": {},
+        },
+        "serverInfo": {"name": label, "version": "1"},
+    }
+
+
+def listing(_):
+    waits_for = offer.get("wait")
+    while waits_for and not Path(waits_for).exists():
+        time.sleep(0.01)
+    return {"tools": [tool(name, inputSchema=SCHEMA) for name in tools]}
+
+
+def call(params, _):
+    name, arguments = params["name"], params.get("arguments")
+    if name not in tools:
+        raise RefusalError(-32602, f"{label} has no tool {name}")
+    return text(f"{label}/{name} {json.dumps(arguments, sort_keys=True)}")
+
+
+def read(params):
+    return {"contents": [{"uri": params["uri"], "text": f"{label} read {params['uri']}"}]}
+
+
+def prompt(params):
+    said = f"{label} {params['name']} {json.dumps(params.get('arguments'))}"
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]}
+
+
+serve(
+    {
+        "initialize": initialize,
+        "tools/list": listing,
+        "tools/call": call,
+        "resources/list": lambda _: {
+            "resources": [{"uri": uri, "name": uri} for uri in offer.get("resources", ())]
+        },
+        "resources/templates/list": lambda _: {
+            "resourceTemplates": [{"uriTemplate": uri, "name": uri} for uri in offer.get("templates", ())]
+        },
+        "resources/read": read,
+        "resources/subscribe": lambda _: {},
+        "resources/unsubscribe": lambda _: {},
+        "prompts/list": lambda _: {"prompts": [{"name": name} for name in offer.get("prompts", ())]},
+        "prompts/get": prompt,
+        "completion/complete": lambda params: {"completion": {"values": [json.dumps(params["ref"])]}},
+    }
+)
