@@ -111,7 +111,8 @@ def _parse_json(text: str, source: str) -> Document:
     return _document(source, "json", data, text, repeats)
 
 
-_JSON_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+# One without an end goes on to the end of the text, so that no character is looked at twice.
+_JSON_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 _JSONC = re.compile(rf"{_JSON_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING = re.compile(rf"{_JSON_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 _NOT_NEWLINE = re.compile(r"[^\n]")
