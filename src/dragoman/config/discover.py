@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -17,7 +18,7 @@ from dragoman.config.detect import detect
 from dragoman.config.dialect import Place
 from dragoman.config.dialects import dialect
 from dragoman.config.dialects.legal import finder
-from dragoman.config.documents import dotted, environment
+from dragoman.config.documents import MAX_PROJECT_BYTES, dotted, environment
 from dragoman.config.expand import Surroundings, expand, expand_home
 from dragoman.config.files import is_file, read
 from dragoman.config.merge import Layer, merge
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
     from dragoman.config.dialect import Dialect
     from dragoman.config.documents import Document
+
+
+MAX_SERVERS = 1_000
+"""Of one file."""
 
 
 class _Unset(Exception):  # noqa: N818 -- a signal inside this module, never seen outside
@@ -191,7 +196,8 @@ class _Search:
             self._note(place, path, "hidden" if is_file(path) else "absent")
             return
         try:
-            document = read(path, place.format, only_regular=True)
+            most = MAX_PROJECT_BYTES if place.scope == "project" else None
+            document = read(path, place.format, only_regular=True, most=most)
         except FileNotFoundError:
             self._note(place, path, "absent")
         except ConfigSyntaxError as error:
@@ -218,7 +224,11 @@ class _Search:
     def _add(self, document: Document, place: Place, name: str) -> None:
         found = self._dialect(name)
         root = self.surroundings.root
-        entries = list(found.find(document, root))
+        entries = list(islice(found.find(document, root), MAX_SERVERS + 1))
+        if len(entries) > MAX_SERVERS:
+            del entries[MAX_SERVERS:]
+            msg = f"the file has more than {MAX_SERVERS:,} servers; those behind them are not used"
+            self.problems.append(ConfigError(msg, source=document.source))
         patch = found.patch(document, root)
         local = [entry for entry in entries if entry.scope == "local"]
         others = [entry for entry in entries if entry.scope != "local"]

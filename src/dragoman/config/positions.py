@@ -76,12 +76,12 @@ _TOML_STATEMENT = re.compile(
     rf"|(?P<key>{_TOML_DOTTED})[ \t]*=)"
 )
 _TOML_PART = re.compile(r"""[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?""")
-TOML_MARK = re.compile(
-    # A text without an end is taken as far as it can go, so that no character is looked at twice.
+# A text without an end is taken as far as it can go, so that no character is looked at twice.
+TOML_TEXT = (
     r'''"""(?:[^\\"]|\\.|"(?!""))*+(?:"""+)?|\'\'\'(?:[^']|'(?!\'\'))*+(?:\'\'\'+)?|"(?:[^"\\\n]|\\.)*+"?'''
-    r"""|'[^'\n]*+'?|\#[^\n]*+|[\[\]{}\n]""",
-    re.DOTALL,
+    r"""|'[^'\n]*+'?"""
 )
+TOML_MARK = re.compile(rf"{TOML_TEXT}|\#[^\n]*+|[\[\]{{}}\n]", re.DOTALL)
 """What decides where a statement ends: a text or a comment as a whole, a bracket, a line break."""
 
 
