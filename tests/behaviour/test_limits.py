@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 import zlib
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
@@ -15,7 +16,7 @@ import pytest
 from tests.behaviour.canaries import Seen
 from tests.behaviour.turning import Turncoat, read_tool
 
-from dragoman import Http, McpManager, ServerSpec
+from dragoman import Http, McpManager, ServerSpec, Stdio
 from dragoman.trust.limits import Limits
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ LIMITS: dict[str, tuple[float, str]] = {
     "result_bytes": (100, "`limits.result_bytes`"),
     "tools": (3, "`limits.tools`"),
     "pages": (1, "`limits.pages`"),
+    "listing_bytes": (100, "`limits.listing_bytes`"),
     "description_chars": (10, "`limits.description_chars`"),
     "instructions_chars": (10, "Read befo…"),
     "name_chars": (5, "`limits.name_chars`"),
@@ -94,6 +96,51 @@ async def everything_said(spec: ServerSpec) -> str:
     finally:
         logger.removeHandler(seen)
     return "\n".join(str(text) for text in (*seen.lines, *answers, *changes, *shown))
+
+
+async def test_the_pages_that_fit_into_a_listing_are_offered(server: Make) -> None:
+    spec = replace(server("coat", "paging.py", "endless"), limits={"listing_bytes": 1_000, "pages": 200})
+    async with McpManager([spec], cache=False) as mcp:
+        await mcp.wait_ready()
+        names = [tool.original_name for tool in mcp.registry]
+    assert 2 <= len(names) < 20
+    assert names[:2] == ["t0", "t1"]
+
+
+async def test_a_tool_that_fails_with_very_many_words_is_quoted_in_part(tmp_path: Path) -> None:
+    secrets = {f"TOKEN_{number}": f"hunter2-{number}-abcdef" for number in range(40)}
+    script = tmp_path / "wordy.py"
+    script.write_text(WORDY, "utf-8")
+    spec = ServerSpec("wordy", Stdio(sys.executable, [str(script)], env=secrets))
+    async with McpManager([spec], cache=False) as mcp:
+        await mcp.wait_ready()
+        result = await mcp.call("mcp_wordy_fail", {})
+    assert not result.success
+    assert result.text.startswith("it broke")
+    assert result.text.endswith("the end \ufffd]52;c;eA==\ufffd")
+    assert len(result.text) < 40_000
+    assert "hunter2" not in result.text + str(result.exception)
+    # Programs get the original.
+    assert len(result.parts[0].text) > 15_000_000
+    assert result.parts[0].text.endswith("\x1b]52;c;eA==\x07")
+
+
+WORDY = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    answer = {}
+    if asked["method"] == "initialize":
+        answer = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "w", "version": "1"}}
+    elif asked["method"] == "tools/list":
+        answer = {"tools": [{"name": "fail", "inputSchema": {"type": "object"}}]}
+    elif asked["method"] == "tools/call":
+        text = "it broke " + os.environ["TOKEN_7"] + " x" * 7_500_000 + "the end \\x1b]52;c;eA==\\x07"
+        answer = {"isError": True, "content": [{"type": "text", "text": text}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
 
 
 # Bodies that grow when they are unpacked

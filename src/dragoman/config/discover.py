@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -17,7 +18,7 @@ from dragoman.config.detect import detect
 from dragoman.config.dialect import EMPTY, Place, local_part
 from dragoman.config.dialects import dialect
 from dragoman.config.dialects.legal import finder
-from dragoman.config.documents import dotted, environment
+from dragoman.config.documents import MAX_PROJECT_BYTES, dotted, environment
 from dragoman.config.expand import Surroundings, expand, expand_home
 from dragoman.config.files import is_file, read
 from dragoman.config.merge import Layer, merge
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect, Entry, Patch
     from dragoman.config.documents import Document
     from dragoman.model import ServerSpec
+
+
+MAX_SERVERS = 1_000
+"""Of one file."""
 
 
 class _Unset(Exception):  # noqa: N818 -- a signal inside this module, never seen outside
@@ -198,7 +203,8 @@ class _Search:
             self._note(place, path, "hidden" if is_file(path) else "absent")
             return
         try:
-            document = read(path, place.format, only_regular=True)
+            most = MAX_PROJECT_BYTES if place.scope == "project" else None
+            document = read(path, place.format, only_regular=True, most=most)
         except FileNotFoundError:
             self._note(place, path, "absent")
         except ConfigSyntaxError as error:
@@ -227,9 +233,10 @@ class _Search:
     ) -> None:
         found = self._dialect(name)
         root = self.surroundings.root
-        entries = list(found.find(document, root))
+        entries = self._bounded(document, found.find(document, root))
         layer = Layer(document=document, dialect=found, scope=place.scope, entries=entries)
         local, local_patch = local_part(found, document, root)
+        local = self._bounded(document, local)
         if place.scope == "project":
             self.problems.extend(_not_local(document, found, local, local_patch))
             local, local_patch = [], EMPTY
@@ -239,6 +246,15 @@ class _Search:
         count = len(entries) + len(local)
         self.problems.extend(_wrong_as_a_whole(document, found, found_any=bool(count)))
         self._note(place, Path(document.source), status, servers=count, dialect_name=name)
+
+    def _bounded(self, document: Document, found: Iterable[Entry]) -> list[Entry]:
+        """Return the entries of a file, up to a number that no person writes."""
+        entries = list(islice(found, MAX_SERVERS + 1))
+        if len(entries) > MAX_SERVERS:
+            del entries[MAX_SERVERS:]
+            msg = f"the file has more than {MAX_SERVERS:,} servers; the rest is ignored"
+            self.problems.append(ConfigError(msg, source=document.source, hint="split the file"))
+        return entries
 
     def _dialect(self, name: str) -> Dialect:
         """Return a dialect, as this profile and this environment have it."""

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.positions import DEPTH, Pointer, json_lines, json_repeats, toml_lines
+from dragoman.config.positions import DEPTH, TOML_TEXT, Pointer, json_lines, json_repeats, toml_lines
 from dragoman.errors import ConfigSyntaxError
 
 if TYPE_CHECKING:
@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["json", "toml", "yaml", "env"]
 
-MAX_BYTES = 32 * 1024 * 1024
+_MIB = 1024 * 1024
+MAX_BYTES = 32 * _MIB
+"""Of a file of the user's: some hosts keep their whole history beside the servers."""
+MAX_PROJECT_BYTES = _MIB
+"""Of a file that came with a project."""
+MAX_SLOW_BYTES: Mapping[str, int] = {"toml": 4 * _MIB, "yaml": _MIB, "env": 4 * _MIB}
+"""Of formats whose parsers take their time."""
 MAX_DEPTH = 64
-MAX_VALUES = 1_000_000
+MAX_VALUES = 200_000
+MAX_KEY_CHARS = 4_096
 MAX_INTEGER_BITS = 1024
 
 
@@ -69,14 +76,19 @@ def parse(text: str, source: str, format: Format) -> Document:  # noqa: A002 -- 
     Raises:
         ConfigSyntaxError: The text is not valid in that format, or is beyond the bounds.
     """
-    if len(text) > MAX_BYTES:
-        msg = f"the file is larger than {MAX_BYTES // 2**20} MiB"
-        raise ConfigSyntaxError(msg, source=source)
+    limit = min(MAX_BYTES, MAX_SLOW_BYTES.get(format, MAX_BYTES))
+    if len(text) > limit:
+        raise ConfigSyntaxError(too_large(limit), source=source)
     try:
         return _PARSERS[format](text, source)
     except RecursionError:
-        msg = "the file is nested too deeply"
+        msg = f"the file is nested too deeply: more than {MAX_DEPTH} levels"
         raise ConfigSyntaxError(msg, source=source) from None
+
+
+def too_large(limit: int) -> str:
+    """Return the error for a file with more bytes than are read."""
+    return f"the file is larger than {limit / _MIB:g} MiB"
 
 
 def environment(env: Mapping[str, str], source: str = "environment") -> Document:
@@ -111,7 +123,8 @@ def _parse_json(text: str, source: str) -> Document:
     return _document(source, "json", data, text, repeats)
 
 
-_JSON_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+# One without an end goes on to the end of the text, so that no character is looked at twice.
+_JSON_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 _JSONC = re.compile(rf"{_JSON_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING = re.compile(rf"{_JSON_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 _NOT_NEWLINE = re.compile(r"[^\n]")
@@ -129,9 +142,24 @@ def without_comments(text: str) -> str:
 _TOML_LINE = re.compile(r"\(at line (\d+)")
 
 
+_TOML_LONG_KEY = re.compile(rf"""(?:(?:[A-Za-z0-9_-]++|"")[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
+_TOML_TEXT = re.compile(rf"""{TOML_TEXT}|\#[^\n]*+""", re.DOTALL)
+
+
+def _refuse_long_keys(text: str, source: str) -> None:
+    """Refuse a key of too many parts before it is parsed: that takes the square of their number."""
+    if text.count(".") < MAX_DEPTH:
+        return
+    bare = _TOML_TEXT.sub(lambda match: '""' if match[0][0] != "#" else "", text)
+    if _TOML_LONG_KEY.search(bare):
+        msg = f"the file is nested too deeply: a key has more than {MAX_DEPTH} parts"
+        raise ConfigSyntaxError(msg, source=source)
+
+
 def _parse_toml(text: str, source: str) -> Document:
     import tomllib
 
+    _refuse_long_keys(text, source)
     try:
         data = tomllib.loads(text)
     except ValueError as error:
@@ -208,11 +236,13 @@ def _document(
         nonlocal count
         count += 1
         if len(pointer) > MAX_DEPTH:
-            raise refuse(pointer, "the file is nested too deeply")
+            raise refuse(pointer, f"the file is nested too deeply: more than {MAX_DEPTH} levels")
         if count > MAX_VALUES:
-            raise refuse(pointer, "the file holds too many values")
+            raise refuse(pointer, f"the file holds more than {MAX_VALUES:,} values")
         if isinstance(value, dict):
-            items = ((_key(key), item) for key, item in cast("dict[object, object]", value).items())
+            items = [(_key(key), item) for key, item in cast("dict[object, object]", value).items()]
+            if any(len(key) > MAX_KEY_CHARS for key, _ in items):
+                raise refuse(pointer, f"a key has more than {MAX_KEY_CHARS:,} characters")
             return {key: copy(item, (*pointer, key)) for key, item in items}
         if isinstance(value, list | tuple | set):
             return [copy(item, (*pointer, at)) for at, item in enumerate(cast("list[object]", value))]

@@ -6,7 +6,7 @@ import codecs
 import os
 from typing import TYPE_CHECKING
 
-from dragoman.config.documents import MAX_BYTES, Document, Format, parse
+from dragoman.config.documents import MAX_BYTES, Document, Format, parse, too_large
 from dragoman.config.dotenv import parse_env
 from dragoman.errors import ConfigError, ConfigSyntaxError
 
@@ -33,13 +33,20 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 -- `Path.is_file` raises where a directory is closed to us
 
 
-def read(path: Path, format: Format | None = None, *, only_regular: bool = False) -> Document:  # noqa: A002 -- as in `documents.parse`
+def read(
+    path: Path,
+    format: Format | None = None,  # noqa: A002 -- as in `documents.parse`
+    *,
+    only_regular: bool = False,
+    most: int | None = None,
+) -> Document:
     """Read and parse a file.
 
     Args:
         path: The file.
         format: Its format; told by its name unless given.
         only_regular: Whether to refuse pipes and devices, which a project might hold to make us wait.
+        most: How many bytes it may have; `MAX_BYTES` unless given.
 
     Raises:
         FileNotFoundError: There is no such file, or no such directory.
@@ -48,7 +55,7 @@ def read(path: Path, format: Format | None = None, *, only_regular: bool = False
     if only_regular and os.path.exists(path) and not is_file(path):  # noqa: PTH110 -- as in `is_file`
         msg = "this is no regular file"
         raise ConfigSyntaxError(msg, source=str(path))
-    return parse(_text(path), str(path), format or format_of(path))
+    return parse(_text(path, most), str(path), format or format_of(path))
 
 
 def read_env_file(path: Path, *, pointer: str = "") -> dict[str, str]:
@@ -69,11 +76,12 @@ def read_env_file(path: Path, *, pointer: str = "") -> dict[str, str]:
         ) from None
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, most: int | None = None) -> str:
+    limit = MAX_BYTES if most is None else most
     source = str(path)
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(limit + 1)
     except FileNotFoundError:
         raise
     except NotADirectoryError as error:
@@ -82,9 +90,8 @@ def _text(path: Path) -> str:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
         msg = f"the file cannot be read: {reason}"
         raise ConfigSyntaxError(msg, source=source) from None
-    if len(data) > MAX_BYTES:
-        msg = f"the file is larger than {MAX_BYTES // 2**20} MiB"
-        raise ConfigSyntaxError(msg, source=source)
+    if len(data) > limit:
+        raise ConfigSyntaxError(too_large(limit), source=source)
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
     try:
         return data.decode(encoding)

@@ -20,7 +20,7 @@ Pointer: TypeAlias = tuple[str | int, ...]
 DEPTH = 7
 """Deeper keys are given the line of their nearest indexed ancestor."""
 
-_JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],\n]|[^\s{}\[\],:"]+', re.DOTALL)
+_JSON_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\],\n]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 def json_lines(text: str) -> dict[Pointer, int]:
@@ -68,20 +68,20 @@ def _json_places(text: str) -> Iterator[tuple[Pointer, int, bool]]:
                 expects_key = found == "{"
 
 
-_TOML_KEY = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_TOML_KEY = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _TOML_DOTTED = rf"{_TOML_KEY}(?:[ \t]*\.[ \t]*{_TOML_KEY})*"
 _TOML_STATEMENT = re.compile(
     rf"[ \t]*(?:\[\[[ \t]*(?P<array>{_TOML_DOTTED})[ \t]*\]\]"
     rf"|\[[ \t]*(?P<table>{_TOML_DOTTED})[ \t]*\]"
     rf"|(?P<key>{_TOML_DOTTED})[ \t]*=)"
 )
-_TOML_PART = re.compile(_TOML_KEY)
-TOML_MARK = re.compile(
-    # A text without an end is taken as far as it can go, so that no character is looked at twice.
+_TOML_PART = re.compile(r"""[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?""")
+# A text without an end is taken as far as it can go, so that no character is looked at twice.
+TOML_TEXT = (
     r'''"""(?:[^\\"]|\\.|"(?!""))*+(?:"""+)?|\'\'\'(?:[^']|'(?!\'\'))*+(?:\'\'\'+)?|"(?:[^"\\\n]|\\.)*+"?'''
-    r"""|'[^'\n]*+'?|\#[^\n]*+|[\[\]{}\n]""",
-    re.DOTALL,
+    r"""|'[^'\n]*+'?"""
 )
+TOML_MARK = re.compile(rf"{TOML_TEXT}|\#[^\n]*+|[\[\]{{}}\n]", re.DOTALL)
 """What decides where a statement ends: a text or a comment as a whole, a bracket, a line break."""
 
 

@@ -14,6 +14,9 @@ import yaml
 
 from dragoman.config.positions import DEPTH, Pointer
 
+MAX_MERGED = 100_000
+MAX_DEPTH = 100
+"""Nodes are built level by level, by functions that call themselves."""
 MAX_LINES = 1_000_000
 """Aliases multiply keys; beyond this many, a key has the line of what is around it."""
 
@@ -58,8 +61,25 @@ class _Lines:
         return bisect_left(self._ends, node.start_mark.index) + 1
 
 
-class _Loader(yaml.SafeLoader):
+# The parser in C is ten times as fast; where PyYAML was built without it, its own one does the same.
+_Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):
     """The safe loader; every failure has a place and quotes no value."""
+
+    def __init__(self, text: str) -> None:
+        _refuse_deep(text)
+        super().__init__(text)
+        self._merged = 0
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge what `<<` names; mappings that merge each other multiply."""
+        super().flatten_mapping(node)
+        self._merged += len(node.value)
+        if self._merged > MAX_MERGED:
+            problem = f"`<<` merges more than {MAX_MERGED:,} keys"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 -- as PyYAML has it
         try:
@@ -67,6 +87,17 @@ class _Loader(yaml.SafeLoader):
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
             problem = "a value does not fit its tag or its form"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
+def _refuse_deep(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Base):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise RecursionError
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _find_repeats(

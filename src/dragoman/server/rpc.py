@@ -62,7 +62,7 @@ _LONG_NUMBER = b"0" * 200
 """With an exponent of two digits, so many more make a number too large; without one, 309."""
 
 _BOM = b"\xef\xbb\xbf"
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]')
 _ID_VALUE = rb'\s*:\s*(?:(\d{1,18})(?=\s*[,}])|"((?:[^"\\]|\\.){0,200})")'
 _ID = re.compile(_ID_VALUE)
 _LAST_ID = re.compile(rb'"id"' + _ID_VALUE + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*+(?:\]\s*+)?$')

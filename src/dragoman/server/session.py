@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from dragoman.errors import DragomanError
 from dragoman.server.dispatcher import known_outcome, raw_result
 from dragoman.server.listening import Listening
+from dragoman.server.wire import Traffic, traffic
 from dragoman.tools.content import to_answer
 
 if TYPE_CHECKING:
@@ -201,8 +203,12 @@ class Session:
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         seen: set[str] = set()
+        size = 0
         for _ in range(limits.pages):
-            page, cursor = await self.list_page(kind, cursor)
+            page, cursor, added = await self._counted_page(kind, cursor)
+            size += added
+            if wrong := limits.excess("listing_bytes", size, what="it"):
+                return found, wrong
             # A large page took its time to read, and takes as long again to look through: in between,
             # others have their turn.
             await asyncio.sleep(0)
@@ -215,6 +221,21 @@ class Session:
                 return found, "it repeats itself"
             seen.add(cursor)
         return found, f"it has more pages than the {limits.pages} that `limits.pages` allows"
+
+    async def _counted_page(
+        self, kind: Kind, cursor: str | None
+    ) -> tuple[list[dict[str, Any]], str | None, int]:
+        """Return one page, where the next one starts, and how many bytes it took on the wire."""
+        counted = Traffic()
+        token = traffic.set(counted)
+        try:
+            page, following = await self.list_page(kind, cursor)
+        finally:
+            traffic.reset(token)
+        if self._dispatcher is None:
+            # The SDK's own transports count nothing.
+            counted.received = len(await asyncio.to_thread(json.dumps, page, default=str))
+        return page, following, counted.received
 
     async def list_page(self, kind: Kind, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
         """Return one page of raw definitions, and where the next one starts; what is not offered is empty."""

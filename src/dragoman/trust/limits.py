@@ -28,6 +28,8 @@ class Limits:
     tools: int = 10_000
     pages: int = 500
     """Of one listing."""
+    listing_bytes: int = 32 * _MIB
+    """All the pages of one listing together."""
     description_chars: int = 8_000
     """Of a tool's description as a model gets it; the longest of 943 real ones has 5,360."""
     instructions_chars: int = 16_000
@@ -58,7 +60,12 @@ class Limits:
 _UNITS = {"bytes": "bytes", "chars": "characters", "depth": "levels", "nodes": "subschemas"}
 _WHOLE = frozenset(field.name for field in fields(Limits)) - {"calls_per_second"}
 _MAY_BE_ZERO = frozenset({"calls_per_second"})
-_MAXIMA: Mapping[str, int] = {"schema_depth": 200, "message_bytes": 1024 * _MIB, "result_bytes": 1024 * _MIB}
+_MAXIMA: Mapping[str, int] = {
+    "schema_depth": 200,
+    "message_bytes": 1024 * _MIB,
+    "result_bytes": 1024 * _MIB,
+    "listing_bytes": 1024 * _MIB,
+}
 """Beyond these our own parsers, or the machine's memory, give in first."""
 
 

@@ -98,21 +98,23 @@ _PLAIN_P = re.compile(
 _WORDS = re.compile(r"""(?:"[^"]*+"|'[^']*+'|[^\s"'])++|["']""")
 _FIELD = re.compile(
     # One `name=value` of a connection string: up to its separator, or in quotes or braces as a whole
-    r"""([;,&:/|?\s]|^)(\s*+[A-Za-z_][\w.-]*+(?: (?:id|key|name|token|password))?)(\s?=\s?)"""
-    r"""("[^"]*+"|'[^']*+'|\{[^}]*+\}|[^;,&\s"'{][^;,&\s]*+)""",
+    r"""([;,&:/|?]|^|(?<!\s)\s)(\s*+[A-Za-z_][\w.-]*+(?: (?:id|key|name|token|password))?)(\s?=\s?)"""
+    r"""("[^"]*+"?|'[^']*+'?|\{[^}]*+\}?|[^;,&\s"'{][^;,&\s]*+)""",
     re.IGNORECASE,
 )
 _SEMICOLON_FIELD = re.compile(
-    r"""(;|^)(\s*+[A-Za-z][\w. -]*+)(=)("[^"]*+"|'[^']*+'|\{[^}]*+\}|[^;"'{][^;]*+)""", re.IGNORECASE
+    r"""(;|^)(\s*+[A-Za-z][\w. -]*+)(=)("[^"]*+"?|'[^']*+'?|\{[^}]*+\}?|[^;"'{][^;]*+)""", re.IGNORECASE
 )
-_LOGIN = re.compile(r"(?<![\w/.:+-])([^\s:@/=,;\"']{1,200}):(?!//|\\)([^\s@\"']{1,200})@(?!sha(?:256|512):)")
+_LOGIN = re.compile(
+    r"(?<![^\s=,;\"'(\[@])([^\s:@/=,;\"']{1,100}+):(?!//|\\)([^\s@\"']{1,200})@(?!sha(?:256|512):)"
+)
 _NO_LOGIN = re.compile(
     r"(?:npm|jsr|file|link|git|github|gitlab|bitbucket|gist|workspace|mailto|urn|pypi|oci|docker|http|https|data|"
     r"pkg|cargo|gem|sip|acct|[A-Za-z])",
     re.IGNORECASE,
 )
 """What stands before a colon without being a user's name."""
-_LOOSE_PAIR = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,99})(\s{0,9}[:=]\s{0,9})("[^"]*+"|'[^']*+')""")
+_LOOSE_PAIR = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,99})(\s{0,9}[:=]\s{0,9})("[^"]*+"?|'[^']*+'?)""")
 """As in JSON5, YAML and TOML."""
 _POINTING = re.compile(r".*[-_.](?:file|path|dir|env|var|name|stdin|store|provider|ref)", re.IGNORECASE)
 """Names that announce where a secret is, not the secret."""
@@ -134,6 +136,8 @@ _USER = re.compile(r"[^/?#:@]*:(?!\d+(?:[/?#]|\Z)).*@|[^/?#]*@", re.DOTALL)
 @lru_cache(maxsize=4096)
 def is_telling(name: str) -> bool:
     """Tell whether a name announces a secret: `api_key`, `X-Auth-Token`, `clientSecret`."""
+    # What a name announces stands at its beginning or its end.
+    name = name if len(name) <= 400 else f"{name[:200]} {name[-200:]}"
     return bool(_TELLING.search(_CAMEL.sub("-", name)))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -289,3 +290,24 @@ def test_a_path_that_cannot_be_looked_at_is_absent(tmp_path: Path) -> None:
     too_long: Any = "x" * 5000
     settings = load(Profile(app="x", places=[Place(f"/{too_long}", "user")]), config="named.json")
     assert [source.status for source in settings.sources] == ["loaded", "absent"]
+
+
+def test_a_file_with_very_many_servers_is_used_in_part(tmp_path: Path) -> None:
+    servers = {f"s{number}": {"command": "x"} for number in range(1_200)}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    settings = load("claude-code", root=tmp_path, home=tmp_path / "home", env={}, log_problems=False)
+    assert len(settings.servers) == 1_000
+    assert [str(problem) for problem in settings.problems] == [
+        f"{tmp_path / '.mcp.json'}: the file has more than 1,000 servers; those behind them are not used"
+    ]
+
+
+def test_a_project_file_may_be_smaller_than_one_of_the_users(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    text = json.dumps({"mcpServers": {"a": {"command": "x"}}, "history": "x" * 2**20})
+    (tmp_path / ".mcp.json").write_text(text, "utf-8")
+    (home / ".claude.json").write_text(text.replace('"a"', '"b"'), "utf-8")
+    settings = load("claude-code", root=tmp_path, home=home, env={}, log_problems=False)
+    assert [spec.name for spec in settings.servers] == ["b"]
+    assert [problem.message for problem in settings.problems] == ["the file is larger than 1 MiB"]
