@@ -30,10 +30,10 @@ class Options:
         Of a project's files that is what was approved. The command shows the problems itself.
         """
         from dragoman.config.discover import load
-        from dragoman.trust.layers import effective, in_question, project_statements
+        from dragoman.trust.layers import effective, has_project
 
         settings = load(self.profile, config=self.config, log_problems=self.debug)
-        if not in_question(settings) and not project_statements(settings):
+        if not has_project(settings):
             return effective(settings, refused=(), trusts_settings=False)
         from dragoman.trust_store import Approvals  # most folders have no such files
 

@@ -43,7 +43,11 @@ _SHOWN = 300
 def as_read(settings: Settings) -> Settings:
     """Return settings that say what all files say together; what holds of it is still to be decided."""
     layers = settings.layers
-    return settings if layers is None else replace(_decided(settings, layers), layers=layers)
+    return (
+        settings
+        if layers is None
+        else replace(_decided(settings, layers), layers=layers, trusts_project=False)
+    )
 
 
 def effective(settings: Settings, *, refused: Collection[str], trusts_settings: bool) -> Settings:
@@ -59,8 +63,8 @@ def effective(settings: Settings, *, refused: Collection[str], trusts_settings: 
     layers = settings.layers
     if layers is None:
         return settings
-    if not in_question(settings) and not project_statements(settings):
-        return replace(settings, layers=None)
+    if not has_project(settings):
+        return replace(settings, layers=None, trusts_project=trusts_settings)
     everything = _decided(settings, layers)
     found = _decided(settings, layers, refused=refused, trusts_settings=trusts_settings)
     changed = {
@@ -107,6 +111,15 @@ def _decided(
 def of_project(spec: ServerSpec, settings: Settings) -> bool:
     """Return whether a file of the project has a say in a server."""
     return comes_from_project(spec, by_field=settings.by_field)
+
+
+def has_project(settings: Settings) -> bool:
+    """Return whether the project's files make any difference to settings that are not decided yet."""
+    layers = settings.layers
+    if layers is None:
+        return False
+    order = [[spec.name for spec in specs] for specs in (layers.servers, layers.own)]
+    return order[0] != order[1] or bool(in_question(settings) or project_statements(settings))
 
 
 def in_question(settings: Settings) -> list[ServerSpec]:
