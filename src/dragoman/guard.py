@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.errors import ConfigError, InvalidResultError, ToolFailedError
 from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.pinboard import Pinboard
-from dragoman.trust.approval import comes_from_project, fingerprint
+from dragoman.trust.approval import comes_from_project
+from dragoman.trust.content import fingerprint
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_filter import protect
 from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, denial, read_policy
@@ -26,11 +27,11 @@ from dragoman.trust.sanitize import for_log
 from dragoman.trust_store import Approvals
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from dragoman.errors import ConnectError
     from dragoman.events import Event
-    from dragoman.model import ApprovalHandler, Auth, HeaderProvider, ServerSpec, ToolDef, Transport
+    from dragoman.model import ApprovalHandler, Auth, HeaderProvider, Input, ServerSpec, ToolDef, Transport
     from dragoman.trust.policy import Decision, Scope
 
 logger = logging.getLogger("dragoman")
@@ -87,6 +88,7 @@ class Guard:
         self._policy = Policy()
         self._limits = Limits()
         self._by_field = False
+        self._inputs: Sequence[Input] = ()
         self._caller: Callable[[], Mapping[str, str] | None] = lambda: None
         self._unprotect: list[Callable[[], None]] = []
         self.adopt(settings or Settings())
@@ -110,13 +112,14 @@ class Guard:
                 logger.warning("%s: %s", one.source, problem)
         self._limits = limits
         self._by_field = settings.by_field
+        self._inputs = tuple(settings.inputs)
         for spec in settings.servers:
             self.redactor.add(spec_values(spec))
 
     # Servers
 
     def binds(self, spec: ServerSpec) -> bool:
-        """Tell whether a server needs to be approved before anything is done with it."""
+        """Return whether a server needs to be approved before anything is done with it."""
         if self._trusts_project or not comes_from_project(spec, by_field=self._by_field):
             return False
         return self._vouched.get(spec.name) != fingerprint(spec)
@@ -126,15 +129,32 @@ class Guard:
         if comes_from_project(spec, by_field=True):
             self._vouched[spec.name] = fingerprint(spec)
 
+    def admit(self, spec: ServerSpec) -> str:
+        """Let a server be started or reached; reads the approvals and every file that they cover.
+
+        Returns:
+            The path of the program that was approved; nothing for a server that needs no approval.
+
+        Raises:
+            ConnectError: It is not approved as it is now.
+        """
+        if not self.binds(spec):
+            return ""
+        look = Approvals().look(spec, self._root, self._inputs)
+        if look.error is not None:
+            raise look.error
+        return next(iter(look.evidence.programs.values()), "")
+
     def refusal(self, spec: ServerSpec) -> ConnectError | None:
-        """Return why a server must not be touched, or nothing; reads the approvals anew."""
+        """Return why a server must not be touched, by its entry alone; `admit` looks at the rest."""
         if not self.binds(spec):
             return None
-        return Approvals().refused([spec], self._root).get(spec.name)
+        return Approvals().refused_entries([spec], self._root, self._inputs).get(spec.name)
 
     def refused(self, specs: Iterable[ServerSpec]) -> dict[str, ConnectError]:
-        """Return the same for several servers, by name; those that may be touched are not there."""
-        return Approvals().refused([spec for spec in specs if self.binds(spec)], self._root)
+        """Return why servers must not be touched, by name; reads the files that they name."""
+        bound = [spec for spec in specs if self.binds(spec)]
+        return Approvals().refused(bound, self._root, self._inputs) if bound else {}
 
     def limits_of(self, spec: ServerSpec) -> Limits:
         """Return the limits that hold for a server."""

@@ -185,7 +185,7 @@ class McpManager(Upkeep):
         """Return a started manager once every server is ready or has failed once; later `shutdown()` it."""
         manager = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
         try:
-            manager._start()
+            await manager._start()
             await manager._require()
             await manager.wait_ready()
         except BaseException:
@@ -194,7 +194,7 @@ class McpManager(Upkeep):
         return manager
 
     async def __aenter__(self) -> Self:
-        self._start()
+        await self._start()
         await self._require()
         return self
 
@@ -374,7 +374,7 @@ class McpManager(Upkeep):
             log=self.call_log,
         )
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
         if self._closed or self._started:
             msg = "the manager is closed" if self._closed else "the manager is already started"
             raise DragomanError(msg, hint="make a new one")
@@ -382,6 +382,11 @@ class McpManager(Upkeep):
         self._guard.begin()
         for name, supervisor in self._supervisors.items():
             self._metrics.watch(name, supervisor.state, time.monotonic())
+        try:
+            await self._crew.look()
+        except BaseException:
+            await self.shutdown()
+            raise
         self._crew.begin()
         self._keep_watch()
 

@@ -17,19 +17,28 @@ import stat
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dragoman.errors import ConfigError
-from dragoman.trust.approval import Approval, dump_approvals, fingerprint, load_approvals, refusal, summary
+from dragoman.evidence import gather
+from dragoman.trust.approval import (
+    Approval,
+    changes_of,
+    dump_approvals,
+    load_approvals,
+    new_approval,
+    refusal,
+)
+from dragoman.trust.content import Evidence, entry_parts, fingerprint, input_ids, parts
 from dragoman.trust.pins import LOCK_NAME, ServerPins, approved, dump_lock, filled_in, judge, load_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from dragoman.errors import ConnectError
-    from dragoman.model import ServerSpec
+    from dragoman.model import Input, ServerSpec
     from dragoman.trust.pins import Verdict
 
 logger = logging.getLogger("dragoman")
@@ -157,6 +166,19 @@ class _File(Generic[T]):
             raise ConfigError(msg, source=str(self.path), hint="try again") from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A server of a project as it is now, beside what was approved of it."""
+
+    spec: ServerSpec
+    evidence: Evidence
+    approval: Approval | None
+    changes: Sequence[str] = ()
+    """What is not as it was approved."""
+    error: ConnectError | None = None
+    """Why it must not be used, if so."""
+
+
 class Approvals:
     """What a user has approved of projects' files."""
 
@@ -174,34 +196,88 @@ class Approvals:
         """Return every approval."""
         return self._file.content() or []
 
-    def is_approved(self, spec: ServerSpec, root: str | os.PathLike[str]) -> bool:
-        """Tell whether this very content was approved for this project."""
-        return self.refused([spec], root) == {}
+    def is_approved(
+        self, spec: ServerSpec, root: str | os.PathLike[str], inputs: Iterable[Input] = ()
+    ) -> bool:
+        """Return whether this very content was approved for this project."""
+        return self.look(spec, root, inputs).error is None
 
-    def refused(self, specs: Iterable[ServerSpec], root: str | os.PathLike[str]) -> dict[str, ConnectError]:
-        """Return an error for each server that is not approved, by name; the file is read once."""
-        home = project_root(root)
-        known = {(one.root, one.server): one.fingerprint for one in self.all()}
+    def look(self, spec: ServerSpec, root: str | os.PathLike[str], inputs: Iterable[Input] = ()) -> Look:
+        """Compare a server as it is now, with the files that it names, with what was approved."""
+        return self._looks([spec], root, inputs)[0]
+
+    def refused(
+        self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input] = ()
+    ) -> dict[str, ConnectError]:
+        """Return an error for each server that is not approved, by name; the approvals are read once."""
+        looks = self._looks(list(specs), root, inputs)
+        return {one.spec.name: one.error for one in looks if one.error is not None}
+
+    def refused_entries(
+        self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input] = ()
+    ) -> dict[str, ConnectError]:
+        """Return the same by what the entries say alone, without looking at the files that they name.
+
+        It is quick, and what it lets pass has to be looked at whole before it is started.
+        """
+        given = list(inputs)
+        known, home = self._known(root)
         errors: dict[str, ConnectError] = {}
         for spec in specs:
-            found = known.get((home, spec.name))
-            if found != fingerprint(spec):
-                errors[spec.name] = refusal(spec, home, changed=found is not None)
+            used = [one for one in given if one.id in input_ids(spec)]
+            found, now = known.get(spec.name), parts(spec, Evidence(inputs=used))
+            if found is None:
+                errors[spec.name] = refusal(spec, home)
+                continue
+            then = replace(found, parts=entry_parts(found.parts))
+            if changes := changes_of(then, now):
+                errors[spec.name] = refusal(spec, home, changes=changes)
         return errors
 
-    def approve(self, spec: ServerSpec, root: str | os.PathLike[str]) -> Approval:
-        """Remember that somebody saw this content and said yes.
+    def _looks(
+        self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input]
+    ) -> list[Look]:
+        given = list(inputs)
+        known, home = self._known(root)
+        looks: list[Look] = []
+        for spec in specs:
+            evidence, found = gather(spec, root, given), known.get(spec.name)
+            changes: list[str] | None = None
+            if found is not None and found.fingerprint != fingerprint(spec, evidence):
+                changes = changes_of(found, parts(spec, evidence), evidence)
+            error = None
+            if found is None or changes is not None:
+                error = refusal(spec, home, changes=changes)
+            looks.append(
+                Look(spec=spec, evidence=evidence, approval=found, changes=changes or (), error=error)
+            )
+        return looks
+
+    def _known(self, root: str | os.PathLike[str]) -> tuple[dict[str, Approval], str]:
+        home = project_root(root)
+        return {one.server: one for one in self.all() if one.root == home}, home
+
+    def approve(
+        self,
+        spec: ServerSpec,
+        root: str | os.PathLike[str],
+        evidence: Evidence | None = None,
+        *,
+        inputs: Iterable[Input] = (),
+    ) -> Approval:
+        """Remember that a person saw this content and said yes.
+
+        Args:
+            spec: The server.
+            root: The project's directory.
+            evidence: What was shown of the files that it names; as they are now unless given.
+            inputs: The inputs of the configuration, where there is no evidence.
 
         Raises:
             ConfigError: That cannot be written down.
         """
-        new = Approval(
-            root=project_root(root),
-            server=spec.name,
-            fingerprint=fingerprint(spec),
-            summary=summary(spec),
-            at=time.time(),
-        )
+        shown = gather(spec, root, inputs) if evidence is None else evidence
+        new = new_approval(spec, project_root(root), shown, time.time())
         self._file.change(lambda old: [*_without(old, new.root, new.server), new])
         return new
 

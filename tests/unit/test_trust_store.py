@@ -56,6 +56,64 @@ def test_a_changed_server_is_refused_and_the_error_says_so(tmp_path: Path) -> No
     assert len(approvals.all()) == 1
 
 
+def test_a_changed_file_is_refused_and_named(tmp_path: Path) -> None:
+    script = tmp_path / "notes.py"
+    script.write_text("print(1)")
+    spec = ServerSpec("notes", Stdio(sys.executable, ["notes.py"]), origin=PROJECT)
+    approvals = Approvals()
+    approvals.approve(spec, tmp_path)
+    assert approvals.is_approved(spec, tmp_path)
+    script.write_text("print(2)")
+    error = approvals.refused([spec], tmp_path)["notes"]
+    assert "was changed since it was approved (the file `notes.py` changed)" in str(error)
+    # Whoever only reads the entry does not see that.
+    assert approvals.refused_entries([spec], tmp_path) == {}
+    other = replace(spec, naming="{tool}")
+    assert "`naming` is new" in str(approvals.refused_entries([other], tmp_path)["notes"])
+    assert "is not approved" in str(approvals.refused_entries([replace(spec, name="x")], tmp_path)["x"])
+
+
+def test_what_was_shown_is_approved_also_if_a_file_has_changed_since(tmp_path: Path) -> None:
+    script = tmp_path / "notes.py"
+    script.write_text("print(1)")
+    spec = ServerSpec("notes", Stdio(sys.executable, ["notes.py"]), origin=PROJECT)
+    look = Approvals().look(spec, tmp_path)
+    script.write_text("print(2)")
+    Approvals().approve(spec, tmp_path, look.evidence)
+    assert not Approvals().is_approved(spec, tmp_path)
+    script.write_text("print(1)")
+    assert Approvals().is_approved(spec, tmp_path)
+
+
+def test_approvals_of_an_older_version_are_asked_for_once_more_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [
+        {
+            "root": os.path.realpath(tmp_path),
+            "server": name,
+            "fingerprint": "sha256:0",
+            "summary": "x",
+            "at": 5,
+        }
+        for name in ("fs", "other")
+    ]
+    approvals = Approvals()
+    approvals.path.parent.mkdir(parents=True)
+    approvals.path.write_text(json.dumps({"version": 1, "approvals": rows}), "utf-8")
+    approvals.path.chmod(0o600)
+    for refused in (approvals.refused, approvals.refused_entries):
+        assert "it was approved with dragoman 0.1, which did not cover" in str(
+            refused([SPEC], tmp_path)["fs"]
+        )
+    approvals.approve(SPEC, tmp_path)
+    assert approvals.is_approved(SPEC, tmp_path)
+    # The others wait for their own question.
+    other = replace(SPEC, name="other")
+    assert "dragoman 0.1" in str(approvals.refused([other], tmp_path)["other"])
+    assert "is not used" not in caplog.text
+
+
 def test_an_approval_is_revoked(tmp_path: Path) -> None:
     approvals = Approvals()
     approvals.approve(SPEC, tmp_path)
@@ -251,4 +309,4 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     running = [subprocess.Popen([sys.executable, "-c", script, name], cwd=tmp_path) for name in ("a", "b")]
     assert [process.wait(50) for process in running] == [0, 0]
     assert len(Approvals().all()) == 20
-    assert json.loads(Approvals().path.read_text("utf-8"))["version"] == 1
+    assert json.loads(Approvals().path.read_text("utf-8"))["version"] == 2

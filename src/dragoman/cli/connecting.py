@@ -155,7 +155,8 @@ async def connected(
         finally:
             waiting.cancel()
         show.text = ""
-        yield Connected(mcp, names, until=until, show=show, refused=refused(settings, now))
+        unapproved = await asyncio.to_thread(refused, settings, now)
+        yield Connected(mcp, names, until=until, show=show, refused=unapproved)
         show.text = "closing"
 
 

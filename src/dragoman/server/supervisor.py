@@ -127,6 +127,11 @@ class Supervisor:
         error = self.error
         return isinstance(error, ConnectError) and error.stage == "approval"
 
+    def refuse(self, error: ConnectError) -> None:
+        """Take in, before it is started, that the server is not approved as it is now."""
+        if self._state is ServerState.IDLE:
+            self.error, self._state = error, ServerState.FAILED
+
     def adopt(self, spec: ServerSpec) -> None:
         """Go on by the rules of a spec that is reached in the same way."""
         self.spec = spec
@@ -427,6 +432,8 @@ class Supervisor:
         )
         self._connection = connection
         connection.vet = self._vet
+        if self._guard.binds(self.spec):
+            connection.admit = self._admit
         connection.on_ready = lambda: self._on_ready(connection)
         connection.on_listing = lambda error: self._on_listing(connection, error)
         connection.on_lost = lambda error: self._on_lost(connection, error)
@@ -439,6 +446,9 @@ class Supervisor:
 
     async def _reached(self) -> tuple[Transport, Auth | None]:
         return await reach(self.spec, self._surroundings, self._guard)
+
+    async def _admit(self) -> None:
+        await asyncio.to_thread(self._guard.admit, self.spec)
 
     async def _vet(self, listing: Sequence[dict[str, Any]], instructions: str) -> None:
         await self._guard.pinboard.vet(self.spec, listing, instructions)

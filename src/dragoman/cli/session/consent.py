@@ -116,7 +116,7 @@ def _said(params: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 async def approve_project(asker: Asker, settings: Settings) -> None:
-    """Show every server of the project that nobody has approved yet, whole, and ask about each."""
+    """Show every server of the project that is not approved as it is now, whole, and ask about each."""
     from dragoman.trust.approval import question
     from dragoman.trust_store import Approvals
 
@@ -124,9 +124,10 @@ async def approve_project(asker: Asker, settings: Settings) -> None:
     store = Approvals()
     enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
     for spec in of_project(settings, enabled):
-        if store.is_approved(spec, root):
+        look = await asyncio.to_thread(store.look, spec, root, settings.inputs)
+        if look.error is None:
             continue
-        asker.show(Text(question(spec, root)))
+        asker.show(Text(question(spec, root, look.evidence, look.changes)))
         try:
             answer = await asker.choose(f"Approve {one_line(spec.name)}?", YES_OR_NO, default="n")
         except AbandonedError as left:
@@ -134,7 +135,8 @@ async def approve_project(asker: Asker, settings: Settings) -> None:
                 raise
             answer = "n"
         if answer == "y":
-            store.approve(spec, root)
+            # What was shown, also if a file has changed since.
+            store.approve(spec, root, look.evidence)
 
 
 async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
@@ -142,7 +144,7 @@ async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
     from dragoman.cli.known import refused
 
     enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
-    unapproved = refused(settings, enabled)
+    unapproved = await asyncio.to_thread(refused, settings, enabled)
     told = {one.id: one for one in settings.inputs}
     found: dict[str, str] = {}
     for spec in enabled:
