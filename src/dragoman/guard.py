@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dragoman.errors import ConnectError
     from dragoman.events import Event
     from dragoman.model import ApprovalHandler, Auth, HeaderProvider, Input, ServerSpec, ToolDef, Transport
+    from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Decision, Scope
 
 logger = logging.getLogger("dragoman")
@@ -62,6 +63,7 @@ class Guard:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         approval: ApprovalHandler | None = None,
         publish: Callable[[Event], None] = lambda _: None,
+        default_trust: Trust = "warn",
     ) -> None:
         """Take the rules in.
 
@@ -72,12 +74,13 @@ class Guard:
             policy: The application's own rules, as a file has them.
             approval: Asks a person.
             publish: Told what is not as it was pinned.
+            default_trust: The trust of servers that say nothing about it.
 
         Raises:
             ConfigError: The application's own rules cannot be read.
         """
         self.redactor = Redactor()
-        self.pinboard = Pinboard(root, redactor=self.redactor, publish=publish)
+        self.pinboard = Pinboard(root, redactor=self.redactor, publish=publish, default=default_trust)
         self.watches_calls = False
         """Whether any call is anything but allowed."""
         self._root = root

@@ -121,7 +121,7 @@ class Toolbox:
 
     def _without(self, spec: ServerSpec, tools: Sequence[ToolDef], withheld: frozenset[str]) -> list[ToolDef]:
         held = {tool.name: tool.original_name for tool in tools if tool.original_name in withheld}
-        self._guard.pinboard.keep_back(spec.name, held)
+        self._guard.pinboard.keep_back(spec.name, held, self._guard.pinboard.rule(spec))
         return [tool for tool in tools if tool.name not in held]
 
     def _replace(self, server: str, tools: Sequence[ToolDef]) -> list[ToolDef]:

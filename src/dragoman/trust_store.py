@@ -32,14 +32,15 @@ from dragoman.trust.approval import (
     refusal,
 )
 from dragoman.trust.content import Evidence, entry_parts, fingerprint, input_ids, parts
-from dragoman.trust.pins import LOCK_NAME, ServerPins, approved, dump_lock, filled_in, judge, load_lock
+from dragoman.trust.locks import LOCK_NAME, dump_lock, load_lock
+from dragoman.trust.pins import Pin, ServerPins, approved, expected, filled_in, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from dragoman.errors import ConnectError
     from dragoman.model import Input, ServerSpec
-    from dragoman.trust.pins import Verdict
+    from dragoman.trust.pins import Trust, Verdict
 
 logger = logging.getLogger("dragoman")
 
@@ -304,8 +305,17 @@ class Pins:
     The user's are apart, so that a check reads and writes little; the project's is one, for reviews.
     """
 
-    def __init__(self, root: str | os.PathLike[str], folder: Path | None = None) -> None:
-        """Use the lock files of a project and of a folder, the user's own unless given."""
+    def __init__(
+        self, root: str | os.PathLike[str], folder: Path | None = None, *, default: Trust = "warn"
+    ) -> None:
+        """Use the lock files of a project and of a folder, the user's own unless given.
+
+        Args:
+            root: The project's directory.
+            folder: The folder.
+            default: The trust of servers that say nothing about it.
+        """
+        self._default: Trust = default
         self.root = project_root(root)
         self._folder = (folder or data_folder()) / "pins"
         self._project = _lock_file(Path(self.root, LOCK_NAME), private=False)
@@ -328,10 +338,11 @@ class Pins:
     def check(self, spec: ServerSpec, now: ServerPins) -> Verdict:
         """Compare what a server offers with what was pinned; what comes first is pinned.
 
-        Reads files, and writes only the user's lock. An error of the disk is logged: it costs no call, and
-        since nothing is pinned then, the next check is a first use again.
+        Reads files, and writes only the user's lock. An error of the disk is logged. With strict trust, what
+        cannot be pinned is withheld; else it costs no call, and the next check is a first use again.
         """
-        if spec.trust == "off":
+        trust = self.trust(spec)
+        if trust == "off":
             return judge(now, (), "off")
         key = self._key(spec)
         file = self._user(spec)
@@ -345,16 +356,27 @@ class Pins:
                 file.change(lambda old: {**old, key: filled_in(old[key], now) if key in old else now})
             except ConfigError as exc:
                 logger.warning("%s: its tools are not pinned: %s", spec.name, exc)
+                if trust == "strict":
+                    theirs = _pins(self._of_project(), spec.name)
+                    verdict = judge(now, (), trust, fixed=(_as_pinned(mine, now), theirs))
+                    return replace(verdict, problem=str(exc))
         return verdict
+
+    def trust(self, spec: ServerSpec) -> Trust:
+        """Return the trust that holds for a server."""
+        return spec.trust or self._default
 
     def look(self, spec: ServerSpec, now: ServerPins) -> Verdict:
         """Compare as `check` does, and write nothing: for what is remembered, not said by a server now."""
-        if spec.trust == "off":
+        if self.trust(spec) == "off":
             return judge(now, (), "off")
         return self._judged(spec, now, _pins(self._user(spec).content(), self._key(spec)))
 
     def _judged(self, spec: ServerSpec, now: ServerPins, mine: ServerPins | None) -> Verdict:
-        return judge(now, (mine, _pins(self._of_project(), spec.name)), spec.trust)
+        theirs = _pins(self._of_project(), spec.name)
+        if mine is _NOTHING:
+            return judge(now, (), self.trust(spec), fixed=(mine, theirs))
+        return judge(now, (mine,), self.trust(spec), fixed=(theirs,))
 
     def approve(
         self,
@@ -431,6 +453,17 @@ _NOTHING = ServerPins()
 
 def _pins(servers: dict[str, ServerPins] | None, key: str) -> ServerPins | None:
     return _NOTHING if servers is None else servers.get(key)
+
+
+def _as_pinned(mine: ServerPins | None, now: ServerPins) -> ServerPins:
+    """Return what is pinned, where nothing can be added: what was never looked at before is not there."""
+    known = expected(mine or _NOTHING, now, takes_new=False)
+    return ServerPins(
+        tools=known.tools,
+        prompts=known.prompts or {},
+        instructions=known.instructions or Pin(""),
+        capabilities=now.capabilities,
+    )
 
 
 def _lock_file(path: Path, *, private: bool) -> _File[dict[str, ServerPins]]:

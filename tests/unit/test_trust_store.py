@@ -14,7 +14,8 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.model import Origin, ServerSpec, Stdio
-from dragoman.trust.pins import load_lock, pins_of
+from dragoman.trust.locks import load_lock
+from dragoman.trust.pins import pins_of
 from dragoman.trust_store import Approvals, Pins, data_folder
 
 if TYPE_CHECKING:

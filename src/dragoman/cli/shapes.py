@@ -317,7 +317,8 @@ class ReviewShape(TypedDict):
     """What there is to know about trusting one server."""
 
     server: str
-    trust: Literal["warn", "strict", "off"]
+    trust: Literal["warn", "ask", "strict", "off"] | None
+    """As its entry has it; without it, it is `ask` where a person can be asked, and `warn` elsewhere."""
     source: Literal["server", "cache"] | None
     """Where its definitions come from: a connection made now, or the last one; null if none are known."""
     pins: PinsShape

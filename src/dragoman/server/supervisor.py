@@ -12,12 +12,14 @@ import logging
 import random
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.guard import Guard
 from dragoman.model import ServerState, ServerStatus
+from dragoman.pinboard import declared_by
 from dragoman.server.auth_gate import Gate
 from dragoman.server.backoff import Backoff
 from dragoman.server.farewell import see_off
@@ -431,7 +433,8 @@ class Supervisor:
             start=start,
         )
         self._connection = connection
-        connection.vet = self._vet
+        # What is declared is what it was made with, whatever roots there are later.
+        connection.vet = partial(self._vet, declared_by(self._handlers, self.spec.name))
         if self._guard.binds(self.spec):
             connection.admit = self._admit
         connection.on_ready = lambda: self._on_ready(connection)
@@ -450,8 +453,8 @@ class Supervisor:
     async def _admit(self) -> None:
         await asyncio.to_thread(self._guard.admit, self.spec)
 
-    async def _vet(self, listing: Sequence[dict[str, Any]], instructions: str) -> None:
-        await self._guard.pinboard.vet(self.spec, listing, instructions)
+    async def _vet(self, declared: str, listing: Sequence[dict[str, Any]], instructions: str) -> None:
+        await self._guard.pinboard.vet(self.spec, listing, instructions, declared=declared)
 
     def _on_ready(self, connection: Connection) -> None:
         if self._connection is not connection:

@@ -176,7 +176,7 @@ def _rows(spec: ServerSpec) -> Iterable[tuple[str, str]]:
         yield from _other_rows(spec.auth, ())
     for kind, what in sources(spec):
         yield ("runs first" if kind == "command" else "reads keyring"), unfolded(what)
-    if spec.trust != "warn":
+    if spec.trust is not None:
         yield "trust", spec.trust
     if spec.trust_annotations:
         yield "trusts its own hints", "yes"

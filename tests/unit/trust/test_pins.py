@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
+from dragoman.trust.locks import dump_lock, load_lock
 from dragoman.trust.pins import (
     MAX_DEFINITION_CHARS,
     ServerPins,
     approved,
     compare,
-    dump_lock,
     filled_in,
     judge,
-    load_lock,
     pins_of,
 )
 

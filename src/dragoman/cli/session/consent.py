@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dragoman.agent.forms import Form
     from dragoman.cli.session.questions import Asker
+    from dragoman.manager import McpManager
     from dragoman.model import CallRequest, Input, ServerSpec, Settings
 
 SHOWN = 2_000
@@ -41,6 +42,8 @@ class Consent:
         self._asker = asker
         self._calls: set[tuple[str, str]] = set()
         self._servers: set[str] = set()
+        self._reviewed: set[tuple[str, str]] = set()
+        """Changes that were asked about, by server and fingerprint."""
         self._turn = asyncio.Lock()
         """One question after the other, each with all that belongs to it."""
 
@@ -94,6 +97,30 @@ class Consent:
         if answer == "a":
             self._servers.add(server)
         return answer in ("y", "a")
+
+    async def review(self, mcp: McpManager) -> None:
+        """Ask about what servers offer that is not as it was pinned and is withheld; once for each change."""
+        for server in mcp.status():
+            async with self._turn:
+                changes = mcp.changes(server)
+                what = (server, changes.fingerprint)
+                if not changes.is_withheld or what in self._reviewed:
+                    continue
+                self._reviewed.add(what)
+                name = one_line(server)
+                self._asker.show(
+                    Text.assemble(
+                        ("? ", "bold magenta"), (name, "bold"), " offers something else than was pinned:"
+                    )
+                )
+                for line in (line for text in changes.texts for line in text.splitlines()):
+                    self._asker.show(Text(f"    {safe(line)}"))
+                try:
+                    answer = await self._asker.choose(f"Approve what {name} offers?", YES_OR_NO, default="n")
+                except AbandonedError:
+                    continue
+            if answer == "y":
+                await mcp.approve(server, fingerprint=changes.fingerprint)
 
     async def answer(self, asked: Form | Visit) -> Any:
         """Have a person answer a server's question, as `agent.asking` wants it."""
