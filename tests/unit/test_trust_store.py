@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -206,13 +207,68 @@ def test_a_place_that_cannot_be_written_is_an_error_with_the_path(tmp_path: Path
     assert not Approvals(home / "file").is_approved(SPEC, tmp_path)
 
 
-def test_pins_that_cannot_be_written_cost_no_call(
-    tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture
+def file_in_the_way(folder: Path, pins: Pins) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pins").write_text("", "utf-8")
+
+
+def folder_as_the_lock(folder: Path, pins: Pins) -> None:
+    (folder / "pins" / f".{pins.user_path(SPEC).name}.guard").mkdir(parents=True)
+
+
+def link_to_nowhere(folder: Path, pins: Pins) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pins").symlink_to("/proc/nowhere")
+
+
+def full_disk(folder: Path, pins: Pins) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pins").symlink_to("/dev/full")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="devices of Linux")
+@pytest.mark.parametrize("spoil", [file_in_the_way, folder_as_the_lock, link_to_nowhere, full_disk])
+def test_with_strict_trust_what_cannot_be_pinned_is_withheld(
+    spoil: Callable[[Path, Pins], None], tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (home / "file").write_text("", "utf-8")
-    verdict = Pins(tmp_path, home / "file").check(STRICT, BEFORE)
-    assert verdict.first_use
+    folder = home / "data"
+    pins = Pins(tmp_path, folder)
+    spoil(folder, pins)
+    for _ in range(2):
+        verdict = pins.check(STRICT, BEFORE)
+        assert verdict.withheld == {"read"}
+        assert verdict.standing("", "instructions") == "withheld"
+        assert "cannot be written" in verdict.problem
     assert "are not pinned" in caplog.text
+    # Others go on: they would be flagged at most.
+    assert pins.check(SPEC, BEFORE).first_use
+    assert Pins(tmp_path, folder, default="ask").check(SPEC, BEFORE).withheld == frozenset()
+
+
+def test_with_strict_trust_what_is_pinned_is_offered_although_nothing_can_be_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = {"name": "read", "description": "Reads."}
+    Pins(tmp_path).check(STRICT, pins_of([tool]))
+    monkeypatch.setattr("dragoman.trust_store.LOCK_TIMEOUT", 0)
+    monkeypatch.setattr("tempfile.mkstemp", _no_space)
+    verdict = Pins(tmp_path).check(STRICT, pins_of([tool], prompts=[{"name": "sum"}], instructions="Obey."))
+    assert verdict.withheld == frozenset()
+    assert verdict.standing("sum", "prompt") == verdict.standing("", "instructions") == "withheld"
+    assert "No space left on device" in verdict.problem
+    assert Pins(tmp_path).check(STRICT, pins_of([tool])).problem == ""
+
+
+def _no_space(**_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_says_nothing_about_trust_has_the_default(tmp_path: Path) -> None:
+    asks = Pins(tmp_path, default="ask")
+    assert asks.check(SPEC, BEFORE).first_use
+    assert asks.check(SPEC, AFTER).withheld == {"read"}
+    assert asks.check(replace(SPEC, trust="warn"), AFTER).withheld == frozenset()
+    assert Pins(tmp_path).check(SPEC, AFTER).standing("read") == "flagged"
 
 
 def test_the_first_use_is_pinned_and_a_later_change_is_seen_over_a_restart(tmp_path: Path) -> None:
