@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     )
     from dragoman.observe.calllog import CallLog
     from dragoman.observe.metrics import ServerMetrics
+    from dragoman.pinboard import Changes
     from dragoman.spill import Spill
     from dragoman.tools.budget import Budget
     from dragoman.tools.registry import ToolRegistry as AsyncRegistry
-    from dragoman.trust.pins import Change
+    from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
     from dragoman.wishes import ChangeHandler, LogLevel
 
@@ -63,6 +64,7 @@ class McpManager:
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
+        default_trust: Trust = "warn",
     ) -> None:
         """Take the servers in, without starting any; as for `dragoman.McpManager`.
 
@@ -79,6 +81,7 @@ class McpManager:
                 header_provider=header_provider,
                 policy=policy,
                 call_log=call_log,
+                default_trust=default_trust,
             )
         )
 
@@ -97,6 +100,7 @@ class McpManager:
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
+        default_trust: Trust = "warn",
     ) -> Self:
         """Make a manager of what the configuration files say; as for `dragoman.McpManager`."""
         made = cls.__new__(cls)
@@ -113,6 +117,7 @@ class McpManager:
                 header_provider=header_provider,
                 policy=policy,
                 call_log=call_log,
+                default_trust=default_trust,
             )
         )
         return made
@@ -251,27 +256,41 @@ class McpManager:
         run = self._mcp.caller(mends=mends, budget=budget, spill=spill, registry=registry)
         return lambda *args, **how: self._thread.run(lambda: run(*args, **how))
 
-    def changes(self, name: str) -> list[Change]:
-        """Return what a server offers otherwise than it was pinned; empty until it was looked at.
+    def changes(self, name: str) -> Changes:
+        """Return what a server offers that is not as it was pinned; empty until it was looked at.
+
+        Its `fingerprint` approves exactly this: `approve(name, fingerprint=…)`.
 
         Raises:
             UnknownServerError: There is no server of that name.
         """
         return self._thread.read(lambda: self._mcp.changes(name))
 
-    def approve(self, name: str, *, tools: Iterable[str] | None = None, in_project: bool = False) -> None:
-        """Pin what a server offers now, so that it is offered and not flagged any more.
+    def approve(
+        self,
+        name: str,
+        *,
+        tools: Iterable[str] | None = None,
+        in_project: bool = False,
+        fingerprint: str | None = None,
+    ) -> None:
+        """Pin what a server offers, as the last `DefinitionsChanged` or `changes` told it.
 
         Args:
             name: The server.
             tools: Which of its tools, by the server's own names; everything unless given.
             in_project: Whether the project's `dragoman.lock` is written too, even if there is none yet.
+            fingerprint: That of the event, or of `changes`, that was shown to a person. If the server offers
+                something else by now, nothing is approved.
 
         Raises:
             UnknownServerError: There is no server of that name.
-            DragomanError: It has listed nothing yet, or a lock file cannot be written.
+            DragomanError: It has listed nothing yet, it offers something else than what was shown, or a lock
+                file cannot be written.
         """
-        self._thread.run(lambda: self._mcp.approve(name, tools=tools, in_project=in_project))
+        self._thread.run(
+            lambda: self._mcp.approve(name, tools=tools, in_project=in_project, fingerprint=fingerprint)
+        )
 
     def status(self) -> dict[str, ServerStatus]:
         """Return a reading of every server, by name; it starts nothing."""

@@ -322,7 +322,8 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
     until = time.monotonic() + seconds
     call.original_name, call.fields = tool.original_name, arguments
-    send = call.send if supervisor.spec.trust != "strict" else _as_pinned(route, tool, supervisor, call)
+    holds_back = route.guard.pinboard.holds_back(supervisor.spec)
+    send = _as_pinned(route, tool, supervisor, call) if holds_back else call.send
     if supervisor.bucket is not None:
         await _take_turn(supervisor, tool, until)
     tries = 0

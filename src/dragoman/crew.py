@@ -114,6 +114,12 @@ class Crew:
         )
         return supervisor
 
+    async def look(self) -> None:
+        """Find the servers that are not approved as they are now, before anything of them is offered."""
+        specs = [one.spec for one in self.roster.current.values() if self.guard.binds(one.spec)]
+        for name, error in (await asyncio.to_thread(self.guard.refused, specs) if specs else {}).items():
+            self.roster.current[name].refuse(error)
+
     def begin(self) -> None:
         """Offer what every server offered last time, and start those that start by themselves."""
         self._tell_of_unapproved(Settings())

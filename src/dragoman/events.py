@@ -53,9 +53,11 @@ class DefinitionsChanged:
     tools: Sequence[str] = ()
     """The tools in question, as the server calls them; prompts or instructions may have changed too."""
     withheld: Sequence[str] = ()
-    """Those of them that are not offered, since the server's `trust` is `strict`."""
+    """Those of them that are not offered until they are approved, as the server's `trust` has it."""
     changes: Sequence[str] = ()
     """Each difference in lines for a person, harmless and without secrets."""
+    fingerprint: str = ""
+    """What `McpManager.approve` takes, to approve this and nothing newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

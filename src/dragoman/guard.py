@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.errors import ConfigError, InvalidResultError, ToolFailedError
 from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.pinboard import Pinboard
-from dragoman.trust.approval import comes_from_project, fingerprint
+from dragoman.trust.approval import comes_from_project
+from dragoman.trust.content import fingerprint
 from dragoman.trust.layers import answers_for, effective, silenced
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_filter import protect
@@ -28,11 +29,12 @@ from dragoman.trust.scrubbing import scrub_error
 from dragoman.trust_store import Approvals
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from dragoman.errors import ConnectError
     from dragoman.events import Event
-    from dragoman.model import ApprovalHandler, Auth, HeaderProvider, ServerSpec, ToolDef, Transport
+    from dragoman.model import ApprovalHandler, Auth, HeaderProvider, Input, ServerSpec, ToolDef, Transport
+    from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Decision, Kind, Scope
 
 logger = logging.getLogger("dragoman")
@@ -63,6 +65,7 @@ class Guard:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         approval: ApprovalHandler | None = None,
         publish: Callable[[Event], None] = lambda _: None,
+        default_trust: Trust = "warn",
     ) -> None:
         """Take the rules in.
 
@@ -73,12 +76,13 @@ class Guard:
             policy: The application's own rules, as a file has them.
             approval: Asks a person.
             publish: Told what is not as it was pinned.
+            default_trust: The trust of servers that say nothing about it.
 
         Raises:
             ConfigError: The application's own rules cannot be read.
         """
         self.redactor = Redactor()
-        self.pinboard = Pinboard(root, redactor=self.redactor, publish=publish)
+        self.pinboard = Pinboard(root, redactor=self.redactor, publish=publish, default=default_trust)
         self.watches_calls = False
         """Whether any call is anything but allowed."""
         self._root = root
@@ -89,6 +93,7 @@ class Guard:
         self._policy = Policy()
         self._limits = self._project_limits = Limits()
         self._by_field = False
+        self._inputs: Sequence[Input] = ()
         self._caller: Callable[[], Mapping[str, str] | None] = lambda: None
         self._unprotect: list[Callable[[], None]] = []
         self.settings = self.decide(settings or Settings())
@@ -127,13 +132,14 @@ class Guard:
             limits = limits if narrows else theirs
         self._limits, self._project_limits = limits, theirs
         self._by_field = settings.by_field
+        self._inputs = tuple(settings.inputs)
         for spec in settings.servers:
             self.redactor.add(spec_values(spec))
 
     # Servers
 
     def binds(self, spec: ServerSpec) -> bool:
-        """Tell whether a server needs to be approved before anything is done with it."""
+        """Return whether a server needs to be approved before anything is done with it."""
         if self._trusts_project or not comes_from_project(spec, by_field=self._by_field):
             return False
         return self._vouched.get(spec.name) != fingerprint(spec)
@@ -143,15 +149,32 @@ class Guard:
         if comes_from_project(spec, by_field=True):
             self._vouched[spec.name] = fingerprint(spec)
 
+    def admit(self, spec: ServerSpec) -> str:
+        """Let a server be started or reached; reads the approvals and every file that they cover.
+
+        Returns:
+            The path of the program that was approved; nothing for a server that needs no approval.
+
+        Raises:
+            ConnectError: It is not approved as it is now.
+        """
+        if not self.binds(spec):
+            return ""
+        look = Approvals().look(spec, self._root, self._inputs)
+        if look.error is not None:
+            raise look.error
+        return next(iter(look.evidence.programs.values()), "")
+
     def refusal(self, spec: ServerSpec) -> ConnectError | None:
-        """Return why a server must not be touched, or nothing; reads the approvals anew."""
+        """Return why a server must not be touched, by its entry alone; `admit` looks at the rest."""
         if not self.binds(spec):
             return None
-        return Approvals().refused([spec], self._root).get(spec.name)
+        return Approvals().refused_entries([spec], self._root, self._inputs).get(spec.name)
 
     def refused(self, specs: Iterable[ServerSpec]) -> dict[str, ConnectError]:
-        """Return the same for several servers, by name; those that may be touched are not there."""
-        return Approvals().refused([spec for spec in specs if self.binds(spec)], self._root)
+        """Return why servers must not be touched, by name; reads the files that they name."""
+        bound = [spec for spec in specs if self.binds(spec)]
+        return Approvals().refused(bound, self._root, self._inputs) if bound else {}
 
     def limits_of(self, spec: ServerSpec) -> Limits:
         """Return the limits that hold for a server."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dragoman.observe.calllog import CallLog
     from dragoman.spill import Spill
     from dragoman.tools.budget import Budget
+    from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
 
 
@@ -56,6 +57,7 @@ class McpManager(Upkeep):
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
+        default_trust: Trust = "warn",
     ) -> None:
         """Take the servers in, without starting any.
 
@@ -74,6 +76,8 @@ class McpManager(Upkeep):
                 the configuration's own rules can only be stricter.
             call_log: The file that every call is written to, masked and bounded, or whether the user's own is
                 used; as the configuration says unless given. One that is given open is left open.
+            default_trust: The `trust` of servers that say nothing about it. With `ask`, what is not as it was
+                pinned is withheld until `approve`: for applications that show `changes` to a person.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -94,6 +98,7 @@ class McpManager(Upkeep):
             policy=policy,
             approval=handlers.approval if handlers else None,
             publish=self._bus.publish,
+            default_trust=default_trust,
         )
         settings = self._guard.settings
         super().__init__(self._guard, self._bus.publish)
@@ -141,6 +146,7 @@ class McpManager(Upkeep):
         header_provider: HeaderProvider | None = None,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
+        default_trust: Trust = "warn",
     ) -> Self:
         """Make a manager of what the configuration files say; what is wrong in them is logged and skipped.
 
@@ -156,6 +162,7 @@ class McpManager(Upkeep):
             header_provider: Gives headers.
             policy: Which calls may be made.
             call_log: Where calls are written down.
+            default_trust: The `trust` of servers that say nothing about it.
         """
         from dragoman.config.discover import load
 
@@ -172,6 +179,7 @@ class McpManager(Upkeep):
             header_provider=header_provider,
             policy=policy,
             call_log=call_log,
+            default_trust=default_trust,
         )
         manager._load = read
         manager._watcher = Watcher(manager._candidates, manager._on_files_changed)
@@ -191,7 +199,7 @@ class McpManager(Upkeep):
         insist_on_asyncio()
         manager = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
         try:
-            manager._start()
+            await manager._start()
             await manager._require()
             await manager.wait_ready()
         except BaseException:
@@ -200,7 +208,7 @@ class McpManager(Upkeep):
         return manager
 
     async def __aenter__(self) -> Self:
-        self._start()
+        await self._start()
         await self._require()
         return self
 
@@ -390,7 +398,7 @@ class McpManager(Upkeep):
             log=self.call_log,
         )
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
         insist_on_asyncio()
         if self._closed or self._started:
             msg = "the manager is closed" if self._closed else "the manager is already started"
@@ -399,6 +407,11 @@ class McpManager(Upkeep):
         self._guard.begin()
         for name, supervisor in self._supervisors.items():
             self._metrics.watch(name, supervisor.state, time.monotonic())
+        try:
+            await self._crew.look()
+        except BaseException:
+            await self.shutdown()
+            raise
         self._crew.begin()
         self._keep_watch()
 

@@ -268,7 +268,9 @@ class ServerSpec:
     """Servers that answer for this one while it is unavailable, in order."""
     # Trust
     auth: Auth | None = None
-    trust: Literal["warn", "strict", "off"] = "warn"
+    trust: Literal["warn", "ask", "strict", "off"] | None = None
+    """What happens with tools that are not as they were pinned: they are offered and flagged, withheld until
+    they are approved (`ask`, `strict`), or not looked at; `warn` unless given, and `ask` at a terminal."""
     trust_annotations: bool = False
     """Whether the server's own hints (read-only, idempotent) may permit a retry."""
     # The wire

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, UnknownServerError
 from dragoman.model import Part, Prompt, Resource, ServerState
-from dragoman.pinboard import RULE
 from dragoman.tools.content import to_part
 from dragoman.trust.patterns import plain_uri
 from dragoman.trust.sanitize import for_model
@@ -89,18 +88,19 @@ class Offers:
 
         Raises:
             CallDeniedError: The policy does not allow it, or it is not as it was pinned and the server's
-                `trust` is `strict`.
+                `trust` withholds it.
             DragomanError: The server does not have it, or does not answer.
         """
         fields = dict(arguments or {})
         await self._guard.permit_offer("prompt", name, server=server, arguments=fields)
         supervisor = self._supervisors.get(server)
-        if supervisor is not None and supervisor.spec.trust == "strict":
+        if supervisor is not None and self._guard.pinboard.holds_back(supervisor.spec):
             await self._listing(server, "prompts")
             if self._guard.pinboard.withheld(supervisor.spec, [name], "prompt"):
                 msg = f"the prompt `{name}` was not asked for: it is not the one that was pinned"
                 hint = f"look at the change and run `dragoman trust approve {server}`"
-                raise CallDeniedError(msg, tool=name, server=server, rule=RULE, hint=hint)
+                rule = self._guard.pinboard.rule(supervisor.spec)
+                raise CallDeniedError(msg, tool=name, server=server, rule=rule, hint=hint)
         raw = await self._ask(server, lambda session: session.get_prompt(name, fields), name)
         return [message for message in raw.get("messages") or () if isinstance(message, dict)]
 

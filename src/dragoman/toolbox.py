@@ -152,7 +152,9 @@ class Toolbox:
 
     def _without(self, spec: ServerSpec, tools: Sequence[ToolDef], withheld: frozenset[str]) -> _Known:
         held = [tool for tool in tools if tool.original_name in withheld]
-        self._guard.pinboard.keep_back(spec.name, {tool.name: tool.original_name for tool in held})
+        self._guard.pinboard.keep_back(
+            spec.name, {tool.name: tool.original_name for tool in held}, self._guard.pinboard.rule(spec)
+        )
         return _Known([tool for tool in tools if tool.original_name not in withheld], held)
 
     def _replace(self, server: str, known: _Known) -> int:

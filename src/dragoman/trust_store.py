@@ -17,13 +17,22 @@ import stat
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dragoman.errors import ConfigError
+from dragoman.evidence import gather
 from dragoman.private import private_folder, private_temporary
-from dragoman.trust.approval import Approval, dump_approvals, fingerprint, load_approvals, refusal, summary
+from dragoman.trust.approval import (
+    Approval,
+    changes_of,
+    dump_approvals,
+    load_approvals,
+    new_approval,
+    refusal,
+)
+from dragoman.trust.content import Evidence, entry_parts, fingerprint, input_ids, parts
 from dragoman.trust.layers import (
     SETTINGS,
     effective,
@@ -32,14 +41,15 @@ from dragoman.trust.layers import (
     settings_fingerprint,
     settings_summary,
 )
-from dragoman.trust.pins import LOCK_NAME, ServerPins, approved, dump_lock, filled_in, judge, load_lock
+from dragoman.trust.locks import LOCK_NAME, dump_lock, load_lock
+from dragoman.trust.pins import Pin, ServerPins, approved, expected, filled_in, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
     from dragoman.errors import ConnectError
-    from dragoman.model import ServerSpec, Settings, Statement
-    from dragoman.trust.pins import Verdict
+    from dragoman.model import Input, ServerSpec, Settings, Statement
+    from dragoman.trust.pins import Trust, Verdict
 
 logger = logging.getLogger("dragoman")
 
@@ -165,6 +175,19 @@ class _File(Generic[T]):
             raise ConfigError(msg, source=str(self.path), hint="try again") from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A server of a project as it is now, beside what was approved of it."""
+
+    spec: ServerSpec
+    evidence: Evidence
+    approval: Approval | None
+    changes: Sequence[str] = ()
+    """What is not as it was approved."""
+    error: ConnectError | None = None
+    """Why it must not be used, if so."""
+
+
 class Approvals:
     """What a user has approved of projects' files."""
 
@@ -182,29 +205,78 @@ class Approvals:
         """Return every approval."""
         return self._file.content() or []
 
-    def is_approved(self, spec: ServerSpec, root: str | os.PathLike[str]) -> bool:
-        """Tell whether this very content was approved for this project."""
-        return self.refused([spec], root) == {}
+    def is_approved(
+        self, spec: ServerSpec, root: str | os.PathLike[str], inputs: Iterable[Input] = ()
+    ) -> bool:
+        """Return whether this very content was approved for this project."""
+        return self.look(spec, root, inputs).error is None
 
-    def refused(self, specs: Iterable[ServerSpec], root: str | os.PathLike[str]) -> dict[str, ConnectError]:
-        """Return an error for each server that is not approved, by name; the file is read once."""
-        home = project_root(root)
-        known = {(one.root, one.server): one.fingerprint for one in self.all()}
+    def look(self, spec: ServerSpec, root: str | os.PathLike[str], inputs: Iterable[Input] = ()) -> Look:
+        """Compare a server as it is now, with the files that it names, with what was approved."""
+        return self._looks([spec], root, inputs)[0]
+
+    def refused(
+        self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input] = ()
+    ) -> dict[str, ConnectError]:
+        """Return an error for each server that is not approved, by name; the approvals are read once."""
+        looks = self._looks(list(specs), root, inputs)
+        return {one.spec.name: one.error for one in looks if one.error is not None}
+
+    def refused_entries(
+        self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input] = ()
+    ) -> dict[str, ConnectError]:
+        """Return the same by what the entries say alone, without looking at the files that they name.
+
+        It is quick, and what it lets pass has to be looked at whole before it is started.
+        """
+        given = _of_project(inputs)
+        known, home = self._known(root)
         errors: dict[str, ConnectError] = {}
         for spec in specs:
-            found = known.get((home, spec.name))
-            if found != fingerprint(spec):
-                errors[spec.name] = refusal(spec, home, changed=found is not None)
+            used = [one for one in given if one.id in input_ids(spec)]
+            found, now = known.get(spec.name), parts(spec, Evidence(inputs=used))
+            if found is None:
+                errors[spec.name] = refusal(spec, home)
+                continue
+            then = replace(found, parts=entry_parts(found.parts))
+            if changes := changes_of(then, now):
+                errors[spec.name] = refusal(spec, home, changes=changes)
         return errors
+
+    def _looks(
+        self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input]
+    ) -> list[Look]:
+        given = _of_project(inputs)
+        known, home = self._known(root)
+        looks: list[Look] = []
+        for spec in specs:
+            evidence, found = gather(spec, root, given), known.get(spec.name)
+            changes: list[str] | None = None
+            if found is not None and found.fingerprint != fingerprint(spec, evidence):
+                changes = changes_of(found, parts(spec, evidence), evidence)
+            error = None
+            if found is None or changes is not None:
+                error = refusal(spec, home, changes=changes)
+            looks.append(
+                Look(spec=spec, evidence=evidence, approval=found, changes=changes or (), error=error)
+            )
+        return looks
+
+    def _known(self, root: str | os.PathLike[str]) -> tuple[dict[str, Approval], str]:
+        home = project_root(root)
+        return {one.server: one for one in self.all() if one.root == home}, home
 
     def decide(self, settings: Settings, root: str | os.PathLike[str]) -> Settings:
         """Return the settings that hold: what of a project's files was approved counts, nothing else."""
         if settings.layers is None:
             return settings
-        theirs = in_question(settings)
+        # Of servers that the user has no definition of, none can take the project's place: whether they may be
+        # used is looked at when they are started.
+        own = {spec.name for spec in settings.layers.own}
+        rivals = [spec for spec in in_question(settings) if spec.name in own]
         return effective(
             settings,
-            refused=self.refused(theirs, root) if theirs else (),
+            refused=self.refused(rivals, root, settings.inputs) if rivals else (),
             trusts_settings=self.trusts_settings(project_statements(settings), root),
         )
 
@@ -216,7 +288,7 @@ class Approvals:
         return any((one.root, one.server, one.fingerprint) == wanted for one in self.all())
 
     def approve_settings(self, statements: Sequence[Statement], root: str | os.PathLike[str]) -> Approval:
-        """Remember that somebody saw a project's settings and said yes.
+        """Remember that the user saw a project's settings and approved them.
 
         Raises:
             ConfigError: That cannot be written down.
@@ -231,19 +303,27 @@ class Approvals:
         self._file.change(lambda old: [*_without(old, new.root, new.server), new])
         return new
 
-    def approve(self, spec: ServerSpec, root: str | os.PathLike[str]) -> Approval:
-        """Remember that somebody saw this content and said yes.
+    def approve(
+        self,
+        spec: ServerSpec,
+        root: str | os.PathLike[str],
+        evidence: Evidence | None = None,
+        *,
+        inputs: Iterable[Input] = (),
+    ) -> Approval:
+        """Remember that a person saw this content and said yes.
+
+        Args:
+            spec: The server.
+            root: The project's directory.
+            evidence: What was shown of the files that it names; as they are now unless given.
+            inputs: The inputs of the configuration, where there is no evidence.
 
         Raises:
             ConfigError: That cannot be written down.
         """
-        new = Approval(
-            root=project_root(root),
-            server=spec.name,
-            fingerprint=fingerprint(spec),
-            summary=summary(spec),
-            at=time.time(),
-        )
+        shown = gather(spec, root, _of_project(inputs)) if evidence is None else evidence
+        new = new_approval(spec, project_root(root), shown, time.time())
         self._file.change(lambda old: [*_without(old, new.root, new.server), new])
         return new
 
@@ -260,6 +340,11 @@ class Approvals:
         return True
 
 
+def _of_project(inputs: Iterable[Input]) -> list[Input]:
+    """Return the inputs that a project's servers can see; the user's own are not for them."""
+    return [one for one in inputs if one.scope in ("project", "code")]
+
+
 def _without(approvals: Sequence[Approval], root: str, server: str) -> list[Approval]:
     return [one for one in approvals if (one.root, one.server) != (root, server)]
 
@@ -270,8 +355,17 @@ class Pins:
     The user's are apart, so that a check reads and writes little; the project's is one, for reviews.
     """
 
-    def __init__(self, root: str | os.PathLike[str], folder: Path | None = None) -> None:
-        """Use the lock files of a project and of a folder, the user's own unless given."""
+    def __init__(
+        self, root: str | os.PathLike[str], folder: Path | None = None, *, default: Trust = "warn"
+    ) -> None:
+        """Use the lock files of a project and of a folder, the user's own unless given.
+
+        Args:
+            root: The project's directory.
+            folder: The folder.
+            default: The trust of servers that say nothing about it.
+        """
+        self._default: Trust = default
         self.root = project_root(root)
         self._folder = (folder or data_folder()) / "pins"
         self._project = _lock_file(Path(self.root, LOCK_NAME), private=False)
@@ -294,10 +388,11 @@ class Pins:
     def check(self, spec: ServerSpec, now: ServerPins) -> Verdict:
         """Compare what a server offers with what was pinned; what comes first is pinned.
 
-        Reads files, and writes only the user's lock. An error of the disk is logged: it costs no call, and
-        since nothing is pinned then, the next check is a first use again.
+        Reads files, and writes only the user's lock. An error of the disk is logged. With strict trust, what
+        cannot be pinned is withheld; else it costs no call, and the next check is a first use again.
         """
-        if spec.trust == "off":
+        trust = self.trust(spec)
+        if trust == "off":
             return judge(now, (), "off")
         key = self._key(spec)
         file = self._user(spec)
@@ -311,16 +406,27 @@ class Pins:
                 file.change(lambda old: {**old, key: filled_in(old[key], now) if key in old else now})
             except ConfigError as exc:
                 logger.warning("%s: its tools are not pinned: %s", spec.name, exc)
+                if trust == "strict":
+                    theirs = _pins(self._of_project(), spec.name)
+                    verdict = judge(now, (), trust, fixed=(_as_pinned(mine, now), theirs))
+                    return replace(verdict, problem=str(exc))
         return verdict
+
+    def trust(self, spec: ServerSpec) -> Trust:
+        """Return the trust that holds for a server."""
+        return spec.trust or self._default
 
     def look(self, spec: ServerSpec, now: ServerPins) -> Verdict:
         """Compare as `check` does, and write nothing: for what is remembered, not said by a server now."""
-        if spec.trust == "off":
+        if self.trust(spec) == "off":
             return judge(now, (), "off")
         return self._judged(spec, now, _pins(self._user(spec).content(), self._key(spec)))
 
     def _judged(self, spec: ServerSpec, now: ServerPins, mine: ServerPins | None) -> Verdict:
-        return judge(now, (mine, _pins(self._of_project(), spec.name)), spec.trust)
+        theirs = _pins(self._of_project(), spec.name)
+        if mine is _NOTHING:
+            return judge(now, (), self.trust(spec), fixed=(mine, theirs))
+        return judge(now, (mine,), self.trust(spec), fixed=(theirs,))
 
     def approve(
         self,
@@ -397,6 +503,17 @@ _NOTHING = ServerPins()
 
 def _pins(servers: dict[str, ServerPins] | None, key: str) -> ServerPins | None:
     return _NOTHING if servers is None else servers.get(key)
+
+
+def _as_pinned(mine: ServerPins | None, now: ServerPins) -> ServerPins:
+    """Return what is pinned, where nothing can be added: what was never looked at before is not there."""
+    known = expected(mine or _NOTHING, now, takes_new=False)
+    return ServerPins(
+        tools=known.tools,
+        prompts=known.prompts or {},
+        instructions=known.instructions or Pin(""),
+        capabilities=now.capabilities,
+    )
 
 
 def _lock_file(path: Path, *, private: bool) -> _File[dict[str, ServerPins]]:

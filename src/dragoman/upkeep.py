@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from dragoman.guard import Guard
     from dragoman.model import ServerStatus
     from dragoman.observe.metrics import ServerMetrics
+    from dragoman.pinboard import Changes
     from dragoman.server.supervisor import Supervisor
-    from dragoman.trust.pins import Change
 
 
 class Upkeep(Offers):
@@ -109,8 +109,10 @@ class Upkeep(Offers):
         self._check_open()
         return await self._supervisor(name).logout()
 
-    def changes(self, name: str) -> list[Change]:
-        """Return what a server offers otherwise than it was pinned; empty until it was looked at.
+    def changes(self, name: str) -> Changes:
+        """Return what a server offers that is not as it was pinned; empty until it was looked at.
+
+        Its `fingerprint` approves exactly this: `approve(name, fingerprint=…)`.
 
         Raises:
             UnknownServerError: There is no server of that name.
@@ -119,22 +121,32 @@ class Upkeep(Offers):
         return self._guard.pinboard.changes(name)
 
     async def approve(
-        self, name: str, *, tools: Iterable[str] | None = None, in_project: bool = False
+        self,
+        name: str,
+        *,
+        tools: Iterable[str] | None = None,
+        in_project: bool = False,
+        fingerprint: str | None = None,
     ) -> None:
-        """Pin what a server offers now, so that it is offered and not flagged any more.
+        """Pin what a server offers, as the last `DefinitionsChanged` or `changes` told it.
 
         Args:
             name: The server.
             tools: Which of its tools, by the server's own names; everything unless given.
             in_project: Whether the project's `dragoman.lock` is written too, even if there is none yet.
+            fingerprint: That of the event, or of `changes`, that was shown to a person. If the server offers
+                something else by now, nothing is approved.
 
         Raises:
             UnknownServerError: There is no server of that name.
-            DragomanError: It has listed nothing yet, or a lock file cannot be written.
+            DragomanError: It has listed nothing yet, it offers something else than what was shown, or a lock
+                file cannot be written.
         """
         self._check_open()
         supervisor = self._supervisor(name)
-        await self._guard.pinboard.approve(supervisor.spec, tools=tools, in_project=in_project)
+        await self._guard.pinboard.approve(
+            supervisor.spec, tools=tools, in_project=in_project, fingerprint=fingerprint
+        )
         await self._crew.revisit(supervisor)
 
     async def enable(self, name: str) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.behaviour.turning import RUG_PULLS, Turncoat
 
 from dragoman import (
     DragomanError,
@@ -396,3 +397,16 @@ def test_a_program_that_never_closes_it_ends_and_leaves_nothing(end: str) -> Non
     while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
         os.sched_yield()
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_an_approval_is_of_what_was_shown(tmp_path: Path) -> None:
+    coat = Turncoat(tmp_path, trust="strict")
+    with McpManager([coat.spec], cache=False) as mcp:
+        assert mcp.wait_ready()
+        coat.change(RUG_PULLS["description"])
+        mcp.restart("coat")
+        shown = mcp.changes("coat")
+        with pytest.raises(DragomanError, match="offers something else"):
+            mcp.approve("coat", fingerprint="sha256:0")
+        mcp.approve("coat", fingerprint=shown.fingerprint)
+        assert mcp.changes("coat") == []

@@ -302,3 +302,36 @@ def test_what_cannot_be_pinned_is_refused(ask: Ask, coat: Turncoat, home: Path) 
     yaml.write_text("mcpServers:\n  code: {command: uvx, args: [coat]}\n", "utf-8")
     code, _, errors = ask("--config", str(yaml), "trust", "pin", "code", "--version", "1.0.0")
     assert (code, "YAML files are read but not changed" in errors) == (3, True)
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_call_at_a_terminal_asks_about_a_changed_tool_first(tmp_path: Path, answer: str) -> None:
+    coat = Turncoat(tmp_path)
+    write(coat)
+    anyio.run(use)
+    turn(coat)
+    code, screen = at_a_terminal("call", "coat", "read", "path=x", answer=answer)
+    assert "`coat` offers something else than was pinned:" in screen
+    assert f"+ {POISON}" in screen.replace("\r", "")
+    assert "Approve what it offers?" in screen
+    assert code == (0 if answer == "y" else 8)
+    assert ("call read" in coat.log) is (answer == "y")
+    if answer == "n":
+        assert "is withheld: its definition is not the one that was pinned" in screen
+    else:
+        assert "Approve" not in at_a_terminal("call", "coat", "read", "path=x", answer="n")[1]
+
+
+def test_a_call_without_a_terminal_warns_and_an_entry_that_says_so_is_not_asked_about(
+    ask: Ask, tmp_path: Path
+) -> None:
+    coat = Turncoat(tmp_path)
+    write(coat)
+    anyio.run(use)
+    turn(coat)
+    assert ask("call", "coat", "read", "path=x")[0] == 0
+    write(coat, trust="warn")
+    code, screen = at_a_terminal("call", "coat", "read", "path=x", answer="n")
+    assert (code, "Approve" in screen) == (0, False)
+    write(coat, trust="strict")
+    assert ask("call", "coat", "read", "path=x")[0] == 8

@@ -26,11 +26,11 @@ CANARY = "c4nary-that-nobody-sees"
 def counting(folder: Path, *more: str) -> str:
     """A reference to a command that leaves a trace of each run."""
     code = "import sys; open(sys.argv[1], 'a').write('x'); print(sys.argv[2])"
-    return f"${{command:{shlex.join([sys.executable, '-S', '-c', code, str(folder / 'runs'), *more])}}}"
+    return f"${{command:{shlex.join([sys.executable, '-S', '-c', code, str(folder / 'runs.log'), *more])}}}"
 
 
 def runs(folder: Path) -> int:
-    file = folder / "runs"
+    file = folder / "runs.log"
     return len(file.read_text("utf-8")) if file.exists() else 0
 
 

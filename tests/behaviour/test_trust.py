@@ -19,7 +19,7 @@ from dragoman.errors import CallDeniedError, ConfigError, ConnectError, Dragoman
 from dragoman.events import DefinitionsChanged
 from dragoman.model import CallRequest, Settings
 from dragoman.testing import InstantClock, ScriptedServer
-from dragoman.trust_store import Approvals
+from dragoman.trust_store import Approvals, data_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -138,7 +138,7 @@ async def test_a_changed_project_file_asks_again_and_the_approved_server_goes_on
             project(tmp_path, coat.spec, trust="off", trust_annotations=True)
             report = await mcp.reload()
             assert set(report.failed) == {"coat"}
-            assert mcp._supervisors["coat"].spec.trust == "warn"
+            assert mcp._supervisors["coat"].spec.trust is None
             approve("coat", tmp_path)
             report = await mcp.reload()
             assert report.failed == {}
@@ -277,6 +277,64 @@ async def test_what_is_withheld_can_be_approved_and_stays_so(tmp_path: Path) -> 
             with pytest.raises(DragomanError, match="no server"):
                 mcp.changes("cot")
     assert "call send" not in coat.log
+
+
+async def test_an_approval_of_what_was_shown_does_not_cover_what_came_since(tmp_path: Path) -> None:
+    coat = Turncoat(tmp_path, trust="strict")
+    with anyio.fail_after(30):
+        async with McpManager([coat.spec]) as mcp:
+            await mcp.wait_ready()
+            coat.change(RUG_PULLS["description"])
+            await mcp.restart("coat")
+            shown = mcp.changes("coat")
+            coat.change(RUG_PULLS["a new tool"])
+            await mcp.restart("coat")
+            with pytest.raises(DragomanError, match="offers something else than what was shown"):
+                await mcp.approve("coat", fingerprint=shown.fingerprint)
+            assert [
+                tool.original_name for tool in mcp.tools() if tool.original_name in ("read", "send")
+            ] == []
+            await mcp.approve("coat", fingerprint=mcp.changes("coat").fingerprint)
+            assert len(mcp.tools()) == 6
+
+
+async def test_with_strict_trust_nothing_is_offered_that_cannot_be_pinned(tmp_path: Path, home: Path) -> None:
+    place = data_folder()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("in the way")
+    assert place.is_relative_to(home)
+    coat, plain = Turncoat(tmp_path, trust="strict"), Turncoat(tmp_path, "plain")
+    with anyio.fail_after(30):
+        async with McpManager([coat.spec, plain.spec]) as mcp:
+            await mcp.wait_ready()
+            assert {tool.server for tool in mcp.tools()} == {"plain"}
+            assert set(mcp.instructions()) == {"plain"}
+            result = await mcp.call("mcp_coat_read", {"path": "x"})
+            assert isinstance(result.exception, CallDeniedError)
+            assert "what it offers cannot be pinned" in str(result.error)
+            assert "make that place writable" in str(result.error)
+            place.unlink()
+            await mcp.restart("coat")
+            assert (await mcp.call("mcp_coat_read", {"path": "x"})).success
+    assert coat.log.count("call read") == 1
+
+
+@pytest.mark.parametrize("trust", [None, "warn", "strict"])
+async def test_where_a_person_is_asked_a_changed_tool_is_withheld_unless_its_entry_says_otherwise(
+    tmp_path: Path, trust: Any
+) -> None:
+    coat = Turncoat(tmp_path, trust=trust)
+    with anyio.fail_after(30):
+        async with McpManager([coat.spec]) as mcp:
+            await mcp.wait_ready()
+        coat.change(RUG_PULLS["description"])
+        async with McpManager([coat.spec]) as mcp:
+            await mcp.wait_ready()
+            assert len(mcp.tools()) == (4 if trust == "strict" else 5)
+        async with McpManager([coat.spec], default_trust="ask") as mcp:
+            await mcp.wait_ready()
+            assert len(mcp.tools()) == (5 if trust == "warn" else 4)
+            assert (await mcp.call("mcp_coat_read", {"path": "x"})).success is (trust == "warn")
 
 
 async def test_a_remembered_listing_is_held_back_too(tmp_path: Path) -> None:

@@ -149,7 +149,8 @@ def test_the_documented_defaults_hold() -> None:
     spec = read({"command": "npx"})
     for key in ("enabled", "required", "lazy", "parallel", "reconnect", "replace", "wire", "protocol"):
         assert rows[key] == f"`{str(getattr(spec, key)).lower()}`", key
-    assert rows["trust"] == f"`{spec.trust}`, `{str(spec.trust_annotations).lower()}`"
+    assert spec.trust is None
+    assert rows["trust"] == f"`ask` at a terminal, else `warn`; `{str(spec.trust_annotations).lower()}`"
     assert rows["naming"] == f"`{load().naming}`"
     assert rows["timeouts"] == f"{spec.connect_timeout:g}, {spec.call_timeout:g}, none"
     assert rows["max_message_bytes"] == f"{MAX_MESSAGE_BYTES // 2**20} MiB"

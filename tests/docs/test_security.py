@@ -27,7 +27,10 @@ PROMISES: dict[str, list[str]] = {
         f"{APPROVAL}::test_a_change_of_what_runs_asks_again",
         f"{APPROVAL}::test_a_change_of_what_is_reached_asks_again",
         f"{APPROVAL}::test_another_source_of_a_secret_asks_again",
-        f"{APPROVAL}::test_variables_that_decide",
+        f"{APPROVAL}::test_values_of_variables_count_unless_they_are_credentials",
+        f"{APPROVAL}::test_every_field_counts_unless_the_table_says_that_it_does_not",
+        "unit/test_evidence.py::test_what_a_command_names_in_the_project_is_covered_by_content",
+        "behaviour/test_approved_means_unchanged.py::test_a_script_that_changed_is_not_started_again",
         f"{APPROVAL}::test_what_decides_nothing_asks_nobody",
     ],
     "The question shows the exact command": [

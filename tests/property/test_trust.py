@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dragoman.model import Http, ServerSpec, Stdio
 from dragoman.trust.approval import fingerprint, question
-from dragoman.trust.pins import compare, dump_lock, load_lock, pins_of
+from dragoman.trust.locks import dump_lock, load_lock
+from dragoman.trust.pins import compare, pins_of
 from dragoman.trust.policy import STRICTNESS, Request, combine, read_policy
 from dragoman.trust.redactor import Redactor, secret_values
 from dragoman.trust.sanitize import for_log, for_model, for_terminal, is_harmful

@@ -75,3 +75,28 @@ def test_it_asks_reports_progress_and_links_resources(transport: str) -> None:
 
     assert progress == [(1, 3), (2, 3), (3, 3)]
     assert "name" in [field.name for field in forms[0].fields]
+
+
+def test_other_capabilities_are_not_taken_for_tampering() -> None:
+    """It offers more to a client that can answer; what it offers to each is pinned apart."""
+
+    async def offered(**answering: Any) -> tuple[int, list[Any]]:
+        spec = spec_of("everything", "stdio")
+        answers = None
+        if answering:
+            answers = handlers(lambda: ScriptedProvider([]), ask=lambda _: None, **answering)
+        async with McpManager([spec], handlers=answers, cache=False) as mcp:
+            assert await mcp.wait_ready(timeout=PATIENCE), mcp.status()
+            await asyncio.gather(*mcp._guard.pinboard.looking())
+            return len(mcp.tools()), list(mcp.changes("everything"))
+
+    async def main() -> None:
+        able: dict[str, Any] = {"approve": lambda *_: True, "roots": ["file:///project"]}
+        few, none = await offered()
+        more, nothing = await offered(**able)
+        assert more > few
+        assert none == nothing == []
+        assert await offered() == (few, [])
+        assert await offered(**able) == (more, [])
+
+    asyncio.run(main())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dragoman.errors import CallDeniedError, DragomanError
-from dragoman.model import ServerSpec, Stdio, ToolDef
-from dragoman.pinboard import Pinboard
+from dragoman.model import Handlers, ServerSpec, Stdio, ToolDef
+from dragoman.pinboard import Pinboard, declared_by
 from dragoman.trust.redactor import Redactor
 
 if TYPE_CHECKING:
@@ -120,3 +120,100 @@ async def test_a_withheld_name_is_refused_by_whoever_is_asked(tmp_path: Path) ->
     await board.revisit(ServerSpec("unknown", Stdio("x")))
     board.forget("s")
     assert board.refusal("mcp_s_t") is None
+
+
+async def test_only_what_was_told_is_approved(tmp_path: Path) -> None:
+    """A newer listing that nobody was told of is never approved on the way."""
+    one = Board(tmp_path)
+    await one.board.vet(WARN, [tool()], "")
+    await asyncio.gather(*one.board.looking())
+    await one.board.vet(WARN, [tool(description="Second.")], "")
+    await asyncio.gather(*one.board.looking())
+    # A third one comes, and is looked at a moment later.
+    await one.board.vet(WARN, [tool(description="Third.")], "")
+    await one.board.approve(WARN, tools=None, in_project=False)
+    await asyncio.gather(*one.board.looking())
+    (change,) = one.board.changes("s")
+    assert "- Second." in str(change)
+    assert "+ Third." in str(change)
+    assert len(one.events) == 2
+
+
+async def test_an_approval_with_a_fingerprint_is_of_what_was_shown(tmp_path: Path) -> None:
+    one = Board(tmp_path)
+    for description in ("First.", "Second.", "Third."):
+        await one.board.vet(STRICT, [tool(description=description)], "")
+    second, third = one.events
+    for wrong in (second.fingerprint, "", "sha256:0"):
+        with pytest.raises(DragomanError, match="offers something else than what was shown"):
+            await one.board.approve(STRICT, tools=None, in_project=False, fingerprint=wrong)
+    assert one.board.withheld(STRICT, ["t"]) == {"t"}
+    changes = one.board.changes("s")
+    assert (changes.fingerprint, changes.is_withheld) == (third.fingerprint, True)
+    assert list(changes.texts) == list(third.changes)
+    await one.board.approve(STRICT, tools=None, in_project=False, fingerprint=changes.fingerprint)
+    assert one.board.withheld(STRICT, ["t"]) == frozenset()
+    assert not one.board.changes("s").is_withheld
+
+
+async def test_definitions_of_which_only_the_hash_is_known_are_told_apart(tmp_path: Path) -> None:
+    one = Board(tmp_path)
+    for letter in "abc":
+        await one.board.vet(STRICT, [tool(description=letter * 70_000)], "")
+    first, second = one.events
+    assert first.changes == second.changes
+    assert first.fingerprint != second.fingerprint
+
+
+async def test_what_was_compared_only_now_has_to_be_shown_first(tmp_path: Path) -> None:
+    await Board(tmp_path).board.vet(STRICT, [tool()], "")
+    board = Board(tmp_path).board
+    await board.vet(WARN, [tool(description="Other.")], "")
+    with pytest.raises(DragomanError, match="was compared only now"):
+        await board.approve(WARN, tools=None, in_project=False)
+    await board.approve(WARN, tools=None, in_project=False, fingerprint=board.changes("s").fingerprint)
+    assert board.changes("s") == []
+
+
+async def test_a_default_of_asking_withholds_unless_a_server_says_otherwise(tmp_path: Path) -> None:
+    plain = replace(STRICT, trust=None)
+    asks = Pinboard(str(tmp_path), redactor=Redactor(), publish=lambda _: None, default="ask")
+    for spec, holds in ((plain, True), (WARN, False), (OFF, False), (STRICT, True)):
+        assert asks.holds_back(spec) is holds
+    await asks.vet(plain, [tool()], "")
+    await asks.vet(plain, [tool(description="Other."), tool("new")], "")
+    assert asks.withheld(plain, ["t", "new"]) == {"t", "new"}
+    assert asks.withheld(WARN, ["t"]) == frozenset()
+    asks.keep_back("s", {"mcp_s_t": "t"}, asks.rule(plain))
+    refusal = asks.refusal("mcp_s_t")
+    assert refusal is not None
+    assert refusal.rule == "trust=ask"
+    library = Board(tmp_path).board
+    assert not library.holds_back(plain)
+
+
+async def test_what_cannot_be_pinned_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("dragoman.trust_store.data_folder", lambda: tmp_path / "file")
+    one = Board(tmp_path)
+    await one.board.vet(STRICT, [tool()], "Obey.")
+    assert one.board.withheld(STRICT, ["t"]) == {"t"}
+    assert one.board.hides_instructions(STRICT)
+    one.board.keep_back("s", {"mcp_s_t": "t"})
+    refusal = one.board.refusal("mcp_s_t")
+    assert "what it offers cannot be pinned" in str(refusal)
+    assert "cannot be written: Not a directory" in str(refusal)
+    assert 'write `trust = "warn"` into its entry' in str(refusal)
+
+
+def test_declared_capabilities_have_a_short_name() -> None:
+    async def answer(*_: object) -> dict[str, Any]:
+        return {}
+
+    assert declared_by(None, "s") == declared_by(Handlers(logging=answer), "s") == ""
+    assert declared_by(Handlers(sampling=answer, roots=lambda name: ["x"] if name == "s" else None), "s") == (
+        "roots+sampling"
+    )
+    assert declared_by(Handlers(elicitation=answer, roots=lambda _: None), "s") == "elicitation"

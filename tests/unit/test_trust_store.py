@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -14,7 +15,8 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.model import Origin, ServerSpec, Stdio
-from dragoman.trust.pins import load_lock, pins_of
+from dragoman.trust.locks import load_lock
+from dragoman.trust.pins import pins_of
 from dragoman.trust_store import Approvals, Pins, data_folder
 
 if TYPE_CHECKING:
@@ -54,6 +56,64 @@ def test_a_changed_server_is_refused_and_the_error_says_so(tmp_path: Path) -> No
     assert approvals.is_approved(changed, tmp_path)
     assert not approvals.is_approved(SPEC, tmp_path)
     assert len(approvals.all()) == 1
+
+
+def test_a_changed_file_is_refused_and_named(tmp_path: Path) -> None:
+    script = tmp_path / "notes.py"
+    script.write_text("print(1)")
+    spec = ServerSpec("notes", Stdio(sys.executable, ["notes.py"]), origin=PROJECT)
+    approvals = Approvals()
+    approvals.approve(spec, tmp_path)
+    assert approvals.is_approved(spec, tmp_path)
+    script.write_text("print(2)")
+    error = approvals.refused([spec], tmp_path)["notes"]
+    assert "was changed since it was approved (the file `notes.py` changed)" in str(error)
+    # Whoever only reads the entry does not see that.
+    assert approvals.refused_entries([spec], tmp_path) == {}
+    other = replace(spec, naming="{tool}")
+    assert "`naming` is new" in str(approvals.refused_entries([other], tmp_path)["notes"])
+    assert "is not approved" in str(approvals.refused_entries([replace(spec, name="x")], tmp_path)["x"])
+
+
+def test_what_was_shown_is_approved_also_if_a_file_has_changed_since(tmp_path: Path) -> None:
+    script = tmp_path / "notes.py"
+    script.write_text("print(1)")
+    spec = ServerSpec("notes", Stdio(sys.executable, ["notes.py"]), origin=PROJECT)
+    look = Approvals().look(spec, tmp_path)
+    script.write_text("print(2)")
+    Approvals().approve(spec, tmp_path, look.evidence)
+    assert not Approvals().is_approved(spec, tmp_path)
+    script.write_text("print(1)")
+    assert Approvals().is_approved(spec, tmp_path)
+
+
+def test_approvals_of_an_older_version_are_asked_for_once_more_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [
+        {
+            "root": os.path.realpath(tmp_path),
+            "server": name,
+            "fingerprint": "sha256:0",
+            "summary": "x",
+            "at": 5,
+        }
+        for name in ("fs", "other")
+    ]
+    approvals = Approvals()
+    approvals.path.parent.mkdir(parents=True)
+    approvals.path.write_text(json.dumps({"version": 1, "approvals": rows}), "utf-8")
+    approvals.path.chmod(0o600)
+    for refused in (approvals.refused, approvals.refused_entries):
+        assert "it was approved with dragoman 0.1, which did not cover" in str(
+            refused([SPEC], tmp_path)["fs"]
+        )
+    approvals.approve(SPEC, tmp_path)
+    assert approvals.is_approved(SPEC, tmp_path)
+    # The others wait for their own question.
+    other = replace(SPEC, name="other")
+    assert "dragoman 0.1" in str(approvals.refused([other], tmp_path)["other"])
+    assert "is not used" not in caplog.text
 
 
 def test_an_approval_is_revoked(tmp_path: Path) -> None:
@@ -147,13 +207,68 @@ def test_a_place_that_cannot_be_written_is_an_error_with_the_path(tmp_path: Path
     assert not Approvals(home / "file").is_approved(SPEC, tmp_path)
 
 
-def test_pins_that_cannot_be_written_cost_no_call(
-    tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture
+def file_in_the_way(folder: Path, pins: Pins) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pins").write_text("", "utf-8")
+
+
+def folder_as_the_lock(folder: Path, pins: Pins) -> None:
+    (folder / "pins" / f".{pins.user_path(SPEC).name}.guard").mkdir(parents=True)
+
+
+def link_to_nowhere(folder: Path, pins: Pins) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pins").symlink_to("/proc/nowhere")
+
+
+def full_disk(folder: Path, pins: Pins) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pins").symlink_to("/dev/full")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="devices of Linux")
+@pytest.mark.parametrize("spoil", [file_in_the_way, folder_as_the_lock, link_to_nowhere, full_disk])
+def test_with_strict_trust_what_cannot_be_pinned_is_withheld(
+    spoil: Callable[[Path, Pins], None], tmp_path: Path, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (home / "file").write_text("", "utf-8")
-    verdict = Pins(tmp_path, home / "file").check(STRICT, BEFORE)
-    assert verdict.first_use
+    folder = home / "data"
+    pins = Pins(tmp_path, folder)
+    spoil(folder, pins)
+    for _ in range(2):
+        verdict = pins.check(STRICT, BEFORE)
+        assert verdict.withheld == {"read"}
+        assert verdict.standing("", "instructions") == "withheld"
+        assert "cannot be written" in verdict.problem
     assert "are not pinned" in caplog.text
+    # Others go on: they would be flagged at most.
+    assert pins.check(SPEC, BEFORE).first_use
+    assert Pins(tmp_path, folder, default="ask").check(SPEC, BEFORE).withheld == frozenset()
+
+
+def test_with_strict_trust_what_is_pinned_is_offered_although_nothing_can_be_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = {"name": "read", "description": "Reads."}
+    Pins(tmp_path).check(STRICT, pins_of([tool]))
+    monkeypatch.setattr("dragoman.trust_store.LOCK_TIMEOUT", 0)
+    monkeypatch.setattr("tempfile.mkstemp", _no_space)
+    verdict = Pins(tmp_path).check(STRICT, pins_of([tool], prompts=[{"name": "sum"}], instructions="Obey."))
+    assert verdict.withheld == frozenset()
+    assert verdict.standing("sum", "prompt") == verdict.standing("", "instructions") == "withheld"
+    assert "No space left on device" in verdict.problem
+    assert Pins(tmp_path).check(STRICT, pins_of([tool])).problem == ""
+
+
+def _no_space(**_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_says_nothing_about_trust_has_the_default(tmp_path: Path) -> None:
+    asks = Pins(tmp_path, default="ask")
+    assert asks.check(SPEC, BEFORE).first_use
+    assert asks.check(SPEC, AFTER).withheld == {"read"}
+    assert asks.check(replace(SPEC, trust="warn"), AFTER).withheld == frozenset()
+    assert Pins(tmp_path).check(SPEC, AFTER).standing("read") == "flagged"
 
 
 def test_the_first_use_is_pinned_and_a_later_change_is_seen_over_a_restart(tmp_path: Path) -> None:
@@ -251,4 +366,4 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     running = [subprocess.Popen([sys.executable, "-c", script, name], cwd=tmp_path) for name in ("a", "b")]
     assert [process.wait(50) for process in running] == [0, 0]
     assert len(Approvals().all()) == 20
-    assert json.loads(Approvals().path.read_text("utf-8"))["version"] == 1
+    assert json.loads(Approvals().path.read_text("utf-8"))["version"] == 2

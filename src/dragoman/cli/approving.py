@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dragoman.cli.reviewing import Review
     from dragoman.model import ServerSpec, Settings
     from dragoman.trust.pins import Change, ServerPins
+    from dragoman.trust_store import Look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,9 @@ class Approver:
         """
         is_theirs = bool(of_project(self._settings, [spec]))
         store = Approvals()
-        is_new = is_theirs and not store.is_approved(spec, self._root)
-        if is_new and not self._entry_agreed(spec, store):
+        look = store.look(spec, self._root, self._settings.inputs) if is_theirs else None
+        is_new = look is not None and look.error is not None
+        if look is not None and is_new and not self._entry_agreed(look, store):
             return False
         wants_pins = bool(self._wish.tools) or self._wish.in_project
         if spec.trust == "off" and wants_pins:
@@ -106,16 +108,18 @@ class Approver:
 
     # The entry
 
-    def _entry_agreed(self, spec: ServerSpec, store: Approvals) -> bool:
+    def _entry_agreed(self, look: Look, store: Approvals) -> bool:
         from dragoman.trust.approval import question
 
+        spec = look.spec
         if not self._can_ask:
             msg = f"nobody is here to agree to server `{spec.name}`"
             raise self._denied(msg, spec, f"look at it with `dragoman config show {spec.name}`")
-        self._show(question(spec, self._root))
+        self._show(question(spec, self._root, look.evidence, look.changes))
         if not self._said_yes("Approve it?"):
             return False
-        store.approve(spec, self._root)
+        # What was shown, also if a file has changed since.
+        store.approve(spec, self._root, look.evidence)
         self._say(f"`{spec.name}` is approved for {output.shorten_path(self._root)}")
         return True
 

@@ -19,7 +19,7 @@ from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
 from dragoman.cli.running import confirm, run
 from dragoman.cli.signatures import type_name
-from dragoman.errors import InvalidArgumentsError, ServerNotReadyError, UnknownToolError
+from dragoman.errors import CallDeniedError, InvalidArgumentsError, ServerNotReadyError, UnknownToolError
 from dragoman.model import Handlers
 from dragoman.suggesting import suggest
 
@@ -185,7 +185,17 @@ async def _call(
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
 
     asking = Handlers(approval=lambda request: confirmed(request, live, yes=yes))
-    async with connected(options, settings, specs, beside=fallback, handlers=asking) as live:
+    is_terminal = sys.stdin.isatty() and not options.json
+    async with connected(
+        options,
+        settings,
+        specs,
+        beside=fallback,
+        handlers=asking,
+        default_trust="ask" if is_terminal else "warn",
+    ) as live:
+        if is_terminal:
+            await _review(live)
         tool = _find(live, asked)
         fields = given.fit(tool)
         if options.timeout is not None and not fallback:
@@ -212,6 +222,21 @@ async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool
     return await confirm(question)
 
 
+async def _review(live: Connected) -> None:
+    """Ask about tools that are not as they were pinned; they are withheld unless a person agrees."""
+    for server in live.names:
+        changes = live.mcp.changes(server)
+        if not changes.is_withheld:
+            continue
+        live.show.text = ""
+        live.show.clear()
+        click.echo(f"`{output.one_line(server)}` offers something else than was pinned:", err=True)
+        for line in (line for text in changes.texts for line in text.splitlines()):
+            click.echo(f"  {output.safe(line)}", err=True)
+        if await confirm("Approve what it offers?"):
+            await live.mcp.approve(server, fingerprint=changes.fingerprint)
+
+
 def _shown(request: CallRequest) -> str:
     fields = json.dumps(dict(request.arguments), ensure_ascii=False, default=str)
     return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
@@ -228,6 +253,11 @@ def _find(live: Connected, asked: _Wanted) -> ToolDef:
         raise live.mcp.registry.unknown(name)
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
+        changes = live.mcp.changes(server)
+        if changes.is_withheld and any(one.kind == "tool" and name.endswith(one.name) for one in changes):
+            msg = f"`{name}` of server `{server}` is withheld: its definition is not the one that was pinned"
+            hint = f"look at the change and run `dragoman trust approve {server}`"
+            raise CallDeniedError(msg, tool=name, server=server, hint=hint)
     raise _unknown(name, tools, server=live.names[0])
 
 

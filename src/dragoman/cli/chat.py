@@ -116,14 +116,17 @@ async def _open(
         inputs=inputs,
         handlers=_handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
         call_log=True,
+        default_trust="ask" if consent is not None else "warn",
     )
     async with mcp:
         # What happens until then is no news to the model.
         await _watch_start(mcp, screen)
+        if consent is not None:
+            await consent.review(mcp)
         warnings.release(known=[status.last_error or "" for status in mcp.status().values()])
         async with Conversation(mcp, provider, transcript=transcript, price=price) as conversation:
             talk.append(conversation)
-            return await _converse(mcp, screen, conversation, asker)
+            return await _converse(mcp, screen, conversation, asker, consent)
 
 
 def _handlers(consent: Consent | None, model: Callable[[], Provider], *, has_model: bool) -> Handlers | None:
@@ -147,14 +150,18 @@ async def _watch_start(mcp: McpManager, screen: Screen) -> None:
 
 
 async def _converse(
-    mcp: McpManager, screen: Screen, conversation: Conversation, asker: TerminalAsker | None
+    mcp: McpManager,
+    screen: Screen,
+    conversation: Conversation,
+    asker: TerminalAsker | None,
+    consent: Consent | None,
 ) -> bool:
     from rich.text import Text
 
     from dragoman.cli.output import one_line
     from dragoman.cli.session.session import Session, lines_of_stdin
 
-    session = Session(mcp, screen, conversation=conversation, asker=asker)
+    session = Session(mcp, screen, conversation=conversation, asker=asker, consent=consent)
     if asker is None:
         return await session.run_plain(lines_of_stdin())
     if conversation.is_open:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dragoman.cli.options import Options
     from dragoman.manager import McpManager
     from dragoman.model import Handlers, ServerSpec, ServerStatus, Settings
+    from dragoman.trust.pins import Trust
 
 
 LATENCY_SECONDS = 2.0
@@ -125,6 +126,7 @@ async def connected(
     *,
     beside: Iterable[ServerSpec] = (),
     handlers: Handlers | None = None,
+    default_trust: Trust = "warn",
 ) -> AsyncGenerator[Connected]:
     """Connect servers and wait until each is ready or has failed; leaving stops them.
 
@@ -134,6 +136,7 @@ async def connected(
         specs: The servers, which are started also if they are lazy.
         beside: Servers that may be started when they are needed: fallbacks.
         handlers: What the command answers when a server, or a rule about calls, asks.
+        default_trust: The trust of servers that say nothing about it: `ask` where the command asks.
     """
     from dragoman.manager import McpManager
 
@@ -144,7 +147,8 @@ async def connected(
     later = [replace(spec, lazy=True, required=False) for spec in beside]
     names = [spec.name for spec in now]
     chosen = replace(settings, servers=[*now, *later], auto_reload=False)
-    async with Progress(_waiting(names)) as show, McpManager(chosen, handlers=handlers) as mcp:
+    manager = McpManager(chosen, handlers=handlers, default_trust=default_trust)
+    async with Progress(_waiting(names)) as show, manager as mcp:
         waiting = asyncio.ensure_future(mcp.wait_ready(names, timeout=options.timeout))
         try:
             while not waiting.done():
@@ -155,7 +159,8 @@ async def connected(
         finally:
             waiting.cancel()
         show.text = ""
-        yield Connected(mcp, names, until=until, show=show, refused=refused(settings, now))
+        unapproved = await asyncio.to_thread(refused, settings, now)
+        yield Connected(mcp, names, until=until, show=show, refused=unapproved)
         show.text = "closing"
 
 

@@ -157,7 +157,7 @@ class Examiner:
         return result
 
     async def _go(self) -> None:
-        self._look_at_config()
+        await self._look_at_config()
         transport, auth = await self._expand()
         if isinstance(transport, Stdio):
             self._find_command(transport)
@@ -167,7 +167,7 @@ class Examiner:
 
     # The stages before there is a connection
 
-    def _look_at_config(self) -> None:
+    async def _look_at_config(self) -> None:
         spec = self._spec
         began = time.monotonic()
         place = spec.origin
@@ -178,7 +178,8 @@ class Examiner:
         if not of_project(self._settings, [spec]):
             return
         began = time.monotonic()
-        if (error := refused(self._settings, [spec]).get(spec.name)) is not None:
+        unapproved = await asyncio.to_thread(refused, self._settings, [spec])
+        if (error := unapproved.get(spec.name)) is not None:
             self._fail("approval", error, began)
         self._add("approval", "ok", began, "approved for this project")
 
@@ -231,6 +232,8 @@ class Examiner:
 
             authorizer = await open_authorizer(self._spec.name, transport, auth)
         connection = self._watched(transport, authorizer)
+        if self._guard.binds(self._spec):
+            connection.admit = lambda: asyncio.to_thread(self._guard.admit, self._spec)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         connection.on_ready = lambda: None if ready.done() else ready.set_result(None)
         serving = asyncio.ensure_future(connection.serve())

@@ -69,8 +69,8 @@ nothing; a server of which nothing is known is connected once. `dragoman tools
 A file that came with a project (mcp.json, .mcp.json …) may start any program.
 Its servers need your yes: `dragoman trust show` lists them, `dragoman trust
 approve NAME` shows the exact command and asks. The yes holds for that very
-content in that project: whatever changes is asked again. Files in your own
-folders need no approval.""",
+content in that project, the script that it runs included: whatever changes is
+asked again. Files in your own folders need no approval.""",
     ),
     "models": (
         "Which model a session talks to, and its key.",

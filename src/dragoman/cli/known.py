@@ -80,7 +80,7 @@ def refused(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, Connec
 
     from dragoman.trust_store import Approvals
 
-    return Approvals().refused(of_project(settings, specs), settings.root or Path.cwd())
+    return Approvals().refused(of_project(settings, specs), settings.root or Path.cwd(), settings.inputs)
 
 
 def of_project(settings: Settings, specs: Iterable[ServerSpec]) -> list[ServerSpec]:

@@ -17,7 +17,7 @@ from dragoman.cli.offered import Offered
 from dragoman.model import Stdio
 from dragoman.trust.findings import inspect_names, inspect_server
 from dragoman.trust.packages import package_of
-from dragoman.trust.pins import ServerPins, Verdict, describe, pins_of
+from dragoman.trust.pins import ANY, HOLDING, ServerPins, Verdict, describe, pins_of
 from dragoman.trust_store import Pins
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def pins_now(offered: Offered) -> ServerPins:
         prompts=offered.prompts,
         instructions=offered.instructions,
         hides=offered.redactor.holds,
+        # Nothing is declared by the commands that ask a server; what is remembered may be a session's.
+        capabilities=ANY if offered.source == "cache" else "",
     )
 
 
@@ -196,7 +198,9 @@ def pins_text(one: Review) -> str:
                 return f"{pinned_text(one)}; its tools were so when they were listed last"
             return f"{pinned_text(one)}, and so it is now"
         case _:
-            what = "withheld" if one.spec.trust == "strict" else "offered all the same"
+            what = "withheld" if one.spec.trust in HOLDING else "offered all the same"
+            if one.spec.trust is None:
+                what = "withheld at a terminal and offered all the same elsewhere"
             return f"{pinned_text(one)}; {_number(len(changes), 'change')}, {what} until you approve"
 
 

@@ -326,7 +326,8 @@ class ReviewShape(TypedDict):
     """What there is to know about trusting one server."""
 
     server: str
-    trust: Literal["warn", "strict", "off"]
+    trust: Literal["warn", "ask", "strict", "off"] | None
+    """As its entry has it; without it, it is `ask` where a person can be asked, and `warn` elsewhere."""
     source: Literal["server", "cache"] | None
     """Where its definitions come from: a connection made now, or the last one; null if none are known."""
     pins: PinsShape
@@ -387,6 +388,24 @@ class ApprovalShape(TypedDict):
     """What it would run or connect to, secrets masked."""
     approved_at: float | None
     """Seconds since the epoch."""
+    changes: list[str]
+    """What is not as it was approved."""
+    programs: dict[str, str]
+    """The path of each program that it would start, by the word that names it."""
+    files: list[CoveredShape]
+    """The files whose content is part of the approval."""
+
+
+class CoveredShape(TypedDict):
+    """A file, or all files of a folder, as an approval covers them."""
+
+    path: str
+    """Relative to the project where it lies in it."""
+    sha256: str
+    """Of its content; a word such as `absent` where it has none."""
+    size: int
+    target: str
+    """Where it really lies, if a link leads there."""
 
 
 class TrustReport(TypedDict):

@@ -76,11 +76,12 @@ async def _top(options: Options, *, demo: bool, is_light: bool) -> None:
     async with AsyncExitStack() as stack:
         show = await stack.enter_async_context(Progress("starting"))
         stack.enter_context(kept_logs())
-        mcp = await _manager(stack, options, Handlers(approval=Consent(asker).approve_call), demo=demo)
+        consent = Consent(asker)
+        mcp = await _manager(stack, options, Handlers(approval=consent.approve_call), demo=demo)
         history = CallHistory(mcp.call_log.path) if mcp.call_log is not None else None
         show.text = ""
         show.clear()
-        board = Dashboard(mcp, history=history, asker=asker, is_light=is_light)
+        board = Dashboard(mcp, history=history, asker=asker, consent=consent, is_light=is_light)
         with _on_signals(board.exit):
             await board.run_async()
         show.text = "stopping the servers"
@@ -94,7 +95,9 @@ async def _manager(stack: AsyncExitStack, options: Options, handlers: Handlers, 
 
         specs = await stack.enter_async_context(demo_servers())
         return await stack.enter_async_context(McpManager(specs, handlers=handlers, call_log=True))
-    mcp = McpManager.from_config(options.profile, config=options.config, handlers=handlers, call_log=True)
+    mcp = McpManager.from_config(
+        options.profile, config=options.config, handlers=handlers, call_log=True, default_trust="ask"
+    )
     return await stack.enter_async_context(mcp)
 
 

@@ -121,7 +121,8 @@ def approve(
     settings = options.load()
     store, root = _approvals(), _root(settings)
     if everything:
-        specs = [spec for spec in every_in_question(settings) if not store.is_approved(spec, root)]
+        theirs = every_in_question(settings)
+        specs = [spec for spec in theirs if not store.is_approved(spec, root, settings.inputs)]
     else:
         specs = [in_question(settings, name) for name in dict.fromkeys(names)]
     wish = Wish(tools=tools, in_project=in_project, yes=yes)
@@ -238,6 +239,9 @@ def _settings_row(settings: Settings, store: Approvals) -> ApprovalShape | None:
         "state": "approved" if trusted else "new" if found is None else "changed",
         "summary": settings_summary(settings.project),
         "approved_at": found.at if found else None,
+        "changes": [],
+        "programs": {},
+        "files": [],
     }
 
 
@@ -309,6 +313,13 @@ def _show_review(one: Review, row: ApprovalShape | None, *, is_rivalled: bool) -
             theirs = f"the project's own `{output.one_line(row['summary'])}` is not in effect"
             text = f"{theirs}, it is {text}"
         _line("approval", text, _COLOURS[row["state"]])
+        for change in row["changes"]:
+            _line("", change, _COLOURS[row["state"]])
+        for path in row["programs"].values():
+            _line("program", path, None)
+        for file in row["files"]:
+            link = f" -> {file['target']}" if file["target"] else ""
+            _line("covers", f"{file['path']}{link}  {file['sha256'][:12]}, {file['size']:,} bytes", None)
     if one.error is not None:
         _line("error", " ".join(str(one.error).split()), "red")
     changed = one.state == "changed"
@@ -338,25 +349,28 @@ def _line(label: str, text: str, colour: str | None) -> None:
 
 
 def _rows(settings: Settings, store: Approvals) -> list[ApprovalShape]:
-    from dragoman.trust.approval import fingerprint, summary
+    from dragoman.trust.approval import summary
     from dragoman.trust_store import project_root
 
     root = project_root(_root(settings))
     known = {one.server: one for one in store.all() if one.root == root and one.server != SETTINGS}
     rows: list[ApprovalShape] = []
     for spec in every_in_question(settings):
-        found = known.pop(spec.name, None)
+        known.pop(spec.name, None)
+        look = store.look(spec, root, settings.inputs)
         rows.append(
             {
                 "server": spec.name,
                 "root": root,
-                "state": "new"
-                if found is None
-                else "approved"
-                if found.fingerprint == fingerprint(spec)
-                else "changed",
+                "state": "approved" if look.error is None else "new" if look.approval is None else "changed",
                 "summary": summary(spec),
-                "approved_at": found.at if found else None,
+                "approved_at": look.approval.at if look.approval else None,
+                "changes": list(look.changes),
+                "programs": {word: path for word, path in look.evidence.programs.items() if path},
+                "files": [
+                    {"path": one.path, "sha256": one.digest, "size": one.size, "target": one.target}
+                    for one in look.evidence.files
+                ],
             }
         )
     gone: list[ApprovalShape] = [
@@ -366,6 +380,9 @@ def _rows(settings: Settings, store: Approvals) -> list[ApprovalShape]:
             "state": "forgotten",
             "summary": one.summary,
             "approved_at": one.at,
+            "changes": [],
+            "programs": {},
+            "files": [],
         }
         for one in known.values()
     ]

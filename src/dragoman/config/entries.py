@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "replace": ("start-first", "stop-first"),
-    "trust": ("warn", "strict", "off"),
+    "trust": ("warn", "ask", "strict", "off"),
     "wire": ("dragoman", "sdk"),
     "protocol": ("auto", "legacy", "modern"),
 }

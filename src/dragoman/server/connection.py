@@ -97,6 +97,8 @@ class Connection:
         """How many requests are under way."""
         self.vet: Callable[[list[dict[str, Any]], str], Awaitable[None]] | None = None
         """Given every listing, and the instructions, before anybody else is told of it."""
+        self.admit: Callable[[], Awaitable[Any]] | None = None
+        """Asked right before each start or connection; it raises if there must be none."""
         self.on_ready: Callable[[], None] = _nothing
         self.on_listing: Callable[[DragomanError | None], None] = _nothing
         """Told of every listing after the first, with the error if it failed."""
@@ -291,6 +293,8 @@ class Connection:
                 self._scope = scope
                 if self._leave.done():
                     return
+                if self.admit is not None:
+                    await self.admit()
                 async with sdk.open_session(
                     self.spec,
                     transport,
@@ -325,6 +329,8 @@ class Connection:
             raise sdk.lost_error(failure, self.spec, self.trail) from failure
         if scope.cancel_called:
             failure = TimeoutError()
+        if isinstance(failure, ConnectError) and failure.stage == "approval":
+            raise failure
         if failure is not None:
             if sdk.is_answer(failure):
                 self.era = None

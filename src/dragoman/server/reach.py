@@ -29,17 +29,20 @@ async def reach(spec: ServerSpec, surroundings: Surroundings, guard: Guard) -> t
     """Return how a server is reached and logged in to, with every variable replaced.
 
     Raises:
-        ConnectError: It comes from a project's file, and nobody has approved it.
+        ConnectError: It comes from a project's file, and it is not approved as it is now.
         MissingVariableError: A variable, a keyring or a command has no value.
     """
-    if guard.binds(spec) and (refusal := await asyncio.to_thread(guard.refusal, spec)) is not None:
-        raise refusal
+    # A server that needs no approval is not worth a thread.
+    program = await asyncio.to_thread(guard.admit, spec) if guard.binds(spec) else ""
     surroundings = await fetch(spec, surroundings)
     # Wherever such a value stands, it is a secret.
     guard.redactor.add((surroundings.fetched or {}).values())
     in_use.set(guard.redactor)
     transport = placed(expand_transport(spec, surroundings), surroundings.root)
     auth = expand_auth(spec, surroundings)
+    if program and isinstance(transport, Stdio):
+        # What was looked at is what is started: the PATH is not searched once more.
+        transport = replace(transport, command=program)
     if isinstance(transport, Stdio) and transport.env_file:
         await asyncio.to_thread(guard.learn, transport, surroundings.env, auth)
     else:

@@ -12,12 +12,14 @@ import logging
 import random
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.guard import Guard
 from dragoman.model import ServerState, ServerStatus
+from dragoman.pinboard import declared_by
 from dragoman.server.auth_gate import Gate
 from dragoman.server.backoff import Backoff
 from dragoman.server.child import hold_watchdog, let_go_of_watchdog
@@ -128,6 +130,11 @@ class Supervisor:
         """Whether nobody has approved it: nothing of it is known, read or remembered."""
         error = self.error
         return isinstance(error, ConnectError) and error.stage == "approval"
+
+    def refuse(self, error: ConnectError) -> None:
+        """Take in, before it is started, that the server is not approved as it is now."""
+        if self._state is ServerState.IDLE:
+            self.error, self._state = error, ServerState.FAILED
 
     def adopt(self, spec: ServerSpec) -> None:
         """Go on by the rules of a spec that is reached in the same way."""
@@ -436,7 +443,10 @@ class Supervisor:
             start=start,
         )
         self._connection = connection
-        connection.vet = self._vet
+        # What is declared is what it was made with, whatever roots there are later.
+        connection.vet = partial(self._vet, declared_by(self._handlers, self.spec.name))
+        if self._guard.binds(self.spec):
+            connection.admit = self._admit
         connection.on_ready = lambda: self._on_ready(connection)
         connection.on_listing = lambda error: self._on_listing(connection, error)
         connection.on_lost = lambda error: self._on_lost(connection, error)
@@ -450,8 +460,11 @@ class Supervisor:
     async def _reached(self) -> tuple[Transport, Auth | None]:
         return await reach(self.spec, self._surroundings, self._guard)
 
-    async def _vet(self, listing: Sequence[dict[str, Any]], instructions: str) -> None:
-        await self._guard.pinboard.vet(self.spec, listing, instructions)
+    async def _admit(self) -> None:
+        await asyncio.to_thread(self._guard.admit, self.spec)
+
+    async def _vet(self, declared: str, listing: Sequence[dict[str, Any]], instructions: str) -> None:
+        await self._guard.pinboard.vet(self.spec, listing, instructions, declared=declared)
 
     def _on_ready(self, connection: Connection) -> None:
         if self._connection is not connection:

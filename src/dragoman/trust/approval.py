@@ -1,63 +1,48 @@
 """Whether a project's file may start a server: what counts, what a person is asked, what is remembered.
 
-The policy. A file that came with a project is somebody else's: nothing it names is started, asked or sent
-anything before a person has seen what it would do and said yes. The yes holds for the content, not for the
-name, and for that project only; any change of the content asks again.
-
-The content is everything that decides what runs and what gets out:
-
-- the whole transport (command, arguments, working directory, address, files, inheritance, TLS) and the login;
-  only its hash is kept;
-- of variables and headers the names, and the references in their values: `${AWS_SECRET_KEY}` in the place of
-  a literal sends out another secret, and `${command:…}` runs something;
-- the values of variables that decide which code is loaded (`LD_PRELOAD`, `NODE_OPTIONS`, `PATH`), or where
-  programs connect to (`*_URL`, `*_PROXY`); other literals may be rotated without a question;
-- `trust` and `trust_annotations`, since a file must not loosen the rules for itself unseen.
-
-A new field of a transport counts until somebody decides that it need not. Not covered is what the command
-itself loads: a script in the project, or the newest release of a package, can change under an approval.
+The policy. A file that came with a project was written by someone else: nothing it names is started, asked or
+sent anything before a person has seen what it would do and said yes. The yes holds for the content, not for
+the name, and for that project only; any change of the content asks again. `content.py` says what counts.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import shlex
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dragoman.errors import ConnectError
 from dragoman.model import Stdio
+from dragoman.trust.content import (
+    NO_EVIDENCE,
+    counted_fields,
+    fingerprint,
+    loads,
+    may_rotate,
+    parts,
+    plain,
+    sources,
+)
 from dragoman.trust.redact import is_telling, mask_args, mask_url, mask_value, mask_values
 from dragoman.trust.sanitize import for_log, odd_letters, unfolded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.model import ServerSpec
+    from dragoman.trust.content import Covered, Evidence
 
-VERSION = 1
+VERSION = 2
+OLDER = 1
+"""What dragoman 0.1 wrote: its approvals cover less, so that each of them is asked for once more."""
 MAX_APPROVALS = 10_000
+_SHORT = 16
+"""Characters of a part's hash that are kept: they tell what changed, and the fingerprint decides."""
+_OLD = "it was approved with dragoman 0.1, which did not cover what its files and its program are"
+_SHOWN = 5
+"""Changes that an error names."""
 
-# With all its dollars: `$${command:…}` is a text, and must not become a reference unseen.
-_REFERENCE = re.compile(r"(?<!\$)\$++\{[^}]*+(?:\}|\Z)")
-_SOURCE = re.compile(r"(?<!\$)(?:\$\$)*+\$\{(keyring|command):(?!-)([^}]++)(?:\}|\Z)")
-"""Where a value is fetched from, as `config/expand.py` has it."""
-_LOADER = re.compile(
-    r"(?:LD|DYLD|_RLD|LIBPATH|SHLIB)_?\w*|\w*PATH|PATHEXT|COMSPEC|SHELL|ENV|BASH_ENV|ZDOTDIR|PROMPT_COMMAND|IFS|"
-    r"PYTHON\w*|NODE_\w+|NPM_\w+|YARN_\w+|BUN_\w+|DENO_\w+|UV_\w+|PIP_\w+|PIPX_\w+|RUBY\w*|GEM_\w+|BUNDLE_\w+|PERL\w*|"
-    r"JAVA_TOOL_OPTIONS|_?JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|DOTNET_\w+|CORECLR_\w+|GO\w+|CARGO_\w+|RUST\w+|"
-    r"PHP\w*|LUA_\w+|GIT_\w+|SSH_\w+|DOCKER_\w+|KUBECONFIG|EDITOR|VISUAL|PAGER|BROWSER|HOME|USERPROFILE|APPDATA|"
-    r"XDG_\w+|TMPDIR|GCONV_PATH|OPENSSL_CONF|SSL_\w+|CURL_CA_BUNDLE|REQUESTS_CA_BUNDLE|WGETRC|CURL_HOME",
-    re.IGNORECASE,
-)
-"""Variables that make a program load or run something else."""
-_DIRECTION = re.compile(
-    r"\w*(?:URL|URI|PROXY|HOST|HOSTNAME|ENDPOINT|ADDRESS|ADDR|SERVER|REGISTRY|DOMAIN|COMMAND|CMD|OPTIONS|OPTS|ARGS)",
-    re.IGNORECASE,
-)
-"""Variables that say where a program connects to, or what it runs in turn."""
 _SECRET_FIELDS = frozenset({"client_secret", "private_key"})
 
 
@@ -72,10 +57,12 @@ class Approval:
     """What was approved, for people, without secrets."""
     at: float = 0.0
     """Seconds since the epoch."""
+    parts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """A short hash of each part, to say later which of them changed; empty for an approval of 0.1."""
 
 
 def comes_from_project(spec: ServerSpec, *, by_field: bool = False) -> bool:
-    """Tell whether a project's file has a say in a server.
+    """Return whether a project's file has a say in a server.
 
     Args:
         spec: The server.
@@ -85,56 +72,50 @@ def comes_from_project(spec: ServerSpec, *, by_field: bool = False) -> bool:
     return any(origin.scope == "project" for origin in origins)
 
 
-def content(spec: ServerSpec) -> dict[str, Any]:
-    """Return what an approval is about, as plain data."""
-    found: dict[str, Any] = {
-        "kind": spec.kind,
-        "trust": spec.trust,
-        "trust_annotations": spec.trust_annotations,
-    }
-    for field in fields(spec.transport):
-        value = getattr(spec.transport, field.name)
-        if field.name == "env":
-            value = {name: _counted(name, text) for name, text in value.items()}
-        elif field.name == "headers":
-            value = {name.lower(): _REFERENCE.findall(text) for name, text in value.items()}
-        elif hasattr(value, "__dataclass_fields__"):
-            value = asdict(value)
-        found[field.name] = value
-    if spec.auth is not None:
-        found["auth"] = asdict(spec.auth)
-    return found
+def changes_of(approval: Approval, now: Mapping[str, str], evidence: Evidence = NO_EVIDENCE) -> list[str]:
+    """Say what is not as it was approved, without secrets.
+
+    Args:
+        approval: What was approved.
+        now: The parts as they are.
+        evidence: What the parts were made of.
+    """
+    if not approval.parts:
+        return [_OLD]
+    before = approval.parts
+    short = {name: value[:_SHORT] for name, value in now.items()}
+    names = sorted(name for name in before.keys() | short.keys() if before.get(name) != short.get(name))
+    return [_change(name, before, short, evidence) for name in names]
 
 
-def _counted(name: str, value: str | None) -> object:
-    if value is None or decides(name):
-        return {"value": value}
-    return _REFERENCE.findall(value)
+def _change(name: str, before: Mapping[str, str], now: Mapping[str, str], evidence: Evidence) -> str:
+    kind, _, rest = name.partition(" ")
+    shown = f"`{for_log(unfolded(rest or name), 200)}`"
+    what = "is new" if name not in before else "is gone" if name not in now else "changed"
+    if kind == "file":
+        return f"the file {shown} {what}"
+    if kind == "input":
+        return f"the input {shown} {what}"
+    if kind == "program":
+        path = evidence.programs.get(rest, "")
+        where = f"is {for_log(unfolded(path), 200)} now, which is another program" if path else "is not found"
+        return f"{shown} {where}"
+    return f"{shown} {what}"
 
 
-def decides(name: str) -> bool:
-    """Tell whether the value of a variable decides what runs or where it connects to."""
-    return bool(_LOADER.fullmatch(name) or _DIRECTION.fullmatch(name))
-
-
-def fingerprint(spec: ServerSpec) -> str:
-    """Return a hash of the content; the order of keys does not matter."""
-    text = json.dumps(content(spec), sort_keys=True, default=_plain)
-    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def _plain(value: object) -> object:
-    """Give JSON what it does not know: tuples and mappings of other kinds arrive as they are."""
-    if isinstance(value, set | frozenset):
-        return sorted(map(str, cast("Iterable[object]", value)))
-    return list(cast("Iterable[object]", value))
-
-
-def question(spec: ServerSpec, root: str) -> str:
+def question(
+    spec: ServerSpec, root: str, evidence: Evidence = NO_EVIDENCE, changes: Sequence[str] = ()
+) -> str:
     """Return everything that a person has to see before saying yes, on many lines; only for a terminal.
 
     Arguments and addresses are shown whole, even where they look like a secret: what is hidden could be
     the very thing that matters. Nothing in the text can hide another part of it.
+
+    Args:
+        spec: The server.
+        root: The project's directory.
+        evidence: What was found on disk.
+        changes: What is not as it was approved before.
     """
     verb = "start the server" if isinstance(spec.transport, Stdio) else "connect to the server"
     lines = [
@@ -142,11 +123,32 @@ def question(spec: ServerSpec, root: str) -> str:
         f"in the project {unfolded(root)}:",
         "",
     ]
-    rows = list(_rows(spec))
+    rows = [*_rows(spec), *_evidence_rows(evidence)]
     width = max(len(label) for label, _ in rows)
     lines += [f"  {label:<{width}}  {text}" for label, text in rows]
-    warnings = list(_warnings(spec))
-    return "\n".join([*lines, *([""] if warnings else []), *(f"  ! {warning}" for warning in warnings)])
+    warnings = list(_warnings(spec, evidence))
+    lines += ["", *(f"  ! {warning}" for warning in warnings)] if warnings else []
+    if changes:
+        lines += ["", "It was approved before, but:", *(f"  - {change}" for change in changes)]
+    return "\n".join(lines)
+
+
+def _evidence_rows(evidence: Evidence) -> Iterable[tuple[str, str]]:
+    for word, path in evidence.programs.items():
+        yield "program", (path and _quoted(path)) or f"{_quoted(word)} is not found"
+    for one in evidence.files:
+        yield "covers", covered_text(one)
+    if evidence.files:
+        yield "", "not covered: what these files load in turn"
+    for one in evidence.inputs:
+        if one.default is not None:
+            yield "input", unfolded(f"{one.id}: {mask_value(one.default) if one.secret else one.default}")
+
+
+def covered_text(one: Covered) -> str:
+    """Say which file is covered, how large it is and what its content hashes to."""
+    link = f" -> {_quoted(one.target)}" if one.target else ""
+    return f"{_quoted(one.path)}{link}  {one.digest[:12]}, {one.size:,} bytes"
 
 
 def _rows(spec: ServerSpec) -> Iterable[tuple[str, str]]:
@@ -174,26 +176,27 @@ def _rows(spec: ServerSpec) -> Iterable[tuple[str, str]]:
         yield from _other_rows(spec.auth, ())
     for kind, what in sources(spec):
         yield ("runs first" if kind == "command" else "reads keyring"), unfolded(what)
-    if spec.trust != "warn":
+    if spec.trust is not None:
         yield "trust", spec.trust
     if spec.trust_annotations:
         yield "trusts its own hints", "yes"
-
-
-def _other_rows(of: Any, shown: Iterable[str]) -> Iterable[tuple[str, str]]:
-    for field in fields(of):
-        value = getattr(of, field.name)
-        if field.name in shown or value in (field.default, None, (), []):
-            continue
-        text = value if isinstance(value, str) else json.dumps(value, default=_shown)
+    for name, value in counted_fields(spec, frozenset({"trust", "trust_annotations"})).items():
         yield (
-            field.name.replace("_", " "),
-            unfolded(mask_value(text) if field.name in _SECRET_FIELDS else text),
+            name.replace("_", " "),
+            unfolded(value if isinstance(value, str) else json.dumps(value, default=plain)),
         )
 
 
-def _shown(value: object) -> object:
-    return asdict(cast("Any", value)) if hasattr(value, "__dataclass_fields__") else _plain(value)
+def _other_rows(of: Any, shown: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for one in fields(of):
+        value = getattr(of, one.name)
+        if one.name in shown or value in (one.default, None, (), []):
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, default=plain)
+        yield (
+            one.name.replace("_", " "),
+            unfolded(mask_value(text) if one.name in _SECRET_FIELDS else text),
+        )
 
 
 def _quoted(word: str) -> str:
@@ -203,31 +206,11 @@ def _quoted(word: str) -> str:
 def _variable(name: str, value: str | None) -> str:
     if value is None:
         return unfolded(f"{name} is taken away")
-    shown = value if decides(name) and not is_telling(name) else mask_value(value)
+    shown = value if not may_rotate(name, value) and not is_telling(name) else mask_value(value)
     return unfolded(f"{name}={shown}")
 
 
-def sources(spec: ServerSpec) -> list[tuple[str, str]]:
-    """Return what is asked for secrets before a server is reached: `keyring` or `command`, and its words."""
-    texts = list(_texts([getattr(spec.transport, field.name) for field in fields(spec.transport)]))
-    texts += _texts(asdict(spec.auth)) if spec.auth is not None else ()
-    found = [match for text in texts for match in _SOURCE.finditer(text) if match[0].endswith("}")]
-    return list(dict.fromkeys((match[1], match[2]) for match in found))
-
-
-def _texts(value: object) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif hasattr(value, "__dataclass_fields__"):
-        yield from _texts(asdict(cast("Any", value)))
-    elif isinstance(value, list | tuple):
-        for item in cast("Iterable[object]", value):
-            yield from _texts(item)
-    elif _is_table(value):
-        yield from _texts(list(value.values()))
-
-
-def _warnings(spec: ServerSpec) -> Iterable[str]:
+def _warnings(spec: ServerSpec, evidence: Evidence) -> Iterable[str]:
     transport = spec.transport
     words = [transport.command, *transport.args] if isinstance(transport, Stdio) else [transport.url]
     for word in (spec.name, *words):
@@ -235,12 +218,13 @@ def _warnings(spec: ServerSpec) -> Iterable[str]:
             yield f"look closely at {_quoted(word)}: {odd}"
     if isinstance(transport, Stdio):
         for name in sorted(transport.env):
-            if _LOADER.fullmatch(name) and transport.env[name] is not None:
+            if loads(name) and transport.env[name] is not None:
                 yield f"the variable {unfolded(name)} can make the command run something else"
     if any(kind == "command" for kind, _ in sources(spec)):
         yield "a command runs on your account, with all your variables, each time it connects"
     if spec.trust == "off":
         yield "it asks that later changes of its tools are not reported"
+    yield from (unfolded(gap) for gap in evidence.gaps)
 
 
 def summary(spec: ServerSpec) -> str:
@@ -253,27 +237,39 @@ def summary(spec: ServerSpec) -> str:
     return for_log(unfolded(text), 500)
 
 
-def refusal(spec: ServerSpec, root: str, *, changed: bool = False) -> ConnectError:
-    """Return the error for a server that nobody has approved; it says how to.
+def refusal(spec: ServerSpec, root: str, *, changes: Sequence[str] | None = None) -> ConnectError:
+    """Return the error for a server that is not approved; it says how to approve it.
 
     Args:
         spec: The server.
         root: The project's directory.
-        changed: Whether it was approved with another content.
+        changes: What is not as it was approved, if it was approved before.
     """
-    why = "was changed since it was approved" if changed else "is not approved"
     name = for_log(spec.name, 100)
     where = for_log(str(spec.origin), 300)
-    msg = f"server `{name}` comes from the project's file {where} and {why}: `{summary(spec)}`"
+    msg = f"server `{name}` comes from the project's file {where} and "
+    if changes is None:
+        msg += f"is not approved: `{summary(spec)}`"
+    else:
+        more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+        why = f" ({'; '.join(changes[:_SHOWN])}{more})" if changes else ""
+        msg += f"was changed since it was approved{why}: `{summary(spec)}`"
     place = "" if not root else f" in {for_log(root, 300)}"
     hint = f"look at it and run `dragoman trust approve {shlex.quote(name)}`{place}"
     return ConnectError(msg, server=spec.name, stage="approval", hint=hint)
 
 
-def is_approved(spec: ServerSpec, root: str, approvals: Iterable[Approval]) -> bool:
-    """Tell whether this very content was approved for this project."""
-    wanted = (root, spec.name, fingerprint(spec))
-    return any((one.root, one.server, one.fingerprint) == wanted for one in approvals)
+def new_approval(spec: ServerSpec, root: str, evidence: Evidence, at: float) -> Approval:
+    """Return the approval of a content, as it was shown."""
+    found = parts(spec, evidence)
+    return Approval(
+        root=root,
+        server=spec.name,
+        fingerprint=fingerprint(spec, evidence),
+        summary=summary(spec),
+        at=at,
+        parts={name: value[:_SHORT] for name, value in found.items()},
+    )
 
 
 def dump_approvals(approvals: Iterable[Approval]) -> str:
@@ -292,8 +288,8 @@ def load_approvals(text: str) -> list[Approval]:
         data: object = json.loads(text)
     except RecursionError:
         data = None
-    if not _is_table(data) or data.get("version") != VERSION:
-        msg = "it is no list of approvals of this version"
+    if not _is_table(data) or data.get("version") not in (OLDER, VERSION):
+        msg = "it is not a list of approvals of this version"
         raise ValueError(msg)
     rows: object = data.get("approvals")
     if not isinstance(rows, list) or len(cast("list[object]", rows)) > MAX_APPROVALS:
@@ -307,9 +303,12 @@ def _approval(row: object) -> Approval:
     if not _is_table(row) or not all(isinstance(row.get(name), str) for name in texts):
         msg = "one of its approvals is damaged"
         raise ValueError(msg)
-    at = row.get("at")
+    at, kept = row.get("at"), row.get("parts", {})
     when = float(at) if isinstance(at, int | float) else 0.0
-    return Approval(**{name: row[name] for name in texts}, at=when)
+    if not _is_table(kept) or not all(isinstance(part, str) for part in kept.values()):
+        msg = "one of its approvals is damaged"
+        raise ValueError(msg)
+    return Approval(**{name: row[name] for name in texts}, at=when, parts=dict(kept))
 
 
 def _is_table(value: object) -> TypeGuard[Mapping[str, Any]]:

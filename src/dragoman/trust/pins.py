@@ -7,17 +7,22 @@ keys, of tools, of `required`, `enum` and `type` means nothing in JSON Schema an
 field is the same as an empty one, and `1.0` as `1`.
 
 What was never pinned is trusted at first use. Later, with `trust = "warn"`, what is new or changed is offered
-and flagged; with `"strict"` it is withheld until somebody approves it; `"off"` looks at nothing. What is
-flagged stays so until it is approved: using it is no approval. Where two lock files know a server, the user's
-and the project's, both have to agree, so that a project can only narrow.
+and flagged; with `"ask"` and `"strict"` it is withheld until it is approved; `"off"` looks at nothing. What
+is flagged stays so until it is approved: using it is not an approval. Where two lock files know a server, the
+user's and the project's, both have to agree, so that a project can only narrow.
+
+A server may offer other tools to a client that declares other capabilities (sampling, elicitation, roots), so
+pins are kept for each set of them. A tool that is as it was pinned in any set is known; one that is pinned,
+but never like this, is changed; one that no set knows is new, unless this set itself is used for the first
+time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.trust.differences import difference
 
@@ -26,15 +31,17 @@ if TYPE_CHECKING:
 
 TOOL_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 PROMPT_FIELDS = ("title", "description", "arguments")
-VERSION = 1
-LOCK_NAME = "dragoman.lock"
 MAX_DEFINITION_CHARS = 64 * 1024
 """Of a larger definition only the hash is kept: a change is seen, but not shown."""
-MAX_SERVERS = 1_000
 
 Kind: TypeAlias = Literal["tool", "prompt", "instructions"]
-Trust: TypeAlias = Literal["warn", "strict", "off"]
+Trust: TypeAlias = Literal["warn", "ask", "strict", "off"]
 Standing: TypeAlias = Literal["offered", "flagged", "withheld"]
+
+HOLDING: frozenset[str] = frozenset({"ask", "strict"})
+"""Kinds of trust that withhold what is not as it was pinned."""
+ANY = "*"
+"""The capabilities of a listing of which it is not known which were declared."""
 
 _UNORDERED = frozenset({"required", "enum", "type"})
 _DEFAULT_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
@@ -58,6 +65,10 @@ class ServerPins:
     prompts: Mapping[str, Pin] | None = None
     """`None` where they were never listed, which is not the same as having none."""
     instructions: Pin | None = None
+    capabilities: str = ""
+    """What the client declared when it was offered this."""
+    variants: Mapping[str, ServerPins] = field(default_factory=dict[str, "ServerPins"])
+    """What it was offered when it declared something else, by what that was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +102,7 @@ def pins_of(
     instructions: str | None = None,
     secrets: Iterable[str] = (),
     hides: Callable[[str], bool] | None = None,
+    capabilities: str = "",
 ) -> ServerPins:
     """Return the pins of what a server offers.
 
@@ -100,6 +112,7 @@ def pins_of(
         instructions: What it says about itself; `None` if it was not asked.
         secrets: Texts that no definition on disk may hold.
         hides: Tells whether a text shows a secret, as a `Redactor` can.
+        capabilities: What the client declared.
     """
     words = [json.dumps(secret)[1:-1] for secret in secrets if secret]
 
@@ -111,6 +124,7 @@ def pins_of(
         tools=_pinned(tools, TOOL_FIELDS, shows),
         prompts=None if prompts is None else _pinned(prompts, PROMPT_FIELDS, shows),
         instructions=None if instructions is None else _pin([{"text": instructions}], ("text",), shows),
+        capabilities=capabilities,
     )
 
 
@@ -177,8 +191,69 @@ _ABSENT = Pin("", {})
 """What a new definition is compared with."""
 
 
-def compare(pinned: ServerPins, now: ServerPins) -> list[Change]:
+def sets_of(pins: ServerPins) -> dict[str, ServerPins]:
+    """Return the pins of each set of capabilities."""
+    return {pins.capabilities: pins, **pins.variants}
+
+
+def _with_set(pins: ServerPins | None, own: ServerPins, capabilities: str) -> ServerPins:
+    """Return pins with those of one set replaced."""
+    if pins is None or pins.capabilities == capabilities:
+        variants = ServerPins().variants if pins is None else pins.variants
+        return replace(own, capabilities=capabilities, variants=variants)
+    alone = replace(own, capabilities=capabilities, variants={})
+    return replace(pins, variants={**pins.variants, capabilities: alone})
+
+
+def expected(pins: ServerPins, now: ServerPins, *, takes_new: bool) -> ServerPins:
+    """Return what a listing is compared with: the pins of its own set, and for the rest those of the others.
+
+    Args:
+        pins: Of all sets.
+        now: What is offered, under some capabilities.
+        takes_new: Whether what no set knows is trusted where this set is used for the first time.
+    """
+    sets = sets_of(pins)
+    own = sets.pop(now.capabilities, None)
+    takes_new = takes_new and now.capabilities != ANY
+    others = list(sets.values())
+    tools = _inherited(own.tools if own else None, [one.tools for one in others], now.tools, takes_new)
+    prompts = own.prompts if own else None
+    listed = [one.prompts for one in others if one.prompts is not None]
+    if now.prompts is not None and listed:
+        prompts = _inherited(prompts, listed, now.prompts, takes_new)
+    said = [one.instructions for one in others if one.instructions is not None]
+    instructions = own.instructions if own else None
+    if instructions is None and said and now.instructions is not None:
+        instructions = _like(now.instructions, said)
+    return ServerPins(tools=tools, prompts=prompts, instructions=instructions)
+
+
+def _inherited(
+    own: Mapping[str, Pin] | None,
+    others: Sequence[Mapping[str, Pin]],
+    now: Mapping[str, Pin],
+    takes_new: bool,  # noqa: FBT001 -- the only one of its kind, in a function of this module
+) -> dict[str, Pin]:
+    found = dict(own or {})
+    for name, pin in now.items():
+        if name not in found:
+            known = [other[name] for other in others if name in other]
+            if known:
+                found[name] = _like(pin, known)
+            elif takes_new and own is None:
+                found[name] = pin
+    return found
+
+
+def _like(pin: Pin, known: Sequence[Pin]) -> Pin:
+    """Return the one that is the same, or else the first."""
+    return next((one for one in known if one.hash == pin.hash), known[0])
+
+
+def compare(pinned: ServerPins, now: ServerPins, *, takes_new: bool = True) -> list[Change]:
     """Return what differs, the tools first; what was not looked at now is not judged."""
+    pinned = expected(pinned, now, takes_new=takes_new)
     changes = _changes("tool", pinned.tools, now.tools)
     if now.prompts is not None and pinned.prompts is not None:
         changes += _changes("prompt", pinned.prompts, now.prompts)
@@ -242,12 +317,14 @@ class Verdict:
     first_use: bool = False
     """Whether nothing was pinned yet, so that what came is to be pinned now."""
     trust: Trust = "warn"
+    problem: str = ""
+    """Why nothing could be pinned, if so."""
 
     def standing(self, name: str, kind: Kind = "tool") -> Standing:
         """Say whether a tool, a prompt or the instructions may be offered."""
         if not any(change.kind == kind and change.name == name for change in self.changes):
             return "offered"
-        return "withheld" if self.trust == "strict" else "flagged"
+        return "withheld" if self.trust in HOLDING else "flagged"
 
     @property
     def withheld(self) -> frozenset[str]:
@@ -255,130 +332,128 @@ class Verdict:
         return frozenset(
             change.name
             for change in self.changes
-            if self.trust == "strict" and change.kind == "tool" and change.what != "removed"
+            if self.trust in HOLDING and change.kind == "tool" and change.what != "removed"
         )
 
 
-def judge(now: ServerPins, locks: Iterable[ServerPins | None], trust: Trust) -> Verdict:
+def judge(
+    now: ServerPins,
+    locks: Iterable[ServerPins | None],
+    trust: Trust,
+    fixed: Iterable[ServerPins | None] = (),
+) -> Verdict:
     """Compare what a server offers with every lock that knows it.
 
     Args:
         now: What it offers.
-        locks: Its pins in the user's lock and in the project's, absent where there are none.
+        locks: Its pins in the user's lock, absent where there are none.
         trust: As its spec has it.
+        fixed: The same in locks that take nothing in at a first use, such as the project's.
     """
     if trust == "off":
         return Verdict(trust=trust)
-    known = [lock for lock in locks if lock is not None]
+    known = [(lock, True) for lock in locks] + [(lock, False) for lock in fixed]
     changes: dict[tuple[str, str], Change] = {}
-    for lock in known:
-        for change in compare(lock, now):
+    for lock, takes_new in known:
+        for change in compare(lock, now, takes_new=takes_new) if lock is not None else ():
             changes.setdefault((change.kind, change.name), change)
-    return Verdict(changes=list(changes.values()), first_use=not known, trust=trust)
+    is_first = all(lock is None for lock, _ in known)
+    return Verdict(changes=list(changes.values()), first_use=is_first, trust=trust)
+
+
+def fingerprint_of(changes: Iterable[Change], now: ServerPins | None) -> str:
+    """Return a hash of what is in question, to approve exactly that and nothing else."""
+    tables: dict[str, Mapping[str, Pin]] = {}
+    if now is not None:
+        tables = {"tool": now.tools, "prompt": now.prompts or {}}
+        tables |= {"instructions": {"": now.instructions}} if now.instructions is not None else {}
+    rows = [
+        [one.kind, one.name, one.what, pin.hash if (pin := tables.get(one.kind, {}).get(one.name)) else ""]
+        for one in changes
+    ]
+    return f"sha256:{hashlib.sha256(canonical(sorted(rows)).encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def approved(old: ServerPins | None, now: ServerPins, tools: Iterable[str] | None = None) -> ServerPins:
     """Return the pins after an approval of everything, or of some tools.
+
+    A set of other capabilities that has the same old definition gets the new one too: it is the same tool.
 
     Args:
         old: The pins so far.
         now: What the server offers.
         tools: The tools that are approved; everything, prompts and instructions too, unless given.
     """
-    before = old or ServerPins()
+    own = None if old is None else sets_of(old).get(now.capabilities)
+    before = own or (ServerPins() if old is None else _fitting(old, now))
     if tools is None:
-        return ServerPins(
+        new = ServerPins(
             tools=now.tools,
             prompts=before.prompts if now.prompts is None else now.prompts,
             instructions=now.instructions or before.instructions,
         )
-    chosen = set(tools)
-    kept = {name: pin for name, pin in before.tools.items() if name not in chosen}
-    taken = {name: pin for name, pin in now.tools.items() if name in chosen}
-    return ServerPins(tools={**kept, **taken}, prompts=before.prompts, instructions=before.instructions)
-
-
-def filled_in(old: ServerPins, now: ServerPins) -> ServerPins:
-    """Return the pins with what was never looked at before: prompts and instructions at their first use."""
-    return ServerPins(
-        tools=old.tools,
-        prompts=now.prompts if old.prompts is None else old.prompts,
-        instructions=old.instructions or now.instructions,
-    )
-
-
-def dump_lock(servers: Mapping[str, ServerPins]) -> str:
-    """Return the text of a lock file: sorted and indented, so that a review shows what changed."""
-    data = {name: _server_json(pins) for name, pins in servers.items()}
-    return json.dumps({"version": VERSION, "servers": data}, indent=2, sort_keys=True) + "\n"
-
-
-def _server_json(pins: ServerPins) -> dict[str, Any]:
-    found: dict[str, Any] = {"tools": {name: _pin_json(pin) for name, pin in pins.tools.items()}}
-    if pins.prompts is not None:
-        found["prompts"] = {name: _pin_json(pin) for name, pin in pins.prompts.items()}
-    if pins.instructions is not None:
-        found["instructions"] = _pin_json(pins.instructions)
+    else:
+        chosen = set(tools)
+        kept = {name: pin for name, pin in before.tools.items() if name not in chosen}
+        taken = {name: pin for name, pin in now.tools.items() if name in chosen}
+        new = ServerPins(tools={**kept, **taken}, prompts=before.prompts, instructions=before.instructions)
+    found = _with_set(old, new, now.capabilities)
+    for key, other in sets_of(found).items() if own is not None else ():
+        if own is not None and key != now.capabilities:
+            moved = ServerPins(
+                tools=_moved(other.tools, own.tools, new.tools),
+                prompts=None if other.prompts is None else _moved(other.prompts, own.prompts, new.prompts),
+                instructions=new.instructions
+                if other.instructions == own.instructions
+                else other.instructions,
+            )
+            found = _with_set(found, moved, key)
     return found
 
 
-def _pin_json(pin: Pin) -> dict[str, Any]:
-    return {"sha256": pin.hash} | ({} if pin.definition is None else {"definition": pin.definition})
+def _moved(
+    other: Mapping[str, Pin], before: Mapping[str, Pin] | None, after: Mapping[str, Pin] | None
+) -> dict[str, Pin]:
+    """Return the pins of another set, with the new ones where it had the same old ones."""
+    old, new = before or {}, after or {}
+    return {
+        name: new[name] if name in new and name in old and old[name].hash == pin.hash else pin
+        for name, pin in other.items()
+    }
 
 
-def load_lock(text: str) -> dict[str, ServerPins]:
-    """Read the text of a lock file.
+def filled_in(old: ServerPins, now: ServerPins) -> ServerPins:
+    """Return the pins with what was never looked at before: a new set, prompts and instructions.
 
-    Raises:
-        ValueError: It is none; nothing in it counts.
+    What other sets know, but not like this, is left out: it waits for an approval.
     """
-    try:
-        data: object = json.loads(text)
-    except RecursionError:
-        data = None
-    if not _is_table(data) or data.get("version") != VERSION:
-        msg = f"it is no lock file of version {VERSION}"
-        raise ValueError(msg)
-    servers = data.get("servers")
-    if not _is_table(servers) or len(servers) > MAX_SERVERS:
-        msg = "it has no servers, or too many"
-        raise ValueError(msg)
-    return {name: _server(entry) for name, entry in servers.items()}
-
-
-def _server(entry: object) -> ServerPins:
-    if not _is_table(entry):
-        raise _damaged()
-    return ServerPins(
-        tools=_pin_table(entry.get("tools", {})),
-        prompts=_pin_table(entry["prompts"]) if "prompts" in entry else None,
-        instructions=_read_pin(entry["instructions"]) if "instructions" in entry else None,
+    own = sets_of(old).get(now.capabilities)
+    fitting = _fitting(old, now)
+    if own is None:
+        return _with_set(old, fitting, now.capabilities)
+    new = ServerPins(
+        tools=own.tools,
+        prompts=fitting.prompts if own.prompts is None else own.prompts,
+        instructions=own.instructions or fitting.instructions,
     )
+    return _with_set(old, new, now.capabilities)
 
 
-def _pin_table(table: object) -> dict[str, Pin]:
-    if not _is_table(table):
-        raise _damaged()
-    return {name: _read_pin(pin) for name, pin in table.items()}
+def _fitting(old: ServerPins, now: ServerPins) -> ServerPins:
+    """Return what is offered now without what other sets know, but not like this."""
+    others = [one for key, one in sets_of(old).items() if key != now.capabilities]
 
+    def fits(pin: Pin, known: Sequence[Pin]) -> bool:
+        return not known or any(one.hash == pin.hash for one in known)
 
-def _read_pin(pin: object) -> Pin:
-    if not _is_table(pin) or not isinstance(pin.get("sha256"), str):
-        raise _damaged()
-    definition = pin.get("definition")
-    digest = cast("str", pin["sha256"])
-    if definition is None:
-        return Pin(digest)
-    if not _is_table(definition):
-        raise _damaged()
-    # A definition that somebody edited does not belong to its hash, and would make a false difference.
-    real = hashlib.sha256(canonical(definition).encode("utf-8", "surrogatepass")).hexdigest()
-    return Pin(digest, definition if real == digest else None)
+    def fitting(table: Mapping[str, Pin], tables: Sequence[Mapping[str, Pin]]) -> dict[str, Pin]:
+        known = {name: [one[name] for one in tables if name in one] for name in table}
+        return {name: pin for name, pin in table.items() if fits(pin, known[name])}
 
-
-def _damaged() -> ValueError:
-    return ValueError("one of its entries is damaged")
-
-
-def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
+    said = [one.instructions for one in others if one.instructions is not None]
+    instructions = now.instructions
+    return ServerPins(
+        tools=fitting(now.tools, [one.tools for one in others]),
+        prompts=None if now.prompts is None else fitting(now.prompts, [one.prompts or {} for one in others]),
+        instructions=instructions if instructions is not None and fits(instructions, said) else None,
+    )

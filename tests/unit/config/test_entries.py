@@ -165,7 +165,7 @@ def test_every_rule_is_read() -> None:
         ({"max_concurrency": 0}, "expected a whole number above zero, not the number 0"),
         ({"max_concurrency": True}, "expected a whole number above zero, not true"),
         ({"replace": "now"}, "expected one of start-first, stop-first, not 'now'"),
-        ({"trust": 5}, "expected one of warn, strict, off, not the number 5"),
+        ({"trust": 5}, "expected one of warn, ask, strict, off, not the number 5"),
         ({"naming": "{server}"}, "it lacks {tool}"),
         ({"naming": 5}, "expected a text"),
         ({"fallback": 5}, "expected a list of texts"),

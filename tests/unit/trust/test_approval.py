@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import pytest
 
-from dragoman.model import Auth, Http, Origin, ServerSpec, Stdio, Tls
+from dragoman.model import Auth, Http, Input, Origin, ServerSpec, Sse, Stdio, Tls
 from dragoman.trust.approval import (
     Approval,
+    changes_of,
     comes_from_project,
-    decides,
     dump_approvals,
-    fingerprint,
-    is_approved,
     load_approvals,
+    new_approval,
     question,
     refusal,
-    sources,
     summary,
+)
+from dragoman.trust.content import (
+    NOT_COUNTED,
+    Covered,
+    Evidence,
+    entry_parts,
+    fingerprint,
+    input_ids,
+    may_rotate,
+    parts,
+    sources,
 )
 
 PROJECT = Origin(source="/p/.mcp.json", line=3, scope="project")
@@ -83,12 +92,36 @@ CHANGES = {
     "a keyring": env(KEY="${keyring:a/KEY}"),
     "trust": replace(STDIO, trust="off"),
     "hints": replace(STDIO, trust_annotations=True),
+    "another literal": env(LEVEL="debug"),
+    "a path for a token": env(TOKEN="../evil"),
+    "an address for a token": env(TOKEN="https://evil.example"),
+    "a home for a token": env(TOKEN="~/evil"),
+    "denied tools": replace(STDIO, denied_tools=["write"]),
+    "allowed tools": replace(STDIO, allowed_tools=["read"]),
+    "no tools": replace(STDIO, allowed_tools=[]),
+    "naming": replace(STDIO, naming="{tool}"),
+    "wire": replace(STDIO, wire="sdk"),
+    "protocol": replace(STDIO, protocol="legacy"),
+    "fallback": replace(STDIO, fallback=["other"]),
+    "attribution": replace(STDIO, attribution={"source": "/s"}),
+    "mended arguments": replace(STDIO, mend_arguments=True),
+    "unset variables": replace(STDIO, unset_variables="keep"),
+    "limits": replace(STDIO, limits={"description_chars": 9}),
+    "message size": replace(STDIO, max_message_bytes=9),
+    "a login": replace(STDIO, auth=Auth()),
 }
 HTTP_CHANGES = {
     "url": http(url="https://law.example/other"),
     "new header": http(headers={**HTTP.transport.headers, "X-New": "1"}),  # type: ignore[union-attr]
     "another reference": http(headers={"Authorization": "Bearer ${GITHUB_TOKEN}", "X-Trace": "on"}),
+    "a header that is not a credential": http(
+        headers={**HTTP.transport.headers, "X-Trace": "off"}  # type: ignore[union-attr]
+    ),
+    "the host": http(headers={**HTTP.transport.headers, "Host": "evil"}),  # type: ignore[union-attr]
     "alternate": http(alternate=True),
+    "tls": http(tls=Tls(verify=False)),
+    "tls with its defaults": http(tls=Tls()),
+    "a scope": replace(HTTP, auth=Auth(client_id="me", client_secret="old", scopes=["all"])),
     "client": replace(HTTP, auth=Auth(client_id="you", client_secret="old")),
     "client secret": replace(HTTP, auth=Auth(client_id="me", client_secret="${OTHER}")),
     "no auth": replace(HTTP, auth=None),
@@ -97,7 +130,6 @@ HTTP_CHANGES = {
 SAME = {
     "order of env": stdio(env=dict(reversed(STDIO.transport.env.items()))),  # type: ignore[union-attr]
     "rotated literal": env(TOKEN="other"),
-    "harmless literal": env(LEVEL="debug"),
     "time": replace(STDIO, timeouts={"call": 5}),
     "words": replace(STDIO, title="Files", description="x"),
     "place in the file": replace(STDIO, origin=replace(PROJECT, line=99)),
@@ -152,32 +184,171 @@ def test_a_question_shows_what_is_run_and_read_for_a_secret() -> None:
 
 
 def test_headers_are_compared_without_their_case() -> None:
-    lower = http(headers={"x-trace": "off", "authorization": "Basic ${TOKEN}"})
+    lower = http(headers={"x-trace": "on", "authorization": "Basic ${TOKEN}"})
     assert fingerprint(lower) == fingerprint(HTTP)
+    twice = http(headers={"x-trace": "on", "X-Trace": "off", "authorization": "Basic ${TOKEN}"})
+    assert fingerprint(twice) != fingerprint(HTTP)
+
+
+@pytest.mark.parametrize("kind", [ServerSpec, Stdio, Http, Sse, Tls, Auth, Input])
+def test_every_field_counts_unless_the_table_says_that_it_does_not(kind: type) -> None:
+    """A new field fails here until it is decided: it counts, or it stands in `NOT_COUNTED` with a reason."""
+    given: dict[type, Any] = {
+        ServerSpec: STDIO,
+        Stdio: Stdio("a"),
+        Http: Http("a"),
+        Sse: Sse("a"),
+        Tls: Tls(),
+        Auth: Auth(),
+        Input: Input(id="a"),
+    }
+    names = {one.name for one in fields(kind)}
+    assert NOT_COUNTED[kind.__name__] <= names
+    taken_apart = {"transport", "auth"} if kind is ServerSpec else set()
+    for one in fields(kind):
+        changed = replace(given[kind], **{one.name: _other(one, given[kind])})
+        same = _print(kind, changed) == _print(kind, given[kind])
+        assert same is (one.name in NOT_COUNTED[kind.__name__] - taken_apart), one.name
+
+
+def _print(kind: type, value: Any) -> str:
+    match value:
+        case ServerSpec():
+            # An approval is kept by the name.
+            return fingerprint(value)
+        case Tls():
+            return fingerprint(ServerSpec("s", Http("u", tls=value)))
+        case Auth():
+            return fingerprint(ServerSpec("s", Http("u"), auth=value))
+        case Input():
+            return fingerprint(ServerSpec("s", Stdio("x")), Evidence(inputs=[value]))
+        case _:
+            return fingerprint(ServerSpec("s", value))
+
+
+def _other(one: Any, given: Any) -> Any:
+    """Return a value that the field does not have."""
+    if one.name in ("transport", "auth", "tls", "origin"):
+        return {"transport": Stdio("z"), "auth": Auth(), "tls": Tls(), "origin": USER}[one.name]
+    now = getattr(given, one.name)
+    if isinstance(now, bool):
+        return not now
+    if isinstance(now, dict):
+        return {"timeouts": {"call": 1.0}}.get(one.name, {"other": "1"})
+    if isinstance(now, list | tuple):
+        return ("other",)
+    if now is None and one.name in ("max_concurrency", "max_message_bytes", "callback_port"):
+        return 7
+    assert one.default is not MISSING or isinstance(now, str)
+    return ("other",) if one.name == "allowed_tools" else "other"
+
+
+def test_the_inputs_that_an_entry_uses_count_with_their_defaults() -> None:
+    spec = env(KEY="${input:key}", OTHER="$${input:-x}")
+    assert input_ids(spec) == {"key"}
+    one = Input(id="key", default="a")
+    prints = {
+        fingerprint(spec, Evidence(inputs=inputs))
+        for inputs in ([], [one], [replace(one, default="b")], [replace(one, description="Your password")])
+    }
+    assert len(prints) == 4
+
+
+LOADERS = (
+    "PATH LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES NODE_OPTIONS NODE_PATH PYTHONPATH PYTHONSTARTUP "
+    "PYTHONHOME BASH_ENV ENV GIT_SSH_COMMAND GIT_EXTERNAL_DIFF GIT_CONFIG_KEY_0 HTTPS_PROXY OPENAI_BASE_URL DB_HOST "
+    "NPM_CONFIG_REGISTRY UV_INDEX_URL PIP_INDEX_URL HOME JAVA_TOOL_OPTIONS JAVA_HOME MAVEN_OPTS AWS_ENDPOINT_URL_S3 "
+    "LESSOPEN PERL5LIB RUBYOPT RUBYLIB CLASSPATH DOTNET_STARTUP_HOOKS EDITOR PAGER SSH_ASKPASS KUBECONFIG "
+    "SSL_CERT_FILE GOOGLE_APPLICATION_CREDENTIALS LOG_LEVEL REGION NPM_CONFIG__AUTHTOKEN GIT_TOKEN PWD OLDPWD"
+).split()
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_values_of_variables_count_unless_they_are_credentials(name: str) -> None:
+    for one in (name, name.lower()):
+        assert not may_rotate(one, "abc")
+        before, after = env(**{one: "abc"}), env(**{one: "def"})
+        assert fingerprint(before) != fingerprint(after)
 
 
 @pytest.mark.parametrize(
     "name",
-    "PATH LD_PRELOAD LD_LIBRARY_PATH DYLD_INSERT_LIBRARIES NODE_OPTIONS PYTHONPATH PYTHONSTARTUP BASH_ENV "
-    "GIT_SSH_COMMAND HTTPS_PROXY OPENAI_BASE_URL DB_HOST NPM_CONFIG_REGISTRY UV_INDEX_URL HOME JAVA_TOOL_OPTIONS".split(),
+    "TOKEN KEY API_KEY apikey GITHUB_TOKEN OPENAI_API_KEY GOOGLE_API_KEY AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID "
+    "AWS_SESSION_TOKEN DB_PASSWORD LDAP_PASSWORD CLIENT_SECRET".split(),
 )
-def test_variables_that_decide(name: str) -> None:
-    assert decides(name)
-    assert decides(name.lower())
+def test_credentials_may_rotate_but_not_into_a_path_or_an_address(name: str) -> None:
+    assert may_rotate(name, "sk-abc/def")
+    assert fingerprint(env(**{name: "abc"})) == fingerprint(env(**{name: "def"}))
+    for value in ("/tmp/x", "./x", "../x", "~/x", "https://evil", "C:\\x"):
+        assert not may_rotate(name, value)
 
 
-@pytest.mark.parametrize("name", "TOKEN LOG_LEVEL API_KEY GITHUB_TOKEN REGION".split())
-def test_variables_that_decide_nothing(name: str) -> None:
-    assert not decides(name)
+@pytest.mark.parametrize(
+    ("name", "rotates"),
+    [
+        ("Authorization", True),
+        ("X-API-Key", True),
+        ("api-key", True),
+        ("Private-Token", True),
+        ("x-goog-api-key", True),
+        ("Host", False),
+        ("X-Forwarded-Host", False),
+        ("Cookie", False),
+        ("Proxy-Authorization", False),
+        ("X-Tenant", False),
+    ],
+)
+def test_only_credentials_among_the_headers_may_rotate(name: str, rotates: bool) -> None:
+    before, after = http(headers={name: "a ${T}"}), http(headers={name: "b ${T}"})
+    assert (fingerprint(before) == fingerprint(after)) is rotates
+    assert fingerprint(before) != fingerprint(http(headers={name: "a ${T:-x}"}))
 
 
-def test_an_approval_holds_for_one_project_and_one_name() -> None:
-    yes = Approval(root="/p", server="fs", fingerprint=fingerprint(STDIO))
-    assert is_approved(STDIO, "/p", [yes])
-    assert not is_approved(STDIO, "/q", [yes])
-    assert not is_approved(replace(STDIO, name="fs2"), "/p", [yes])
-    assert not is_approved(CHANGES["args"], "/p", [yes])
-    assert not is_approved(STDIO, "/p", [])
+FILE = Covered(path="notes.py", digest="aa", size=2)
+SEEN = Evidence(programs={"npx": "/usr/bin/npx"}, files=[FILE], inputs=[Input(id="k", default="1")])
+
+
+def test_what_changed_is_said_part_by_part_and_without_values() -> None:
+    then = new_approval(STDIO, "/p", SEEN, 1.0)
+
+    def changes(spec: ServerSpec = STDIO, **seen: Any) -> list[str]:
+        evidence = replace(SEEN, **seen)
+        return changes_of(then, parts(spec, evidence), evidence)
+
+    assert changes() == []
+    assert changes(files=[replace(FILE, digest="bb")]) == ["the file `notes.py` changed"]
+    assert changes(files=[replace(FILE, target="/tmp/x")]) == ["the file `notes.py` changed"]
+    assert changes(files=[]) == ["the file `notes.py` is gone"]
+    assert changes(files=[FILE, replace(FILE, path="new")]) == ["the file `new` is new"]
+    assert changes(programs={"npx": "/p/npx"}) == ["`npx` is /p/npx now, which is another program"]
+    assert changes(programs={"npx": ""}) == ["`npx` is not found"]
+    assert changes(inputs=[Input(id="k", default="2")]) == ["the input `k` changed"]
+    assert changes(env(LEVEL="hunter22", NEW="1")) == ["`env.LEVEL` changed", "`env.NEW` is new"]
+    assert changes(replace(STDIO, naming="{tool}")) == ["`naming` is new"]
+    assert entry_parts(then.parts).keys() == then.parts.keys() - {"file notes.py", "program npx"}
+    assert "hunter22" not in str(new_approval(env(LEVEL="hunter22"), "/p", SEEN, 1.0))
+
+
+def test_an_approval_of_an_older_version_says_what_it_did_not_cover() -> None:
+    old = Approval(root="/p", server="fs", fingerprint="sha256:0")
+    (why,) = changes_of(old, parts(STDIO))
+    assert "approved with dragoman 0.1, which did not cover" in why
+    assert why in str(refusal(STDIO, "/p", changes=[why]))
+    assert f"  - {why}" in question(STDIO, "/p", changes=[why])
+
+
+def test_the_question_shows_the_files_the_program_and_what_is_not_covered() -> None:
+    evidence = replace(SEEN, gaps=["x is not a regular file"])
+    text = question(replace(STDIO, denied_tools=["a\nb"]), "/p", evidence)
+    for row in (
+        "program       /usr/bin/npx",
+        "covers        notes.py  aa, 2 bytes",
+        "not covered: what these files load in turn",
+        "input         k: 1",
+        "! x is not a regular file",
+        'denied tools  ["a\\nb"]',
+    ):
+        assert row in text, row
 
 
 def test_the_question_shows_everything_that_counts() -> None:
@@ -192,6 +363,7 @@ def test_the_question_shows_everything_that_counts() -> None:
         "variable      API_URL=https://good",
         "variable      KEY=${KEY}",
         "variable      TOKEN=•••",
+        "variable      LEVEL=info",
         "inherits      AWS_KEY",
         'env file      [".env"]',
         "! the variable NODE_OPTIONS can make the command run something else",
@@ -227,7 +399,9 @@ def test_a_refusal_names_the_command_that_approves_and_no_secret() -> None:
     assert "dragoman trust approve fs" in error.hint
     assert "is not approved" in str(error)
     assert "hunter22" not in str(error)
-    assert "was changed since it was approved" in str(refusal(spec, "/p", changed=True))
+    many = str(refusal(spec, "/p", changes=[f"`{at}` changed" for at in range(9)]))
+    assert "was changed since it was approved (`0` changed; " in many
+    assert "; and 4 more)" in many
     assert "'a b'" in refusal(replace(spec, name="a b"), "").hint
 
 
@@ -246,7 +420,7 @@ def test_only_projects_files_need_an_approval() -> None:
 
 
 def test_approvals_are_written_and_read_back() -> None:
-    first = Approval(root="/p", server="b", fingerprint="x", summary="s", at=1.5)
+    first = Approval(root="/p", server="b", fingerprint="x", summary="s", at=1.5, parts={"kind": "a"})
     second = Approval(root="/p", server="a", fingerprint="y")
     text = dump_approvals([first, second])
     assert load_approvals(text) == [second, first]
@@ -259,7 +433,8 @@ def test_approvals_are_written_and_read_back() -> None:
         "",
         "[]",
         "{}",
-        '{"version": 2, "approvals": []}',
+        '{"version": 3, "approvals": []}',
+        '{"version": 2, "approvals": [{"root": "", "server": "", "fingerprint": "", "summary": "", "parts": 1}]}',
         '{"version": 1}',
         '{"version": 1, "approvals": [1]}',
         '{"version": 1, "approvals": [{"root": "/p"}]}',

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from dragoman.trust.locks import dump_lock, load_lock
 from dragoman.trust.pins import (
+    ANY,
     MAX_DEFINITION_CHARS,
     ServerPins,
     approved,
     compare,
-    dump_lock,
     filled_in,
+    fingerprint_of,
     judge,
-    load_lock,
     pins_of,
 )
 
@@ -256,3 +257,95 @@ def test_a_difference_cannot_steer_a_terminal() -> None:
     text = "\n".join(map(str, compare(PINS, now)))
     assert "\x1b" not in text
     assert "\\x1b[2J\\u202e" in text
+
+
+# Capabilities
+
+
+def offer(capabilities: str = "", **tools: str) -> ServerPins:
+    entries = [{"name": name, "description": text} for name, text in tools.items()]
+    return pins_of(entries, prompts=[], instructions="x", capabilities=capabilities)
+
+
+def names(pinned: ServerPins, now: ServerPins, **how: bool) -> list[tuple[str, str]]:
+    return [(change.what, change.name) for change in compare(pinned, now, **how)]
+
+
+def test_another_set_of_capabilities_is_a_first_use_of_what_no_set_knows() -> None:
+    pinned = offer(a="A", b="B")
+    more = offer("sampling", a="A", b="B", c="C")
+    assert names(pinned, more) == []
+    both = filled_in(pinned, more)
+    assert names(both, more) == names(both, offer(a="A", b="B")) == []
+    # From then on it is compared with its own set.
+    assert names(both, offer("sampling", a="A", b="B")) == [("removed", "c")]
+    assert names(both, offer("sampling", a="A", b="B", c="C", d="D")) == [("added", "d")]
+    assert names(both, offer(a="A", b="B", d="D")) == [("added", "d")]
+    # What another set knows is not new.
+    assert names(both, offer(a="A", b="B", c="C")) == []
+    assert names(both, offer(a="A", b="B", c="other")) == [("changed", "c")]
+
+
+def test_a_tool_that_differs_from_every_set_is_changed_in_a_new_set_too() -> None:
+    pinned = offer(a="A")
+    turned = offer("roots", a="evil", c="C")
+    assert names(pinned, turned) == [("changed", "a")]
+    kept = filled_in(pinned, turned)
+    assert names(kept, turned) == [("changed", "a")]
+    agreed = approved(kept, turned)
+    assert names(agreed, turned) == []
+    # The other set has its own definition, which nobody approved otherwise.
+    assert names(agreed, offer(a="A")) == []
+    assert names(agreed, offer("roots", a="worse", c="C")) == [("changed", "a")]
+
+
+def test_an_approval_holds_for_every_set_that_had_the_same_definition() -> None:
+    pinned = filled_in(offer(a="A", b="B"), offer("sampling", a="A", b="B", c="C"))
+    agreed = approved(pinned, offer(a="new", b="B"))
+    assert names(agreed, offer("sampling", a="new", b="B", c="C")) == []
+    assert names(agreed, offer("sampling", a="A", b="B", c="C")) == [("changed", "a")]
+    some = approved(pinned, offer("sampling", a="new", b="newer", c="C"), ["a"])
+    assert names(some, offer(a="new", b="B")) == []
+    assert names(some, offer("sampling", a="new", b="newer", c="C")) == [("changed", "b")]
+
+
+def test_a_set_that_is_seen_first_is_pinned_as_what_it_is() -> None:
+    pinned = offer("roots", a="A", c="C")
+    assert names(pinned, offer(a="A")) == []
+    both = filled_in(pinned, offer(a="A"))
+    assert names(both, offer(a="A")) == names(both, offer("roots", a="A", c="C")) == []
+    assert load_lock(dump_lock({"s": both})) == {"s": both}
+
+
+def test_a_lock_that_takes_nothing_in_knows_no_new_set() -> None:
+    pinned = offer(a="A")
+    assert names(pinned, offer("roots", a="A", c="C"), takes_new=False) == [("added", "c")]
+    assert names(ServerPins(), offer("roots", a="A"), takes_new=False) == [("added", "a")]
+
+
+def test_a_remembered_listing_may_be_of_any_set() -> None:
+    both = filled_in(offer(a="A"), offer("roots", a="A", c="C"))
+    assert names(both, offer(ANY, a="A", c="C")) == []
+    assert names(both, offer(ANY, a="A", c="other", d="D")) == [("changed", "c"), ("added", "d")]
+
+
+def test_the_fingerprint_of_a_difference_is_that_of_what_it_would_pin() -> None:
+    pinned = offer(a="A")
+    one, same, other = offer(a="evil"), offer(a="evil"), offer(a="worse")
+
+    def of(now: ServerPins) -> str:
+        return fingerprint_of(compare(pinned, now), now)
+
+    assert of(one) == of(same) != of(other)
+    assert of(pinned) == fingerprint_of([], None) != of(one)
+    long = [offer(a=letter * 70_000) for letter in "xy"]
+    assert str(compare(pinned, long[0])[0]) == str(compare(pinned, long[1])[0])
+    assert of(long[0]) != of(long[1])
+
+
+@pytest.mark.parametrize(
+    "entry", [{"capabilities": 1}, {"variants": []}, {"variants": {"a": {"variants": {"b": {}}}}}]
+)
+def test_damaged_sets_are_not_read(entry: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        load_lock(json.dumps({"version": 1, "servers": {"s": entry}}))

@@ -32,7 +32,7 @@ from dragoman.cli.dashboard.servers import WIDE, ServerLine, ServersTable
 from dragoman.cli.dashboard.stream import CallStream, Follower
 from dragoman.cli.output import one_line, safe
 from dragoman.errors import DragomanError
-from dragoman.events import CallFinished, CallStarted, ConfigReloaded
+from dragoman.events import CallFinished, CallStarted, ConfigReloaded, DefinitionsChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
     from dragoman.cli.dashboard.offers import Offer
+    from dragoman.cli.session.consent import Consent
     from dragoman.events import Event
     from dragoman.manager import McpManager
     from dragoman.observe.bus import Subscription
@@ -88,6 +89,7 @@ class Dashboard(App[None]):
         *,
         history: CallHistory | None = None,
         asker: ScreenAsker | None = None,
+        consent: Consent | None = None,
         is_light: bool = False,
         clock: Callable[[], float] = time.time,
         time_of: Callable[[float], str] = clock_time,
@@ -98,6 +100,7 @@ class Dashboard(App[None]):
             mcp: The manager.
             history: The log in which the calls of other programs are; none are shown unless given.
             asker: What the manager's handlers ask through; it asks here from now on.
+            consent: Asks through it about tools that are not as they were pinned; nothing does unless given.
             is_light: Whether the terminal has a light background.
             clock: Gives the seconds since the epoch.
             time_of: Writes a moment as a time of day.
@@ -111,6 +114,7 @@ class Dashboard(App[None]):
         self._follower = Follower(history) if history is not None else None
         asker = asker or ScreenAsker()
         asker.app = self
+        self._consent = consent
         self._is_reading = False
         self._jobs = Jobs(self, mcp, self._stream, asker)
         self._subscription: Subscription | None = None
@@ -154,6 +158,7 @@ class Dashboard(App[None]):
         if self._mcp.settings.problems:
             self.say(f"{broken.many(self._mcp.settings)}: {broken.CHECK}", "yellow")
         self._poll()
+        self._review()
 
     def on_resize(self) -> None:
         """Fit the tables to the new size."""
@@ -288,10 +293,24 @@ class Dashboard(App[None]):
             case ConfigReloaded():
                 self._jobs.switched.clear()
                 self._list_offers()
+            case DefinitionsChanged():
+                self._review()
             case _ if event.server == self._server:
                 self._list_offers()
             case _:
                 pass
+
+    def _review(self) -> None:
+        """Ask about what servers offer that is not as it was pinned."""
+        if self._consent is not None:
+            self.run_worker(self._ask_changes(self._consent), group="review")
+
+    async def _ask_changes(self, consent: Consent) -> None:
+        try:
+            await consent.review(self._mcp)
+        except DragomanError as error:
+            self.complain(str(error))
+        self._list_offers()
 
     def _tick(self) -> None:
         self._poll()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dragoman.agent.forms import Form
     from dragoman.cli.session.questions import Asker
+    from dragoman.manager import McpManager
     from dragoman.model import CallRequest, Input, Settings
 
 SHOWN = 2_000
@@ -40,6 +41,8 @@ class Consent:
         self._asker = asker
         self._calls: set[tuple[str, str, str]] = set()
         self._servers: set[str] = set()
+        self._reviewed: set[tuple[str, str]] = set()
+        """Changes that were asked about, by server and fingerprint."""
         self._turn = asyncio.Lock()
         """One question after the other, each with all that belongs to it."""
 
@@ -97,6 +100,30 @@ class Consent:
             self._servers.add(server)
         return answer in ("y", "a")
 
+    async def review(self, mcp: McpManager) -> None:
+        """Ask about what servers offer that is not as it was pinned and is withheld; once for each change."""
+        for server in mcp.status():
+            async with self._turn:
+                changes = mcp.changes(server)
+                what = (server, changes.fingerprint)
+                if not changes.is_withheld or what in self._reviewed:
+                    continue
+                self._reviewed.add(what)
+                name = one_line(server)
+                self._asker.show(
+                    Text.assemble(
+                        ("? ", "bold magenta"), (name, "bold"), " offers something else than was pinned:"
+                    )
+                )
+                for line in (line for text in changes.texts for line in text.splitlines()):
+                    self._asker.show(Text(f"    {safe(line)}"))
+                try:
+                    answer = await self._asker.choose(f"Approve what {name} offers?", YES_OR_NO, default="n")
+                except AbandonedError:
+                    continue
+            if answer == "y":
+                await mcp.approve(server, fingerprint=changes.fingerprint)
+
     async def answer(self, asked: Form | Visit) -> Any:
         """Have a person answer a server's question, as `agent.asking` wants it."""
         async with self._turn:
@@ -118,16 +145,19 @@ def _said(params: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 async def approve_project(asker: Asker, settings: Settings) -> None:
-    """Show every server of the project that nobody has approved yet, whole, and ask about each."""
+    """Show every server of the project that is not approved as it is now, whole, and ask about each."""
     from dragoman.trust.approval import question
     from dragoman.trust_store import Approvals
 
     root = settings.root or str(Path.cwd())
     store = Approvals()
     for spec in in_question(settings) if settings.enabled else ():
-        if not spec.enabled or store.is_approved(spec, root):
+        if not spec.enabled:
             continue
-        asker.show(Text(question(spec, root)))
+        look = await asyncio.to_thread(store.look, spec, root, settings.inputs)
+        if look.error is None:
+            continue
+        asker.show(Text(question(spec, root, look.evidence, look.changes)))
         try:
             answer = await asker.choose(f"Approve {one_line(spec.name)}?", YES_OR_NO, default="n")
         except AbandonedError as left:
@@ -135,7 +165,8 @@ async def approve_project(asker: Asker, settings: Settings) -> None:
                 raise
             answer = "n"
         if answer == "y":
-            store.approve(spec, root)
+            # What was shown, also if a file has changed since.
+            store.approve(spec, root, look.evidence)
 
 
 async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
@@ -143,7 +174,7 @@ async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
     from dragoman.cli.known import refused
 
     enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
-    unapproved = refused(settings, enabled)
+    unapproved = await asyncio.to_thread(refused, settings, enabled)
     found: dict[str, str] = {}
     for spec in enabled:
         told = inputs_of(spec, settings)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.formatted_text import FormattedText
 
+    from dragoman.cli.session.consent import Consent
     from dragoman.cli.session.conversation import Conversation
     from dragoman.cli.session.screen import Screen
     from dragoman.manager import McpManager
@@ -54,6 +55,7 @@ class Session:
         *,
         conversation: Conversation | None = None,
         asker: TerminalAsker | None = None,
+        consent: Consent | None = None,
     ) -> None:
         """Take in what the session is about.
 
@@ -62,6 +64,7 @@ class Session:
             screen: Where everything is shown.
             conversation: The talk with a model; without it the session is a console for tools.
             asker: Who is asked; an own one on a terminal unless given, nobody elsewhere.
+            consent: Asks before each line about tools that have changed since.
         """
         self._mcp = mcp
         self._screen = screen
@@ -72,6 +75,7 @@ class Session:
         self._work: Running | None = None
         self._editor: LineEditor | None = None
         self._asker = asker
+        self._consent = consent
         self._context = slash.Context(
             mcp=mcp,
             conversation=conversation,
@@ -117,8 +121,7 @@ class Session:
     async def _answer(self, line: str) -> bool:
         if not line.strip():
             return True
-        job = self._carry_out(line) if line.lstrip().startswith("/") else self._talk(line)
-        self._running = task = asyncio.ensure_future(job)
+        self._running = task = asyncio.ensure_future(self._do(line))
         if self._interrupted:
             task.cancel()
         try:
@@ -141,6 +144,11 @@ class Session:
             self._screen.print(Text("not done", style="yellow"))
             return False
         return True
+
+    async def _do(self, line: str) -> None:
+        if self._consent is not None:
+            await self._consent.review(self._mcp)
+        await (self._carry_out(line) if line.lstrip().startswith("/") else self._talk(line))
 
     async def _carry_out(self, line: str) -> None:
         began = time.monotonic()

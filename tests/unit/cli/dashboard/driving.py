@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
+    from dragoman.cli.session.consent import Consent
     from dragoman.model import Handlers, ServerSpec, Settings
 
 SMALL, LARGE = (80, 24), (200, 50)
@@ -87,6 +88,7 @@ async def seated(
     log: Path | None = None,
     history: Path | None = None,
     handlers: Callable[[ScreenAsker], Handlers] | None = None,
+    consent: Callable[[ScreenAsker], Consent] | None = None,
     before: Callable[[McpManager], Awaitable[None]] | None = None,
     **rules: Any,
 ) -> AsyncIterator[Seat]:
@@ -98,6 +100,7 @@ async def seated(
         log: Where the manager writes its calls down; the dashboard reads it too.
         history: What the dashboard reads instead, the manager writing nothing.
         handlers: Makes the manager's handlers of who asks the person.
+        consent: Makes what asks about changed tools of it.
         before: Done with the manager before the dashboard is there; its servers are waited for unless given.
         rules: Further ones for the manager.
     """
@@ -107,7 +110,14 @@ async def seated(
         await (before(mcp) if before else mcp.wait_ready())
         path = history or log
         calls = CallHistory(path) if path else None
-        app = Dashboard(mcp, history=calls, asker=asker, clock=lambda: 1_790_000_000.0, time_of=utc)
+        app = Dashboard(
+            mcp,
+            history=calls,
+            asker=asker,
+            consent=consent(asker) if consent else None,
+            clock=lambda: 1_790_000_000.0,
+            time_of=utc,
+        )
         async with app.run_test(size=size) as pilot:
             yield Seat(mcp, app, pilot)
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.behaviour.turning import RUG_PULLS, Turncoat
 from tests.unit.cli.dashboard.driving import LARGE, seated
 
 from dragoman.cli.session.consent import Consent
 from dragoman.demo.png import solid_png
 from dragoman.errors import ConfigError
+from dragoman.manager import McpManager
 from dragoman.model import Handlers, Part, ServerSpec, Settings, Stdio, ToolResult
 from dragoman.observe.calllog import CallLog
 from dragoman.testing import ScriptedServer
@@ -251,6 +253,19 @@ async def test_a_call_that_a_rule_asks_about_waits_for_the_person() -> None:
         await seat.sees("Call balance?")
         await seat.press("y")
         await seat.sees("nothing", "✓")
+
+
+async def test_a_changed_tool_waits_for_the_person(tmp_path: Path) -> None:
+    coat = Turncoat(tmp_path)
+    async with McpManager([coat.spec]) as mcp:
+        assert await mcp.wait_ready()
+        await mcp.approve("coat")
+    coat.change(RUG_PULLS["description"])
+    async with seated([coat.spec], consent=Consent, default_trust="ask", size=LARGE) as seat:
+        await seat.sees("coat offers something else than was pinned", "Approve what coat offers?")
+        assert len(seat.mcp.tools()) == 4
+        await seat.press("y")
+        await seat.until(lambda: len(seat.mcp.tools()) == 5)
 
 
 async def test_reload_without_files_says_why_not() -> None:
