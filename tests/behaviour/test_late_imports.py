@@ -1,4 +1,4 @@
-"""What is imported late is imported once, by one thread, whoever wants it first."""
+"""What is imported late is imported once and by one thread, also when several tasks want it at the same time."""
 
 from __future__ import annotations
 

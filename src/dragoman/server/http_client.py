@@ -150,6 +150,9 @@ class HttpClient:
         tls = True if server.tls is None else await asyncio.to_thread(tls_context, server.tls, name)
         if server.tls is not None and not server.tls.verify:
             logger.warning("%s: its certificate is not checked (`tls.verify` is off)", name)
+        if any(key.lower() == "proxy-authorization" for key in server.headers):
+            why = "write the password into the address of the proxy (`http://user:password@host:port`)"
+            logger.warning("%s: its header `Proxy-Authorization` is not sent: %s", name, why)
         return cls(server, name=name, trail=trail, options=options, tls=tls)
 
     async def open(

@@ -97,7 +97,7 @@ async def test_server_behind_a_proxy_that_sends_us_to_https_learns_no_password(
     assert secure.connections == 0
 
 
-async def test_header_for_proxies_that_somebody_configured_reaches_no_server(server: FaultServer) -> None:
+async def test_configured_header_for_proxies_reaches_no_server(server: FaultServer) -> None:
     headers = {"Proxy-Authorization": "Basic canary", "X-Team": "blue"}
     http = Http(server.url("healthy"), headers=headers)
     async with Peer(open_http, http, header_provider=lambda _: headers) as client:
