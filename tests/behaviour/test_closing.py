@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,18 @@ async def has_ended(call: asyncio.Task[Any]) -> None:
     assert result.exception.may_have_run
 
 
+async def is_gone(pid: int) -> None:
+    """Wait for a process that was killed: on a busy machine it takes a moment until it is gone."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await anyio.wait_readable(handle)
+    finally:
+        os.close(handle)
+
+
 @pytest.mark.requirement("otter-close")
 @pytest.mark.parametrize("wire", ["dragoman", "sdk"])
 async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path: Path, wire: Any) -> None:
@@ -75,6 +88,8 @@ async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path:
             await arrived.wait()
         await has_ended(call)
         assert mcp.status()["s"].state is ServerState.CLOSED
+        for left in relatives(group=pid):
+            await is_gone(left)
     lines = heard.read_text().split("\n")
     assert lines[-2:] == ["end of input", ""]
     assert relatives(group=pid) == []

@@ -90,6 +90,8 @@ async def start(name: str, programs: str, folder: Path, **variables: str) -> tup
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        # One of the programs kills a server: whatever else it hits, it is not this process.
+        start_new_session=True,
     )
     try:
         async with asyncio.timeout(PATIENCE):
