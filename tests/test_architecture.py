@@ -81,7 +81,7 @@ FACADE_READERS = {"cli", "__main__"}
 PURE = re.compile(
     r"^(errors|results|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|backoff|rpc|lines|event_stream|bounded|cleaning))$"
 )
-IMPURE = {"tools.registry", "tools.local", "config.discover", "config.files", "config.write"}
+IMPURE = {"tools.registry", "tools.view", "tools.local", "config.discover", "config.files", "config.write"}
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),
     *("time", "random", "secrets", "socket", "socketserver", "ssl", "select", "selectors", "http", "ftplib"),

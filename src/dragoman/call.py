@@ -33,9 +33,9 @@ from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.pace import Pace
 from dragoman.server.wire import Traffic, calling, traffic
-from dragoman.tools.builtin import run_builtin
 from dragoman.tools.mending import MENDED
 from dragoman.tools.outcome import LARGE_CHARS, Settling, check, is_large, settle, size_of
+from dragoman.tools.registry import run_builtin
 from dragoman.tools.validation import Validators
 from dragoman.trust.limits import rate_text
 from dragoman.trust.policy import copied

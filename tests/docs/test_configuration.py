@@ -112,7 +112,7 @@ def test_the_toml_block_is_understood() -> None:
     assert (list(settings.problems), len(settings.servers[0].attribution)) == ([], 3)
     (said,) = settings.policy
     read = read_policy(said.data, scope=said.scope)
-    assert (read.default, len(read.rules), read.problems) == ("ask", 3, [])
+    assert (read.default, len(read.rules), read.problems) == ("ask", 4, [])
 
 
 def test_the_documented_limits_are_all_there_with_their_defaults() -> None:
