@@ -241,6 +241,15 @@ async def test_a_projects_rules_hold_at_once_but_their_wording_reaches_nobody(tm
         assert REASON in (await mcp.call(ECHO, {"text": "hello"})).text
 
 
+async def test_a_model_is_told_nothing_of_a_server_that_is_not_approved(tmp_path: Path) -> None:
+    users(plain=entry("plain.py"))
+    write(tmp_path / "mcp.json", {"mcpServers": {"e": {"command": REASON, "args": [REASON]}}})
+    async with McpManager.from_config(root=tmp_path) as mcp:
+        await settled(mcp)
+        answered = await mcp.call("mcp_e_anything", {})
+        assert REASON not in f"{answered.text} {answered.error} {answered.exception}"
+
+
 async def test_a_projects_broken_file_does_not_keep_the_users_rules_from_being_taken_over(
     tmp_path: Path,
 ) -> None:

@@ -216,6 +216,7 @@ def _meaning(spec: ServerSpec, guard: Guard, root: Path) -> dict[str, Any]:
         "spec": replace(spec, shadowed=(), notes=()),
         "transport": expand_transport(spec, around),
         "answers": answers,
+        "defaults": guard.answers(spec, held, {}),
         "limits": guard.limits_of(spec),
         "naming": spec.naming or held.naming,
         "refusal": guard.refusal(spec),
@@ -259,6 +260,25 @@ def test_an_unapproved_project_changes_nothing_of_the_users_but_for_stricter_rul
             if data.draw(st.booleans(), label=path.name):
                 _save(path, data.draw(documents(name, str(root)), label="file"))
         check(plain, _guard(profile, root, home), root)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(table=TABLES, policy=POLICIES, inputs=INPUTS)
+def test_any_settings_of_an_unapproved_project_are_without_effect_but_for_stricter_rules(
+    table: dict[str, Any], policy: Any, inputs: list[Any]
+) -> None:
+    for profile, file, data in (
+        ("dragoman", "dragoman.toml", {"mcp": {**table, "policy": policy}}),
+        ("vscode", ".vscode/mcp.json", {"inputs": inputs}),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            root, home = Path(folder, "project"), Path(folder, "home")
+            root.mkdir()
+            home.mkdir()
+            _users(profile, root, home)
+            plain = _guard(profile, root, home)
+            _save(root / file, data)
+            check(plain, _guard(profile, root, home), root)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
