@@ -216,7 +216,7 @@ class Approvals:
         return any((one.root, one.server, one.fingerprint) == wanted for one in self.all())
 
     def approve_settings(self, statements: Sequence[Statement], root: str | os.PathLike[str]) -> Approval:
-        """Remember that somebody saw a project's settings and said yes.
+        """Remember that a person saw a project's settings and said yes.
 
         Raises:
             ConfigError: That cannot be written down.
