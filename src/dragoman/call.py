@@ -213,7 +213,7 @@ def _unknown(route: Route, name: str) -> UnknownToolError:
         if supervisor.state is not ServerState.READY and _plain(server) in _plain(name):
             why = supervisor.error or f"it is {supervisor.state.value}"
             if supervisor.is_refused:
-                # A model is told nothing that stands in a file which nobody approved.
+                # A model is told nothing that stands in a file that is not approved.
                 error.hint = error.hint or "a server of the project is not approved by the user"
                 continue
             error.hint = f"server `{server}` is not ready: {why}"

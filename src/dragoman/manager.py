@@ -421,7 +421,7 @@ class McpManager(Upkeep):
             if not supervisor.spec.required or not self._crew.starts(supervisor.spec):
                 continue
             if supervisor.is_refused:
-                continue  # A project's file that nobody approved cannot keep the program from starting.
+                continue  # A project's file that is not approved cannot keep the program from starting.
             if await supervisor.wait_settled() is not ServerState.READY:
                 await self.shutdown()
                 name = supervisor.spec.name

@@ -1,4 +1,4 @@
-"""A project that nobody approved only makes things stricter: attacks by its files, and what approvals change."""
+"""A project that is not approved only makes things stricter: attacks by its files, and what approvals change."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ rules = [
 """
 
 
-async def test_a_projects_rules_hold_at_once_but_their_wording_reaches_nobody(tmp_path: Path) -> None:
+async def test_a_projects_rules_hold_at_once_but_their_wording_is_not_passed_on(tmp_path: Path) -> None:
     users(plain=entry("plain.py"))
     write(tmp_path / "dragoman.toml", RULES)
     asked: list[Any] = []

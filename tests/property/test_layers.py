@@ -1,4 +1,4 @@
-"""For any file of a project that nobody approved: the user's servers are as they are without it, or stricter.
+"""For any file of a project that is not approved: the user's servers are as they are without it, or stricter.
 
 What *stricter* means here, and nothing else is let pass: a probe call that was allowed may be asked about or
 denied, and one that was asked about may be denied. Everything else about the user's servers is equal: whether

@@ -89,7 +89,7 @@ class Approver:
         """Ask about what the project's files say beside their servers; return whether all is well.
 
         Raises:
-            CallDeniedError: Nobody can be asked.
+            CallDeniedError: There is no terminal to ask at.
         """
         statements = self._settings.project
         if not statements or self._settings.trusts_project:
@@ -97,7 +97,7 @@ class Approver:
             self._say(f"settings of the project {why}: there is nothing to approve")
             return True
         if not self._can_ask:
-            msg = "nobody is here to agree to the project's settings"
+            msg = "the project's settings need a yes, and there is no terminal to ask at"
             raise CallDeniedError(msg, hint="look at them with `dragoman config show`; `--yes` approves them")
         self._show(settings_question(statements, self._root))
         if not self._said_yes("Let them count?"):

@@ -169,7 +169,7 @@ def _check_new(options: Options, target: Target, spec: ServerSpec, *, replace: b
 
     present = options.load().server(spec.name) if _may_load(options) else None
     theirs = present is not None and bool(refused(options.load(), [present]))
-    # A project's entry that nobody approved does not take a name away.
+    # A project's entry that is not approved does not take a name away.
     if present is not None and not replace and not theirs:
         msg = f"a server called `{spec.name}` exists already, in {output.place(present.origin)}"
         raise ServerError(msg, server=spec.name, hint="`--replace` replaces it")

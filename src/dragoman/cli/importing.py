@@ -104,7 +104,7 @@ def import_(
 
 
 def _ask_about_project(options: Options, hosts: Sequence[_Host]) -> None:
-    """Show each server that came with the project, whole, and leave out what nobody said yes to."""
+    """Show each server that came with the project, whole, and leave out what got no yes."""
     from dragoman.trust.approval import question
 
     for host in hosts:

@@ -42,7 +42,7 @@ def logs(options: Options, name: str, lines: int) -> None:
         msg = f"server `{name}` runs elsewhere, and its log with it"
         raise DragomanError(msg, hint="look where it runs; `dragoman doctor` says whether it answers")
     if (refusal := refused(settings, [spec]).get(name)) is not None:
-        raise refusal  # An entry that nobody approved could name any file.
+        raise refusal  # An entry that is not approved could name any file.
     path = _log_file(spec, settings)
     found = _tail(path, lines) if path is not None else run(_start(options, settings, spec))[-lines:]
     if options.json:

@@ -100,7 +100,7 @@ def review(
     if package is not None and isinstance(spec.transport, Stdio):
         stdio = spec.transport
         if refused(settings, [spec]):
-            # An entry that nobody approved does not say where to look.
+            # An entry that is not approved does not say where to look.
             stdio = replace(stdio, env={}, cwd=None)
         version = installed(package, stdio, root=root, env=os.environ)
         if version is None and offered is not None and offered.version:

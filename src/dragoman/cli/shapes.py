@@ -59,7 +59,7 @@ class StatusShape(TypedDict):
 
 
 class UnapprovedShape(TypedDict):
-    """A project's definition that nobody has approved."""
+    """A project's definition that is not approved."""
 
     name: str
     origin: dict[str, Any]
