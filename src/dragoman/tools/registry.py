@@ -91,7 +91,7 @@ class ToolRegistry(Exporting):
     def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
         """Add a tool.
 
-        A built-in tool has its name whoever wants it too; a second one of the same name is skipped with a
+        A built-in tool has its name whatever servers want; a second one of the same name is skipped with a
         warning, and so is a server's tool that wants it. A name that tools of several servers want goes to
         none of them; see `tools.naming`.
 
