@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, UnknownServerError
 from dragoman.model import Part, Prompt, Resource, ServerState
 from dragoman.tools.content import to_part
-from dragoman.trust.patterns import plain_uri
+from dragoman.trust.patterns import UnmatchableError, plain_uri
 from dragoman.trust.sanitize import for_model
 from dragoman.wishes import Wishes
 
@@ -312,13 +312,20 @@ def _prompt(server: str, entry: Mapping[str, Any]) -> Prompt | None:
 
 def _having(listed: Iterable[Resource], uri: str) -> list[str]:
     """Return the servers that list a resource in any spelling, or have a template that could stand for it."""
-    plain = plain_uri(uri)
+    plain = _plain(uri)
     found = {
         one.server
         for one in listed
-        if one.uri == uri or (_fits(one.uri, uri, plain) if one.is_template else plain_uri(one.uri) == plain)
+        if one.uri == uri or (_fits(one.uri, uri, plain) if one.is_template else _plain(one.uri) == plain)
     }
     return sorted(found)
+
+
+def _plain(uri: str) -> str:
+    try:
+        return plain_uri(uri)
+    except UnmatchableError:
+        return uri
 
 
 def _fits(template: str, *uris: str) -> bool:

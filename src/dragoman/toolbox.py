@@ -170,7 +170,7 @@ class Toolbox:
         return sum(self._registry.exposed_name(server, name) is not None for name in names)
 
     def _publish_all(self, settled: Settled) -> None:
-        """Tell of every difference: a name that goes to nobody changes the tools of other servers too."""
+        """Tell of every difference: a contested name changes the tools of other servers too."""
         for server in sorted(settled.before.keys() | settled.after.keys()):
             before, after = settled.before.get(server, ()), settled.after.get(server, ())
             if (change := difference(server, before, after)) is not None:

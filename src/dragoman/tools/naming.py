@@ -38,7 +38,7 @@ MAX_OWNED = 20_000
 """Names that are kept for one server after its tools are gone."""
 
 _FIELD = re.compile(r"\{(server|tool)\}")
-_DIGEST = re.compile(rf"_([0-9a-f]{{{DIGEST_CHARS}}})\Z")
+_DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARS}}}")
 _SEPARATOR = re.compile(r"[^\w-]", re.ASCII)
 
 
@@ -56,7 +56,12 @@ def expose(template: str, pair: Pair) -> str:
 
 def alike(name: str) -> str:
     """Return what all names have in common that could be confused with this one."""
-    text = name.lower() if name.isascii() else unicodedata.normalize("NFKC", name).casefold()
+    if name.isascii():
+        text = name.lower()
+        if text.isidentifier():
+            return text
+    else:
+        text = unicodedata.normalize("NFKC", name).casefold()
     text = text.replace(":", "__")
     if not text.isascii():
         # Letters of other scripts stay: two different words are not alike.
@@ -76,8 +81,8 @@ def unambiguous(pair: Pair, wanted: str) -> str:
 
 def is_reserved(pair: Pair, name: str) -> bool:
     """Return whether a name ends like the unambiguous name, or the hashed alias, of another tool."""
-    match = _DIGEST.search(name.lower())
-    return match is not None and match[1] != _digest(pair)
+    end = name[-DIGEST_CHARS - 1 :].lower()
+    return end[:1] == "_" and _DIGEST.fullmatch(end) is not None and end[1:] != _digest(pair)
 
 
 def _digest(pair: Pair) -> str:
@@ -145,16 +150,20 @@ class NameTable:
         """By what names are alike in, the server whose tool had such a name first."""
         self._owned: Counter[str] = Counter()
 
-    def add(self, pair: Pair, name: str) -> None:
-        """Note that a server's tool wants a name."""
-        self._wanted.setdefault(alike(name), {})[pair] = name
+    def add(self, pair: Pair, name: str) -> str:
+        """Note that a server's tool wants a name; return what to settle."""
+        key = alike(name)
+        self._wanted.setdefault(key, {})[pair] = name
+        return key
 
-    def discard(self, pair: Pair, name: str) -> None:
-        """Note that a server's tool is gone."""
-        group = self._wanted[alike(name)]
+    def discard(self, pair: Pair, name: str) -> str:
+        """Note that a server's tool is gone; return what to settle."""
+        key = alike(name)
+        group = self._wanted[key]
         del group[pair]
         if not group:
-            del self._wanted[alike(name)]
+            del self._wanted[key]
+        return key
 
     def add_builtin(self, name: str) -> None:
         """Note that a built-in tool has a name."""
@@ -176,13 +185,22 @@ class NameTable:
         """Decide about the names that are alike in something, and remember who has one."""
         group = self._wanted.get(key, {})
         builtin, owner = self._builtin.get(key, ()), self._owners.get(key)
+        if len(group) == 1 and not builtin:
+            # Nearly every tool is the only one to want its name.
+            ((pair, name),) = group.items()
+            if (owner is None or owner == pair.server) and not is_reserved(pair, name):
+                self._own(key, pair.server)
+                return {pair: Outcome(name)}
         outcomes = settle(group, builtin, owner=owner, order=self.order)
-        if owner is None and self.order is None:
-            has = next((pair.server for pair, name in group.items() if outcomes[pair].name == name), None)
-            if has is not None and self._owned[has] < MAX_OWNED:
-                self._owners[key] = has
-                self._owned[has] += 1
+        has = next((pair.server for pair, name in group.items() if outcomes[pair].name == name), None)
+        if has is not None:
+            self._own(key, has)
         return outcomes
+
+    def _own(self, key: str, server: str) -> None:
+        if key not in self._owners and self.order is None and self._owned[server] < MAX_OWNED:
+            self._owners[key] = server
+            self._owned[server] += 1
 
     def forget(self, server: str) -> None:
         """Let others have the names that tools of a server had."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
+MAX_NAME = 1_000
+"""Characters of a name that is looked for; no tool has a longer one."""
+
 
 class RemoteCall(Protocol):
     """What runs a remote tool, by its exposed name; a failed call is a result too."""
@@ -89,7 +92,7 @@ class ToolRegistry(Exporting):
     def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
         """Add a tool.
 
-        A built-in tool has its name whoever wants it too; a second one of the same name is skipped with a
+        A built-in tool has its name whatever servers want; a second one of the same name is skipped with a
         warning, and so is a server's tool that wants it. A name that tools of several servers want goes to
         none of them; see `tools.naming`.
 
@@ -115,8 +118,9 @@ class ToolRegistry(Exporting):
             elif (pair := _pair(tool)) in self._claims:
                 logger.warning("%s is skipped: it is there already", _called(tool))
             else:
-                claims.append(self._claim(pair, tool, remote))
-                keys[alike(tool.name)] = None
+                claim = self._claims[pair] = _Claim(pair, tool, remote)
+                claims.append(claim)
+                keys[self._names.add(pair, tool.name)] = None
         self._settle(keys, Settled())
         return added + [claim.offered for claim in claims if claim.offered is not None]
 
@@ -144,12 +148,11 @@ class ToolRegistry(Exporting):
                 logger.warning("%s is skipped: it is listed twice", _called(tool))
         for claim in [claim for claim in self._claims.values() if claim.pair.server == server]:
             if wanted.get(claim.pair) != (claim.tool, claim.is_withheld):
-                keys[alike(claim.tool.name)] = None
-                self._drop(claim, settled)
+                keys[self._drop(claim, settled)] = None
         for pair, (tool, is_withheld) in sorted(wanted.items()):
             if pair not in self._claims:
-                self._claim(pair, tool, remote).is_withheld = is_withheld
-                keys[alike(tool.name)] = None
+                self._claims[pair] = _Claim(pair, tool, remote, is_withheld)
+                keys[self._names.add(pair, tool.name)] = None
         self._settle(keys, settled)
         return settled
 
@@ -182,8 +185,7 @@ class ToolRegistry(Exporting):
             self._settle([alike(name)], Settled())
             return
         claim = self._claims[_pair(tool)]
-        self._drop(claim, Settled())
-        self._settle([alike(claim.tool.name)], Settled())
+        self._settle([self._drop(claim, Settled())], Settled())
 
     def unregister_server(self, server: str) -> list[ToolDef]:
         """Remove all tools of a server; return them."""
@@ -212,7 +214,9 @@ class ToolRegistry(Exporting):
 
     def contenders(self, name: str) -> list[ToolDef]:
         """Return the tools that could be meant by a name that none of them has."""
-        claims = [] if name in self._tools else [self._claims[pair] for pair in self._names.wanting(name)]
+        if name in self._tools or len(name) > MAX_NAME:
+            return []
+        claims = [self._claims[pair] for pair in self._names.wanting(name)]
         offered = [claim.offered for claim in claims if claim.offered is not None]
         renamed = any(claim.offered not in (None, claim.tool) for claim in claims)
         return offered if renamed else []
@@ -325,15 +329,10 @@ class ToolRegistry(Exporting):
         self._change()
         return True
 
-    def _claim(self, pair: Pair, tool: ToolDef, remote: RemoteCall | None) -> _Claim:
-        claim = self._claims[pair] = _Claim(pair, tool, remote)
-        self._names.add(pair, tool.name)
-        return claim
-
-    def _drop(self, claim: _Claim, settled: Settled) -> None:
+    def _drop(self, claim: _Claim, settled: Settled) -> str:
         del self._claims[claim.pair]
-        self._names.discard(claim.pair, claim.tool.name)
         self._withdraw(claim, settled)
+        return self._names.discard(claim.pair, claim.tool.name)
 
     def _withdraw(self, claim: _Claim, settled: Settled) -> None:
         if claim.offered is not None:
@@ -355,8 +354,10 @@ class ToolRegistry(Exporting):
     def _settle(self, keys: Iterable[str], settled: Settled) -> None:
         """Give the names that are alike in one of these to the tools that may have them."""
         given: list[tuple[_Claim, str]] = []
+        said: list[str] = []
         for key in keys:
             outcomes = self._names.settle(key)
+            is_plain = True
             for pair, outcome in outcomes.items():
                 claim = self._claims[pair]
                 name = None if claim.is_withheld else outcome.name
@@ -364,16 +365,22 @@ class ToolRegistry(Exporting):
                     self._withdraw(claim, settled)
                 if name is not None and claim.offered is None:
                     given.append((claim, name))
-            self._tell(key, outcomes, settled)
+                is_plain = is_plain and outcome.name == claim.tool.name
+            if not is_plain or key in self._said:
+                said += self._tell(key, outcomes, settled)
         for claim, name in given:
             if (holder := self._tools.get(name)) is None:
                 self._offer(claim, name, settled)
             else:
                 # A built-in tool is called like the unambiguous name.
-                logger.warning("%s", _skipped(claim.tool, name, holder))
+                said.append(_skipped(claim.tool, name, holder))
+        for line in said[:MAX_SAID]:
+            logger.warning("%s", line)
+        if len(said) > MAX_SAID:
+            logger.warning("%d more tools do not have the names that they want", len(said) - MAX_SAID)
 
-    def _tell(self, key: str, outcomes: Mapping[Pair, Outcome], settled: Settled) -> None:
-        """Say, once, which tools do not have the names that they want."""
+    def _tell(self, key: str, outcomes: Mapping[Pair, Outcome], settled: Settled) -> list[str]:
+        """Return, once, what there is to say of tools that do not have the names that they want."""
         said: list[str] = []
         renamed: list[tuple[ToolDef, str]] = []
         for pair, outcome in sorted(outcomes.items()):
@@ -389,17 +396,16 @@ class ToolRegistry(Exporting):
                 f"the name `{renamed[0][0].name}` goes to none of the tools that could be meant: {them}"
             )
         if said == self._said.get(key, []):
-            return
+            return []
         self._said[key] = said
         if not said:
             del self._said[key]
-        for line in said:
-            logger.warning("%s", line)
         if renamed:
             servers = dict.fromkeys(tool.server for tool, _ in renamed)
             names = tuple(name for _, name in renamed)
             event = NameContested(name=renamed[0][0].name, servers=tuple(servers), offered=names)
             settled.contested.append(event)
+        return said
 
 
 def _pair(tool: ToolDef) -> Pair:

@@ -32,6 +32,9 @@ MAX_VALUES = 10_000
 _MAX_DEPTH = 50
 _MAX_DECODED = 3
 """How often `%25` is decoded: some servers decode more than once."""
+_MAX_ESCAPES = 2_000
+_MAX_MARKS = 30
+"""Marks on one character, as in Unicode's stream-safe format: more take quadratic time to be put in order."""
 _REGEX_BYTES = 1_000_000
 
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]+):")
@@ -129,7 +132,7 @@ def plain_path(value: str) -> str:
         if text.startswith("//"):
             # What stands here is a host, `localhost` as a rule.
             text = f"/{text[2:].partition('/')[2]}"
-        text = unquote(text).replace("\\", "/")
+        text = _unescaped(text).replace("\\", "/")
     if not text:
         return ""
     plain = re.sub(r"\A//+", "/", posixpath.normpath(text))
@@ -137,7 +140,11 @@ def plain_path(value: str) -> str:
 
 
 def plain_uri(value: str) -> str:
-    """Return an address in one spelling: scheme and host in lower case, decoded, without `..` in its path."""
+    """Return an address in one spelling: scheme and host in lower case, decoded, without `..` in its path.
+
+    Raises:
+        UnmatchableError: There is too much in it to decode.
+    """
     scheme = _SCHEME.match(value)
     if scheme is None:
         return value
@@ -260,7 +267,17 @@ def _is_address(text: str) -> bool:
 def _normalised(text: str) -> list[str]:
     if text.isascii():
         return [text]
-    return list(dict.fromkeys(unicodedata.normalize(form, text) for form in ("NFC", "NFKC")))
+    marks = 0
+    for char in text:
+        marks = marks + 1 if char > "\u02ff" and unicodedata.combining(char) else 0
+        if marks > _MAX_MARKS:
+            raise UnmatchableError
+    if unicodedata.is_normalized("NFKC", text):
+        return [text]
+    found = list(dict.fromkeys(unicodedata.normalize(form, text) for form in ("NFC", "NFKC")))
+    if len(found[-1]) > MAX_VALUE_CHARS:
+        raise UnmatchableError
+    return found
 
 
 def _paths(text: str, *, permits: bool) -> Iterator[str]:
@@ -279,9 +296,15 @@ def _paths(text: str, *, permits: bool) -> Iterator[str]:
 def _decoded(text: str) -> list[str]:
     """Return a text as it is, and percent-decoded as often as that changes it."""
     found = [text]
-    while "%" in found[-1] and len(found) <= _MAX_DECODED and (more := unquote(found[-1])) != found[-1]:
+    while "%" in found[-1] and len(found) <= _MAX_DECODED and (more := _unescaped(found[-1])) != found[-1]:
         found.append(more)
     return found
+
+
+def _unescaped(text: str) -> str:
+    if text.count("%") > _MAX_ESCAPES:
+        raise UnmatchableError
+    return unquote(text)
 
 
 @lru_cache(maxsize=1024)

@@ -95,8 +95,15 @@ def test_a_value_matches(data: Any, value: object, hit: bool) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["x" * (MAX_VALUE_CHARS + 1), ["y"] * (MAX_VALUES + 1), {"deep": None}],
-    ids=["long", "many", "deep"],
+    [
+        "x" * (MAX_VALUE_CHARS + 1),
+        ["y"] * (MAX_VALUES + 1),
+        {"deep": None},
+        "a" + "\u0301\u0323" * 32_000,
+        "\ufdfa" * 50_000,
+        "file:" + "%25" * 20_000,
+    ],
+    ids=["long", "many", "deep", "marks", "growing", "escapes"],
 )
 def test_what_cannot_be_looked_at_forbids_and_never_permits(value: Any) -> None:
     if value == {"deep": None}:
