@@ -270,8 +270,8 @@ class Approvals:
         """Return the settings that hold: what of a project's files was approved counts, nothing else."""
         if settings.layers is None:
             return settings
-        # Of servers that the user has no definition of, none can take the project's place: whether they may be
-        # used is looked at when they are started.
+        # Only a server that the user defines too can take the project's place. Whether any other may be used
+        # is checked when it starts.
         own = {spec.name for spec in settings.layers.own}
         rivals = [spec for spec in in_question(settings) if spec.name in own]
         return effective(

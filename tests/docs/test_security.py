@@ -13,6 +13,14 @@ TRUST, PULLS, PINS = "behaviour/test_trust.py", "behaviour/test_rug_pulls.py", "
 POLICY, CANARIES = "unit/trust/test_policy.py", "behaviour/test_trust_canaries.py"
 SOURCES = "behaviour/test_secret_sources.py"
 
+LAYERS, NAMES, ROADS = "behaviour/test_layers.py", "behaviour/test_names.py", "behaviour/test_policy_roads.py"
+EVIDENCE, UNCHANGED = "unit/test_evidence.py", "behaviour/test_approved_means_unchanged.py"
+CREDENTIALS, LOGINS, COST = (
+    "unit/server/test_http_credentials.py",
+    "unit/server/test_auth.py",
+    "test_pattern_cost.py",
+)
+
 PROMISES: dict[str, list[str]] = {
     "A server from a project's file": [
         f"{TRUST}::test_a_project_server_that_nobody_approved_is_not_touched",
@@ -21,29 +29,48 @@ PROMISES: dict[str, list[str]] = {
         f"{TRUST}::test_a_changed_project_file_asks_again_and_the_approved_server_goes_on",
         f"{SOURCES}::test_a_project_runs_no_command_before_it_is_approved_and_none_that_was_changed",
         "behaviour/test_cli_trust.py::test_no_command_starts_a_projects_server_that_is_not_approved",
+        f"{LAYERS}::test_logs_of_an_entry_that_is_not_approved_are_not_shown",
         "prove/test_canaries.py::test_a_changed_project_file_starts_nothing",
     ],
+    "An unapproved project can only make things stricter": [
+        "property/test_layers.py::test_an_unapproved_project_changes_nothing_of_the_users_but_for_stricter_rules",
+        "property/test_layers.py::test_any_settings_of_an_unapproved_project_are_without_effect_but_for_stricter_rules",
+        f"{LAYERS}::test_a_projects_file_cannot_define_servers_of_the_users",
+        f"{LAYERS}::test_the_users_server_goes_on_beside_a_projects_of_the_same_name",
+        f"{LAYERS}::test_a_projects_file_that_would_be_the_only_one_hides_nothing",
+        f"{LAYERS}::test_a_projects_settings_do_not_govern_the_users_servers_before_they_are_approved",
+        f"{LAYERS}::test_a_projects_rules_hold_at_once_but_their_wording_is_not_passed_on",
+        f"{LAYERS}::test_a_projects_broken_file_does_not_keep_the_users_rules_from_being_taken_over",
+        f"{LAYERS}::test_a_projects_input_does_not_redefine_one_of_the_users",
+    ],
     "An approval is by content": [
-        f"{APPROVAL}::test_a_change_of_what_runs_asks_again",
-        f"{APPROVAL}::test_a_change_of_what_is_reached_asks_again",
-        f"{APPROVAL}::test_another_source_of_a_secret_asks_again",
-        f"{APPROVAL}::test_values_of_variables_count_unless_they_are_credentials",
         f"{APPROVAL}::test_every_field_counts_unless_the_table_says_that_it_does_not",
-        "unit/test_evidence.py::test_what_a_command_names_in_the_project_is_covered_by_content",
-        "behaviour/test_approved_means_unchanged.py::test_a_script_that_changed_is_not_started_again",
-        f"{APPROVAL}::test_what_decides_nothing_asks_nobody",
+        f"{APPROVAL}::test_values_of_variables_count_unless_they_are_credentials",
+        f"{APPROVAL}::test_only_credentials_among_the_headers_may_rotate",
+        f"{APPROVAL}::test_what_changed_is_said_part_by_part_and_without_values",
+        f"{APPROVAL}::test_another_source_of_a_secret_asks_again",
+        f"{EVIDENCE}::test_what_a_command_names_in_the_project_is_covered_by_content",
+        f"{EVIDENCE}::test_the_path_of_the_program_counts_and_its_bytes_only_in_the_project",
+        f"{EVIDENCE}::test_an_env_file_counts_wherever_it_lies_and_when_it_is_absent",
+        f"{UNCHANGED}::test_a_script_that_changed_is_not_started_again",
+        f"{UNCHANGED}::test_a_script_that_changed_is_not_started_after_a_crash",
+        f"{UNCHANGED}::test_the_program_that_was_looked_at_is_the_one_that_is_started",
+        f"{STORE}::test_approvals_of_an_older_version_are_asked_for_once_more_with_the_reason",
     ],
     "The question shows the exact command": [
         f"{APPROVAL}::test_the_question_shows_everything_that_counts",
         f"{APPROVAL}::test_nothing_in_a_question_can_hide_a_part_of_it",
         "unit/cli/test_trusting.py::test_a_person_sees_the_whole_command_and_decides",
     ],
-    "Approvals lie in the user's data folder": [
+    "`dragoman import` shows the file and scope": [
+        "unit/cli/test_importing.py::test_a_projects_server_is_not_taken_over_unseen",
+    ],
+    "Approvals are stored in the user's data folder": [
         f"{STORE}::test_an_approval_is_kept_outside_the_project_and_without_secrets",
         f"{STORE}::test_files_and_folders_are_for_their_owner_alone",
         f"{STORE}::test_a_file_that_cannot_be_trusted_approves_nothing",
     ],
-    "Without a terminal the server is refused": [
+    "Without a terminal, an unapproved server is refused": [
         "unit/cli/test_trusting.py::test_without_a_terminal_nothing_is_approved_unless_somebody_says_yes",
         f"{APPROVAL}::test_a_refusal_names_the_command_that_approves_and_no_secret",
     ],
@@ -60,14 +87,18 @@ PROMISES: dict[str, list[str]] = {
         f"{PULLS}::test_a_withheld_tool_stands_in_for_nobody",
         f"{TRUST}::test_a_remembered_listing_is_held_back_too",
         f"{TRUST}::test_what_is_withheld_can_be_approved_and_stays_so",
+        f"{STORE}::test_with_strict_trust_what_cannot_be_pinned_is_withheld",
         f"{STORE}::test_with_trust_off_nothing_is_read_or_written",
+        f"{PINS}::test_a_call_at_a_terminal_asks_about_a_changed_tool_first",
+        "real/test_everything.py::test_other_capabilities_are_not_taken_for_tampering",
     ],
-    "`dragoman trust approve` shows the difference": [
+    "`dragoman trust approve` and `McpManager.approve`": [
         f"{PINS}::test_every_change_is_shown_and_approved_as_it_was_shown",
         f"{PINS}::test_a_person_sees_the_difference_and_decides",
         f"{PINS}::test_what_changes_while_a_person_reads_is_not_approved",
+        "unit/test_pinboard.py::test_only_what_was_told_is_approved",
     ],
-    "A look is taken at every listing": [
+    "Every listing is checked": [
         f"{PULLS}::test_each_field_of_a_tool_is_watched_when_a_silent_server_is_connected_anew",
     ],
     "Reordered keys": [
@@ -80,14 +111,30 @@ PROMISES: dict[str, list[str]] = {
         f"{STORE}::test_a_projects_lock_holds_at_the_first_use_and_follows_an_approval",
         f"{PINS}::test_the_projects_lock_is_written_on_request",
     ],
+    "A name never takes a call to another server": [
+        f"{NAMES}::test_call_never_goes_to_the_server_that_listed_first",
+        f"{NAMES}::test_name_of_a_server_that_is_removed_does_not_go_to_another",
+        f"{NAMES}::test_server_cannot_occupy_an_unambiguous_name",
+        f"{NAMES}::test_hostile_tool_does_not_get_into_the_view_of_another_server",
+        f"{NAMES}::test_resource_that_two_servers_have_is_read_only_from_the_one_that_is_named",
+        "property/test_naming.py::test_name_that_was_exported_never_comes_to_mean_another_servers_tool",
+    ],
     "A policy (allow, ask, deny": [
         f"{TRUST}::test_a_denied_call_names_the_rule_and_nothing_is_sent",
         f"{TRUST}::test_who_stands_in_is_judged_too",
         f"{TRUST}::test_a_person_is_asked_and_only_a_plain_yes_counts",
         f"{TRUST}::test_where_nobody_can_be_asked_the_call_is_denied",
         f"{TRUST}::test_a_policy_of_files_holds_and_a_project_can_only_narrow",
+        f"{ROADS}::test_every_road_is_judged",
+        f"{ROADS}::test_agents_own_tools_and_local_ones_are_judged",
+        f"{ROADS}::test_program_is_judged",
         f"{POLICY}::test_between_scopes_the_strictest_holds",
         f"{POLICY}::test_a_rule_that_cannot_be_read_denies",
+    ],
+    "What was judged is what is sent": [
+        f"{ROADS}::test_handler_and_caller_cannot_change_what_was_judged",
+        f"{ROADS}::test_task_beside_a_waiting_prompt_cannot_change_its_arguments",
+        f"{ROADS}::test_arguments_are_judged_as_they_are_after_they_were_corrected",
     ],
     "Annotations never widen": [
         f"{TRUST}::test_annotations_widen_nothing_unless_they_are_trusted",
@@ -97,12 +144,39 @@ PROMISES: dict[str, list[str]] = {
     "Patterns are matched in linear time": [
         "unit/trust/test_patterns.py::test_hostile_values_take_linear_time"
     ],
-    "What goes to a terminal or a log": [
+    "A credential goes only to": [
+        f"{CREDENTIALS}::test_password_of_a_proxy_reaches_the_proxy_with_every_request_and_never_the_server",
+        f"{CREDENTIALS}::test_server_behind_a_proxy_that_sends_us_to_https_learns_no_password",
+        f"{CREDENTIALS}::test_another_scheme_host_or_port_is_another_server",
+        f"{CREDENTIALS}::test_redirect_to_another_port_of_the_host_takes_nothing_along",
+    ],
+    "OAuth tokens are never sent over plain http": [
+        f"{CREDENTIALS}::test_token_of_a_login_never_goes_over_plain_http",
+        f"{CREDENTIALS}::test_token_that_was_kept_is_not_sent_over_plain_http_either",
+        f"{CREDENTIALS}::test_credential_of_an_entry_is_not_sent_over_plain_http",
+        f"{CREDENTIALS}::test_credentials_of_the_application_and_of_a_call_follow_the_same_rule",
+        f"{CREDENTIALS}::test_wire_of_the_sdk_keeps_to_the_rule_too",
+    ],
+    "The secret of a program": [
+        f"{LOGINS}::test_program_needs_an_issuer_and_sends_its_secret_nowhere_without_one",
+        f"{LOGINS}::test_program_gives_its_secret_to_no_other_issuer_than_its_own",
+        f"{LOGINS}::test_refresh_token_and_secret_stay_with_the_issuer_and_client_that_they_are_of",
+    ],
+    "What was sent to an authorization server": [
+        f"{LOGINS}::test_what_a_token_endpoint_repeats_of_a_request_is_not_shown"
+    ],
+    "Only https addresses": [
+        "unit/trust/test_addresses.py::test_address_that_is_not_https_or_has_two_readings_is_refused",
+        "unit/trust/test_addresses.py::test_address_is_shown_as_it_is_opened_with_its_real_host",
+    ],
+    "What goes to a terminal, a log or an error message": [
         f"{CANARIES}::test_no_control_character_reaches_a_log_or_a_description",
         f"{PINS}::test_nothing_that_a_server_says_steers_the_terminal",
+        "unit/test_errors.py::test_no_error_steers_a_terminal",
+        "unit/test_errors.py::test_foreign_errors_in_the_chain_are_made_safe_too",
+        "unit/server/test_rotating.py::test_what_would_steer_a_terminal_is_written_as_a_mark",
         "unit/trust/test_log_filter.py::test_a_message_is_one_harmless_line",
         "unit/trust/test_sanitize.py::test_ordinary_text_of_any_script_stays_as_it_is",
-        f"{TRUST}::test_limits_are_kept_and_named",
         "property/test_trust.py::test_sanitising_is_idempotent_bounded_and_leaves_nothing_harmful",
     ],
     "`dragoman doctor` and `dragoman trust show`": [
@@ -116,6 +190,8 @@ PROMISES: dict[str, list[str]] = {
         f"{CANARIES}::test_no_planted_secret_is_seen_anywhere",
         "unit/trust/test_redactor.py::test_a_value_is_masked_in_every_dress",
         "unit/trust/test_redactor.py::test_what_was_cut_within_a_value_is_masked_too",
+        "unit/trust/test_redact.py::test_a_secret_in_an_argument_is_found_in_every_usual_spelling",
+        "unit/trust/test_redact.py::test_a_secret_in_the_path_of_a_url_is_masked",
         f"{PINS}::test_no_secret_is_shown_in_a_difference",
         "prove/test_canaries.py::test_fifty_secrets_are_seen_nowhere",
     ],
@@ -127,10 +203,24 @@ PROMISES: dict[str, list[str]] = {
     "Lines, bodies, results, listings": [
         f"{TRUST}::test_limits_are_kept_and_named",
         f"{TRUST}::test_calls_beyond_the_rate_wait_or_fail_with_its_setting",
+        "behaviour/test_limits.py::test_a_limit_holds_and_what_it_stops_names_the_setting",
+        "behaviour/test_limits.py::test_the_pages_that_fit_into_a_listing_are_offered",
         "unit/trust/test_limits.py::test_an_excess_names_its_setting",
+    ],
+    "No text from outside freezes the client": [
+        f"{COST}::PATTERNS",
     ],
     "Nothing is run through a shell": [
         "test_static_safety.py::test_no_file_runs_a_shell_evaluates_text_or_reads_without_a_bound"
+    ],
+    "On Linux all processes": [
+        "WATCHDOG",
+    ],
+    "A signal or a closed terminal": [
+        "SIGNALS",
+    ],
+    "Folders that dragoman makes are 0700": [
+        f"{STORE}::test_files_and_folders_are_for_their_owner_alone",
     ],
 }
 """The beginning of each promise, and the tests that hold it."""
