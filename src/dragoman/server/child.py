@@ -39,7 +39,16 @@ from dragoman.server.ledger import (
     relatives,
     sweep,
 )
-from dragoman.server.watchdog import Order, Watchdog, WatchdogError, is_possible, mark_limits, new_tag, rights
+from dragoman.server.watchdog import (
+    Order,
+    Ward,
+    Watchdog,
+    WatchdogError,
+    is_possible,
+    mark_limits,
+    new_tag,
+    rights,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +57,8 @@ logger = logging.getLogger("dragoman")
 
 STDIN_GRACE = 2.0
 TERM_GRACE = 2.0
+KILL_GRACE = 2.0
+"""How long the end of a killed child may take to be told; then we look ourselves."""
 FAMILY_GRACE = 0.5
 POLL = 0.02
 """How often a group without a leader is looked at while it ends: nothing tells us when it does."""
@@ -279,9 +290,16 @@ class Child:
             self._signal(signal.SIGTERM)
             if not await self._gone(TERM_GRACE):
                 self._signal(signal.SIGKILL)
-                await asyncio.wait({self.exited})
+                while not await self._gone(KILL_GRACE):
+                    self._look_for_itself()
         await self._end_family()
         await asyncio.get_running_loop().run_in_executor(None, _finish, self._process, self._container)
+
+    def _look_for_itself(self) -> None:
+        """Take a killed child for gone if it is, even if its watchdog, which hangs, does not say so."""
+        if isinstance(self._process, Ward) and identify(self.pid) is None and not self.exited.done():
+            asyncio.get_running_loop().remove_reader(self._process.fileno())
+            self.exited.set_result(-signal.SIGKILL)
 
     async def _gone(self, seconds: float) -> bool:
         done, _ = await asyncio.wait({self.exited}, timeout=seconds)

@@ -36,6 +36,7 @@ _PROGRAM = Path(__file__).with_name("watchdog_program.py")
 # Imported, so that its bytecode is used. Its folder comes last: it has modules with names of Python's own.
 _RUN = "import sys; sys.path.append(sys.argv.pop(1)); import watchdog_program; watchdog_program.run()"
 _PYTHON = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
+_LONGEST_LINES = 200
 _HIGHEST_TAG = 2**63 - 1
 _LOWEST_TAG = 2**48
 
@@ -57,11 +58,19 @@ class Order(NamedTuple):
 class Ward:
     """A server that the watchdog started."""
 
-    def __init__(self, watchdog: Watchdog, pid: int, status: int) -> None:
+    def __init__(self, watchdog: Watchdog, pid: int, status: int, told: bytes) -> None:
+        """Take over what is told about it.
+
+        Args:
+            watchdog: Who started it.
+            pid: Its number.
+            status: The descriptor on which its end is told.
+            told: What was told already.
+        """
         self.watchdog = watchdog
         self.pid = pid
         self._status = status
-        self._code: int | None = None
+        self._code: int | None = _code(told) if told else None
 
     def fileno(self) -> int:
         """Return a descriptor that can be read once the server has ended."""
@@ -84,9 +93,13 @@ class Ward:
         os.close(self._status)
 
     def _read(self) -> None:
-        word, _, code = os.read(self._status, 100).partition(b" ")
-        # Without a word the watchdog was killed, and its servers by the system then.
-        self._code = int(code) if word == b"ended" else -signal.SIGKILL
+        self._code = _code(os.read(self._status, _LONGEST_LINES))
+
+
+def _code(told: bytes) -> int:
+    """Return the exit code that is told; without a word the watchdog was killed, and its servers with it."""
+    word, _, code = told.partition(b" ")
+    return int(code) if word == b"ended" else -signal.SIGKILL
 
 
 class Watchdog:
@@ -155,17 +168,19 @@ class Watchdog:
                     self._orders.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
                 except OSError as error:
                     raise WatchdogError(error.strerror) from error
-            pid = self._answer(status, order)
+            pid, told = self._answer(status, order)
             ours.pop_all()
-        return Ward(self, pid, status)
+        return Ward(self, pid, status, told)
 
-    def _answer(self, status: int, order: Order) -> int:
-        """Wait for the answer to an order; returns the number of the process."""
+    def _answer(self, status: int, order: Order) -> tuple[int, bytes]:
+        """Wait for the answer to an order; returns the number of the process, and what else was told."""
         poll = select.poll()
         poll.register(status, select.POLLIN)
-        word, *rest = os.read(status, 100).split() if poll.poll(ANSWER_SECONDS * 1000) else (b"",)
+        told = os.read(status, _LONGEST_LINES) if poll.poll(ANSWER_SECONDS * 1000) else b""
+        line, _, more = told.partition(b"\n")
+        word, *rest = line.split() or (b"",)
         if word == b"started":
-            return int(rest[0])
+            return int(rest[0]), more
         if word == b"failed":
             number = int(rest[0])
             what = order.cwd if rest[1] == b"folder" else order.argv[0]
@@ -176,8 +191,8 @@ class Watchdog:
     def close(self) -> int:
         """Have it end all that is left below it, and wait for that; returns its exit code."""
         with suppress(OSError):
-            # Not only closed: a process that was forked off us may have the socket too.
-            self._orders.shutdown(socket.SHUT_RDWR)
+            # Said, and not only closed: a process that was forked off us may have the socket too.
+            self._orders.send(b".", socket.MSG_DONTWAIT)
         self._orders.close()
         try:
             return self._process.wait(CLOSE_SECONDS)

@@ -33,6 +33,7 @@ END_SECONDS = 10.0
 """How long descendants are hunted; what is left then runs as another user."""
 _WALKS = 50
 """How often new processes are looked for before those that were found are killed."""
+_BURIED_AT_ONCE = 100
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 _MOST_DESCRIPTORS = 6
@@ -53,8 +54,13 @@ def main(orders: int, client: int, folder: str) -> None:
     _children(os.getpid())
     if prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or os.getppid() != client:
         sys.exit("this system does not let it adopt processes")
-    died = Watchdog(orders, life, prctl).serve()
-    end_descendants()
+    died = True
+    try:
+        died = Watchdog(orders, life, prctl).serve()
+    finally:
+        end_descendants()
+    # The socket is closed some time before the client is gone, and only then its page may be swept.
+    select.select([life], [], [], END_SECONDS if died else 0)
     if died and os.path.exists(f"{folder}/{client}.jsonl"):  # noqa: PTH110 -- pathlib takes too long to import
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 -- as above
         os.execv(sys.executable, [sys.executable, "-I", "-c", _SWEEP, package, folder])  # noqa: S606 -- our own code
@@ -85,29 +91,34 @@ class Watchdog:
             self._poll.register(descriptor, select.POLLIN)
 
     def serve(self) -> bool:
-        """Carry out orders until the client is gone; returns whether it died."""
+        """Carry out orders until the client says that there are no more, or is gone; returns whether it is."""
         try:
             self._orders.send(b"+")
         except OSError:
-            return False
+            return True
+        more = False
         while True:
-            ready = {descriptor for descriptor, _ in self._poll.poll()}
+            ready = {descriptor for descriptor, _ in self._poll.poll(0 if more else None)}
             if self._life in ready:
                 return True
-            if self._wake in ready:
-                os.read(self._wake, 4096)
-                self._reap()
             for descriptor in ready & self._starting.keys():
                 self._settle(descriptor)
-            if self._orders.fileno() in ready and not self._take():
-                return False
+            if self._orders.fileno() in ready and (order := self._take()) != b"+":
+                return order != b"."
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            if self._wake in ready or more:
+                more = self._reap()
 
-    def _take(self) -> bool:
-        """Carry out one order; returns whether there was one."""
+    def _take(self) -> bytes:
+        """Carry out one order; returns what it was: a start, the last one, or nothing if the client is gone."""
         space = _socket.CMSG_SPACE(4 * _MOST_DESCRIPTORS)
-        data, ancillary, _, _ = self._orders.recvmsg(1, space, _socket.MSG_CMSG_CLOEXEC)
-        if not data:
-            return False
+        try:
+            data, ancillary, _, _ = self._orders.recvmsg(1, space, _socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            return b""
+        if data != b"+":
+            return data
         raw = b"".join(found for _, _, found in ancillary)
         given = [int.from_bytes(raw[at : at + 4], sys.byteorder) for at in range(0, len(raw), 4)]
         text, *pipes, status, here = given
@@ -118,7 +129,7 @@ class Watchdog:
             os.close(status)
         for descriptor in (text, *pipes, here):
             os.close(descriptor)
-        return True
+        return data
 
     def _start(self, words: list[bytes], pipes: list[int], status: int, here: int) -> None:
         tag, cwd, count, *rest = words
@@ -162,20 +173,25 @@ class Watchdog:
         os.close(told)
         _tell(self._statuses[pid], failure or b"started %d\n" % pid)
 
-    def _reap(self) -> None:
-        """Bury the dead: servers, whose end is told, and others that were adopted."""
-        while True:
+    def _reap(self) -> bool:
+        """Bury the dead: servers, whose end is told, and others that were adopted.
+
+        Returns:
+            Whether there may be more: processes that start others and exit must not keep us here.
+        """
+        for _ in range(_BURIED_AT_ONCE):
             try:
                 pid, code = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return False
             for told in [told for told, one in self._starting.items() if one == pid]:
                 self._settle(told)
             if (status := self._statuses.pop(pid, None)) is not None:
                 _tell(status, b"ended %d\n" % os.waitstatus_to_exitcode(code))
                 os.close(status)
+        return True
 
 
 def _pass(_number: int, _frame: object) -> None:
@@ -216,8 +232,8 @@ def end_descendants() -> None:
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until:
         try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            for _ in range(_BURIED_AT_ONCE):
+                os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
         frozen: set[int] = set()
