@@ -1,12 +1,13 @@
 """Which known names a person or a model may have meant, in bounded time.
 
 `difflib` alone takes seconds for thousands of long names, and names come from servers and files. So the names
-are narrowed down first: by length, by their first and last letters, by shared pairs of letters. Only the best
-few are compared letter by letter.
+are narrowed down first: by length, by shared words, by their ends, by shared pairs of letters. Only the best few
+are compared letter by letter.
 """
 
 from __future__ import annotations
 
+import re
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,9 @@ MAX_CHARS = 48
 """Of a longer name, its beginning and its end are compared."""
 _PAIRED = 100
 """So many names are compared by their pairs of letters."""
-_COMPARED = 10
+_WORDS = 3
+"""So many words of the text are looked for."""
+_COMPARED = 12
 """So many names are compared letter by letter."""
 
 
@@ -53,18 +56,17 @@ def suggest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 
 
 
 def _sharing(wanted: str, names: list[str]) -> list[str]:
-    """Return the names that share most of their first and last letters with a text."""
-    size = 4 if len(wanted) >= 8 else 2
-    head, tail, inner = wanted[:size], wanted[-size:], wanted[-2 * size : -size]
-    shared = [
-        (one[:size] == head) + (one[-size:] == tail) + (one[-2 * size : -size] == inner) for one in names
-    ]
+    """Return the names that share most of the longest words of a text, and some that have its ends."""
+    words = sorted(re.findall(r"[^\W_]{3,}", wanted), key=len, reverse=True)[:_WORDS]
+    scores = [sum([word in one for word in words]) for one in names]
     best: list[str] = []
-    for score in (3, 2, 1):
-        best += [one for one, own in zip(names, shared, strict=True) if own == score]
+    for score in range(len(words), 0, -1):
+        best += [one for one, own in zip(names, scores, strict=True) if own == score]
         if len(best) >= _PAIRED:
             break
-    return [*best, *names][:_PAIRED]
+    # A short name, or one misspelled in every word, shares no word.
+    ends = [one for one in names if one[:2] == wanted[:2] and one[-2:] == wanted[-2:]]
+    return [*best[:_PAIRED], *ends[:_PAIRED], *names[:_PAIRED]]
 
 
 def _short(name: str) -> str:
