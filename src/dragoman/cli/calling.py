@@ -17,7 +17,7 @@ from dragoman.cli.contents import part_json, save
 from dragoman.cli.exits import code_of
 from dragoman.cli.known import known_tools, may_own, wanted
 from dragoman.cli.options import Options, common_options, timeout_option
-from dragoman.cli.running import at_prompt, run
+from dragoman.cli.running import confirm, run
 from dragoman.cli.signatures import type_name
 from dragoman.errors import InvalidArgumentsError, ServerNotReadyError, UnknownToolError
 from dragoman.model import Handlers
@@ -172,15 +172,14 @@ async def _call(
     names = [other for spec in specs for other in spec.fallback]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
 
-    def agree(request: CallRequest) -> bool:
+    async def agree(request: CallRequest) -> bool:
         if yes or not sys.stdin.isatty():
             return yes
         live.show.text = ""
         live.show.clear()
         why = output.one_line(request.reason) or "a rule asks first"
         click.echo(f"{why}: {_shown(request)}", err=True)
-        with at_prompt():
-            return click.confirm("Call it?", default=False, err=True)
+        return await confirm("Call it?")
 
     asking = Handlers(approval=agree)
     async with connected(options, settings, specs, beside=fallback, handlers=asking) as live:

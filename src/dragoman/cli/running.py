@@ -7,16 +7,22 @@ on the way out, and the program ends with 128 and the signal's number, as a shel
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from dragoman.cli.exits import EndedError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import Coroutine
 
 T = TypeVar("T")
+
+_LONGEST_ANSWER = 4096
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -53,19 +59,28 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return result
 
 
-@contextmanager
-def at_prompt() -> Generator[None]:
-    """Let a signal break off a question that holds up the loop; the work is cancelled after it."""
-
-    def leave(_number: int, _frame: object) -> NoReturn:
-        raise EOFError
-
-    before = {number: signal.signal(number, leave) for number in _numbers()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+async def confirm(question: str) -> bool:
+    """Ask at the terminal, without holding up the loop or a thread; anything but a yes is a no."""
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+    while True:
+        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        answered = asyncio.Event()
+        loop.add_reader(descriptor, answered.set)
+        try:
+            await answered.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        try:
+            line = os.read(descriptor, _LONGEST_ANSWER)
+        except OSError:  # the terminal is closed
+            return False
+        answer = line.decode("utf-8", "replace").strip().lower()
+        if answer in ("y", "yes"):
+            return True
+        if not line.strip() or answer in ("n", "no"):
+            return False
+        click.echo("Error: invalid input", err=True)
 
 
 def _numbers() -> list[signal.Signals]:
