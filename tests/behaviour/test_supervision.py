@@ -365,12 +365,22 @@ async def test_children_die_with_us_even_if_we_are_killed() -> None:
         await end_of(pid)
 
 
+def watchdog_of(pid: int) -> int:
+    lists = [task.joinpath("children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    (found,) = [int(child) for listed in lists for child in listed.split()]
+    return found
+
+
 async def test_what_survives_us_is_swept_at_the_next_start_and_living_owners_are_left_alone() -> None:
     with anyio.fail_after(50):
         living, spared = await own("-S", FAULTY, "sound")
         dead, leader = await own("-S", FAULTY, "daemon")
         (daemon,) = children_of("daemon")
+        watchdog = watchdog_of(dead.pid)
+        # Both at once, as when memory is short: nothing is left that could clean up.
+        os.kill(watchdog, signal.SIGSTOP)
         await killed(dead)
+        os.kill(watchdog, signal.SIGKILL)
         await end_of(leader)
         os.kill(daemon, 0)
         # A third one starts, and sweeps first.
@@ -381,3 +391,12 @@ async def test_what_survives_us_is_swept_at_the_next_start_and_living_owners_are
         for process, server in ((living, spared), (third, third_server)):
             await killed(process)
             await end_of(server)
+
+
+async def test_daemon_of_a_server_ends_when_we_are_killed() -> None:
+    with anyio.fail_after(50):
+        client, leader = await own("-S", FAULTY, "daemon")
+        (daemon,) = children_of("daemon")
+        await killed(client)
+        await end_of(leader)
+        await end_of(daemon)

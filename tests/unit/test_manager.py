@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import asyncio
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from dragoman.errors import UnknownServerError
+from dragoman.errors import DragomanError, UnknownServerError
 from dragoman.manager import McpManager
-from dragoman.model import Http, ServerSpec, ServerState, Settings
+from dragoman.model import Http, ServerSpec, ServerState, Settings, Stdio
 from dragoman.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 SPEC = ServerSpec("law", Http("http://127.0.0.1:9/mcp"))
 
@@ -32,3 +38,39 @@ async def test_unknown_server_is_named_with_those_there_are() -> None:
 async def test_trust_in_the_project_is_kept_for_whoever_asks() -> None:
     assert McpManager([], trust_project=True).trust_project
     assert not McpManager([]).trust_project
+
+
+@pytest.mark.parametrize("first", ["enter", "connect", "close"])
+@pytest.mark.parametrize("is_guest", [False, True], ids=["its own loop", "a guest of asyncio"])
+async def test_another_event_loop_is_refused_plainly(first: str, is_guest: bool) -> None:
+    import sniffio
+
+    manager = McpManager([ServerSpec("s", Stdio("true"))])
+    uses: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "enter": manager.__aenter__,
+        "connect": lambda: McpManager.connect_all([]),
+        "close": manager.shutdown,
+    }
+
+    def use() -> None:
+        # As trio does it: it says that it runs, and drives the coroutine itself.
+        sniffio.thread_local.name = "trio"
+        try:
+            uses[first]().send(None)
+        finally:
+            sniffio.thread_local.name = None
+
+    async def run() -> None:
+        return use() if is_guest else await asyncio.to_thread(use)
+
+    with pytest.raises(DragomanError, match=r"needs asyncio, and this runs under trio \(.*dragoman.blocking"):
+        await run()
+    assert not manager.started
+
+
+async def test_no_event_loop_at_all_is_refused_plainly() -> None:
+    def use() -> None:
+        McpManager([]).__aenter__().send(None)
+
+    with pytest.raises(DragomanError, match="needs asyncio, and this runs under no event loop of asyncio"):
+        await asyncio.to_thread(use)

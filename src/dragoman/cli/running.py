@@ -7,9 +7,10 @@ on the way out, and the program ends with 128 and the signal's number, as a shel
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from contextlib import suppress
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 T = TypeVar("T")
+
+_LONGEST_ANSWER = 4096
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -57,27 +60,27 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def confirm(question: str) -> bool:
-    """Ask a yes-or-no question at the terminal; a signal ends the wait for an answer.
-
-    The thread that reads the answer is a daemon: the program does not wait for it on its way out.
-    """
+    """Ask at the terminal, without holding up the loop or a thread; anything but a yes is a no."""
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[bool] = loop.create_future()
-
-    def settle(value: bool) -> None:
-        if not answer.done():
-            answer.set_result(value)
-
-    def read() -> None:
+    descriptor = sys.stdin.fileno()
+    while True:
+        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        answered = asyncio.Event()
+        loop.add_reader(descriptor, answered.set)
         try:
-            value = click.confirm(question, default=False, err=True)
-        except click.Abort:
-            value = False
-        with suppress(RuntimeError):  # The loop is closed if a signal ended the program.
-            loop.call_soon_threadsafe(settle, value)
-
-    Thread(target=read, name="dragoman confirm", daemon=True).start()
-    return await answer
+            await answered.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        try:
+            line = os.read(descriptor, _LONGEST_ANSWER)
+        except OSError:  # the terminal is closed
+            return False
+        answer = line.decode("utf-8", "replace").strip().lower()
+        if answer in ("y", "yes"):
+            return True
+        if not line.strip() or answer in ("n", "no"):
+            return False
+        click.echo("Error: invalid input", err=True)
 
 
 def _numbers() -> list[signal.Signals]:

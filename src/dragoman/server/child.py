@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dragoman.private import private_folder
 from dragoman.server.containers import Container, end, with_id
@@ -53,6 +53,8 @@ from dragoman.server.watchdog import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dragoman.server.watchdog import Running
+
 logger = logging.getLogger("dragoman")
 
 STDIN_GRACE = 2.0
@@ -66,36 +68,6 @@ POLL = 0.02
 _HAS_PROC = Path("/proc/self/stat").exists()
 
 T = TypeVar("T")
-
-
-class Running(Protocol):
-    """A process that was started: by the watchdog, or directly by us."""
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def watchdog(self) -> Watchdog | None:
-        """Who watches over it, if there is one."""
-        ...
-
-    def fileno(self) -> int | None:
-        """Return a descriptor that can be read once it has ended; nothing where the system has none."""
-        ...
-
-    def poll(self) -> int | None:
-        """Return the exit code if it has ended."""
-        ...
-
-    def wait(self) -> int:
-        """Wait until it has ended; returns its exit code."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it, once it has ended."""
-        ...
 
 
 class _Spawner:

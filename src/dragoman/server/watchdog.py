@@ -20,7 +20,7 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,36 @@ class Order(NamedTuple):
     cwd: str | None
     tag: int
     """What marks its limits; 0 is nothing."""
+
+
+class Running(Protocol):
+    """A process that was started: by the watchdog, or directly by us."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def watchdog(self) -> Watchdog | None:
+        """Who watches over it, if there is one."""
+        ...
+
+    def fileno(self) -> int | None:
+        """Return a descriptor that can be read once it has ended; nothing where the system has none."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return the exit code if it has ended."""
+        ...
+
+    def wait(self) -> int:
+        """Wait until it has ended; returns its exit code."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it, once it has ended."""
+        ...
 
 
 class Ward:

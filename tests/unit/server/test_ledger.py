@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dragoman.server import child as children
 from dragoman.server.ledger import (
     MARK,
     Identity,
@@ -21,9 +23,10 @@ from dragoman.server.ledger import (
     relatives,
     sweep,
 )
+from dragoman.server.watchdog import mark_limits, new_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 M1 = f"m1-{os.getpid()}"
@@ -205,6 +208,103 @@ def test_ledger_that_cannot_be_read_is_removed_and_nobody_killed(
     assert sweep(tmp_path) == 0
     assert list(tmp_path.iterdir()) == []
     assert "cannot be read" in caplog.text
+
+
+def deep(file: Path) -> None:
+    file.write_text("[" * 200_000 + "\n")
+
+
+def link(file: Path) -> None:
+    (file.parent / "target").write_text("kept")
+    file.symlink_to(file.parent / "target")
+
+
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "deep": deep,
+    "deep inside": lambda file: file.write_text('{"pid":2,"began":' + '{"a":' * 100_000 + "\n"),
+    "a pipe": os.mkfifo,
+    "a folder": lambda file: file.mkdir(),
+    "a link": link,
+    "a link to itself": lambda file: file.symlink_to(file),
+    "a device": lambda file: file.symlink_to("/dev/zero"),
+    "not UTF-8": lambda file: file.write_bytes(b'{"pid":2,"began":"\xff\xfe"}\n'),
+    "bytes": lambda file: file.write_bytes(bytes(range(256)) * 10 + b"\n"),
+    "huge": lambda file: (file.touch(), os.truncate(file, 2**33)),
+    "unreadable": lambda file: (file.write_text("{}\n"), file.chmod(0)),
+    "infinite": lambda file: file.write_text('{"pid":1e999,"began":"x"}\n'),
+    "a very large number": lambda file: file.write_text(
+        '{"pid":2,"began":"x"}\n{"pid":' + "9" * 5000 + "}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_page_costs_one_line_and_the_others_are_swept(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], caplog: Any, damage: str
+) -> None:
+    DAMAGE[damage](tmp_path / "1.jsonl")
+    page(tmp_path, dead(), identify(sleeper.pid))
+    assert sweep(tmp_path) == 1
+    assert ended_by(sleeper) == -signal.SIGKILL
+    assert len([one for one in caplog.records if "cannot be read" in one.message]) == 1
+    left = {one.name for one in tmp_path.iterdir()}
+    assert left == {"a folder": {"1.jsonl"}, "a link": {"target"}}.get(damage, set())
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_servers_start_beside_a_damaged_page(damage: str, caplog: Any) -> None:
+    folder = default_folder()
+    folder.mkdir(parents=True)
+    DAMAGE[damage](folder / "1.jsonl")
+    DAMAGE[damage](folder / f"{os.getpid()}.jsonl")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(children, "_spawner", children._Spawner())
+        asyncio.run(asyncio.wait_for(_start_and_stop(), 40))
+    assert "cannot be read" in caplog.text
+
+
+async def _start_and_stop() -> None:
+    child = await children.spawn("cat", [], env=dict(os.environ), cwd=None, name="s")
+    await child.abandon()
+    assert child.poll() == 0
+
+
+@pytest.mark.parametrize("number", [0, -1, 1, os.getpid(), os.getppid(), os.getpgid(0)])
+def test_nobody_of_ours_is_killed_whatever_a_page_says(tmp_path: Path, number: int) -> None:
+    found = identify(number) if number > 0 else None
+    entry = {"pid": number, "began": found.began if found else "x", "name": "s", "mark": "", "tag": 0}
+    write(tmp_path / "9.jsonl", {"pid": 2**22, "began": "gone"}, entry)
+    assert sweep(tmp_path) == 0
+    os.kill(os.getppid(), 0)
+
+
+def test_page_of_another_user_is_not_believed(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    page(tmp_path, dead(), identify(sleeper.pid))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert sweep(tmp_path) == 0
+    assert sleeper.poll() is None
+    assert "it belongs to another user" in caplog.text
+
+
+def test_descendant_without_an_environment_is_known_by_its_limits(tmp_path: Path) -> None:
+    tag = new_tag()
+    process = subprocess.Popen(SLEEP, start_new_session=True, env={})
+    mark_limits(process.pid, tag)
+    try:
+        assert relatives("other", tags=[tag]) == [process.pid]
+        assert relatives("other", tags=[0, tag + 1]) == []
+        write(
+            tmp_path / "9.jsonl",
+            {"pid": 2**22, "began": "gone"},
+            {"pid": 2**22 - 1, "began": "gone", "name": "s", "mark": "other", "tag": tag},
+        )
+        assert sweep(tmp_path) == 1
+        assert ended_by(process) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_folder_that_does_not_exist_has_nothing_to_sweep(tmp_path: Path) -> None:

@@ -1,0 +1,239 @@
+"""Signals and closed terminals: servers end first, with all they started, and the exit code says why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.unit.cli.program import PROGRAM, SERVERS, configure
+from tests.unit.cli.terminal import PROMPT, Terminal, at_terminal
+
+from dragoman.cli.exits import EndedError
+from dragoman.cli.running import run
+from dragoman.server.ledger import identify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SERVER = f"""
+import os, signal, subprocess, sys
+sys.path.insert(0, {str(SERVERS)!r})
+from jsonrpc import serve, tool
+daemon = subprocess.Popen(["sleep", "600"], env={{}}, start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open("new", "w") as file:
+    file.write(f"{{os.getpid()}} {{daemon.pid}}")
+os.rename("new", "pids")
+def called(*_):
+    open("called", "w").close()
+    signal.pause()
+if sys.argv[1] == "mute":
+    signal.pause()
+serve({{"tools/list": lambda _: {{"tools": [tool("slow")]}}, "tools/call": called}})
+"""
+"""A server that does not answer, neither a call nor SIGTERM, and has a daemon that hides."""
+
+SIGNALS = [signal.SIGTERM, signal.SIGHUP]
+
+
+def server(kind: str = "answers", **more: Any) -> None:
+    configure(s={"command": sys.executable, "args": ["-S", "-c", SERVER, kind], **more})
+
+
+def wait_for(path: str) -> str:
+    until = time.monotonic() + 40
+    while not Path(path).exists():
+        assert time.monotonic() < until, f"there is no {path}"
+        time.sleep(0.01)
+    return Path(path).read_text()
+
+
+def pids() -> list[int]:
+    return [int(pid) for pid in wait_for("pids").split()]
+
+
+def insist_on_their_end(numbers: list[int]) -> None:
+    assert numbers
+    assert [pid for pid in numbers if identify(pid) is not None] == []
+
+
+def hang_up(person: Terminal) -> int:
+    """Close the terminal under the program, and return its exit code."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, person.controller)
+    os.close(nothing)
+    return person.process.wait(40)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    ("words", "kind", "sign"),
+    [
+        (["call", "s", "slow"], "answers", "called"),
+        (["status"], "mute", "pids"),
+        (["tools", "s", "--refresh"], "mute", "pids"),
+        (["doctor"], "mute", "pids"),
+        (["logs", "s"], "mute", "pids"),
+        (["read", "x://y", "--server", "s"], "mute", "pids"),
+        (["prompt", "p", "--server", "s"], "mute", "pids"),
+        (["chat"], "answers", "pids"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_signal_ends_the_servers_and_then_the_program(
+    words: list[str], kind: str, sign: str, number: signal.Signals
+) -> None:
+    server(kind)
+    with subprocess.Popen(
+        [*PROGRAM, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(sign)
+        numbers = pids()
+        process.send_signal(number)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # Its input stays open, so that nothing else ends it.
+        said = process.stdout.read() + process.stderr.read()
+        assert process.wait(40) == 128 + number, said
+    assert "Traceback" not in said
+    insist_on_their_end(numbers)
+
+
+@pytest.mark.parametrize("how", [*SIGNALS, "closed"])
+@pytest.mark.parametrize("words", [["call", "s", "slow"], ["chat"]], ids=lambda words: words[0])
+def test_terminal_that_is_closed_ends_the_servers_as_a_signal_does(words: list[str], how: Any) -> None:
+    server()
+    with at_terminal(*words) as person:
+        if words == ["chat"]:
+            person.wait_until(lambda: person.current == PROMPT)
+        else:
+            wait_for("called")
+        numbers = pids()
+        if how == "closed":
+            assert hang_up(person) == 128 + signal.SIGHUP
+        else:
+            person.process.send_signal(how)
+            assert person.wait_for_end() == 128 + how
+    assert "Traceback" not in person.written
+    insist_on_their_end(numbers)
+
+
+@pytest.mark.parametrize("how", [*SIGNALS, "closed"])
+def test_question_at_the_terminal_is_broken_off(how: Any) -> None:
+    server()
+    path = Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "mcp.json")
+    path.with_name("config.toml").write_text('[[mcp.policy]]\naction = "ask"\n')
+    with at_terminal("call", "s", "slow") as person:
+        person.wait_until(lambda: "Call it?" in person.text)
+        numbers = pids()
+        if how == "closed":
+            assert hang_up(person) == 128 + signal.SIGHUP
+        else:
+            person.process.send_signal(how)
+            assert person.wait_for_end() == 128 + how
+    assert "Traceback" not in person.written
+    insist_on_their_end(numbers)
+
+
+def test_question_is_asked_again_until_the_answer_is_one() -> None:
+    server()
+    path = Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "config.toml")
+    path.write_text('[[mcp.policy]]\naction = "ask"\n')
+    with at_terminal("call", "s", "slow") as person:
+        person.wait_until(lambda: "Call it? [y/N]:" in person.text)
+        person.type("perhaps\r")
+        person.wait_until(lambda: person.text.count("Call it?") == 2)
+        person.type("yes\r")
+        wait_for("called")
+        person.process.send_signal(signal.SIGTERM)
+        assert person.wait_for_end() == 128 + signal.SIGTERM
+    server()
+    with at_terminal("call", "s", "slow") as person:
+        person.wait_until(lambda: "Call it? [y/N]:" in person.text)
+        person.type("\r")
+        assert person.wait_for_end() == 8
+    assert "the user said no" in person.text
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_demo_ends_with_both_of_its_servers(number: signal.Signals) -> None:
+    with at_terminal("demo") as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        family = family_of(person.process.pid)
+        assert len(family) > 2
+        person.process.send_signal(number)
+        assert person.wait_for_end() == 128 + number
+    assert "Traceback" not in person.written
+    insist_on_their_end(family)
+
+
+def family_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *family_of(int(child))]
+    return found
+
+
+def test_second_signal_does_not_break_off_what_the_first_one_began() -> None:
+    server()
+    with subprocess.Popen([*PROGRAM, "call", "s", "slow"], stderr=subprocess.PIPE) as process:
+        wait_for("called")
+        numbers = pids()
+        process.send_signal(signal.SIGTERM)
+        while process.poll() is None and identify(numbers[0]) is not None:
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.05)
+        assert process.wait(40) == 128 + signal.SIGTERM
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+    insist_on_their_end(numbers)
+
+
+def test_hang_up_that_is_ignored_stays_so() -> None:
+    server()
+    with subprocess.Popen(
+        ["nohup", *PROGRAM, "call", "s", "slow"], stdout=-3, stderr=-3, stdin=-3
+    ) as process:
+        wait_for("called")
+        numbers = pids()
+        process.send_signal(signal.SIGHUP)
+        handle = os.pidfd_open(process.pid)
+        assert not select.select([handle], [], [], 0.5)[0]
+        os.close(handle)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 128 + signal.SIGTERM
+    insist_on_their_end(numbers)
+
+
+async def _signalled(then: Callable[[], Any]) -> Any:
+    os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return then()
+
+
+async def _nothing() -> int:
+    return 5
+
+
+def test_signal_counts_whatever_the_work_makes_of_it() -> None:
+    def fail() -> None:
+        raise OSError(5, "it is closed")
+
+    for then in (lambda: 5, fail):
+        with pytest.raises(EndedError) as caught:
+            run(_signalled(then))
+        assert caught.value.number == signal.SIGTERM
+    assert run(_nothing()) == 5
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
