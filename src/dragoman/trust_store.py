@@ -218,9 +218,14 @@ class Approvals:
     def refused(
         self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input] = ()
     ) -> dict[str, ConnectError]:
-        """Return an error for each server that is not approved, by name; the approvals are read once."""
-        looks = self._looks(list(specs), root, inputs)
-        return {one.spec.name: one.error for one in looks if one.error is not None}
+        """Return an error for each server that is not approved, by name; the approvals are read once.
+
+        The files of one that was never approved are not looked at: a project could make that take long.
+        """
+        given, (known, home) = list(specs), self._known(root)
+        errors = {spec.name: refusal(spec, home) for spec in given if spec.name not in known}
+        looks = self._looks([spec for spec in given if spec.name in known], root, inputs)
+        return errors | {one.spec.name: one.error for one in looks if one.error is not None}
 
     def refused_entries(
         self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input] = ()

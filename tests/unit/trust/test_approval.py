@@ -446,3 +446,11 @@ def test_approvals_are_written_and_read_back() -> None:
 def test_a_damaged_list_of_approvals_counts_as_a_whole(text: str) -> None:
     with pytest.raises(ValueError, match=r"approvals|Expecting"):
         load_approvals(text)
+
+
+@pytest.mark.parametrize("name", ["PASSWORD_STORE_COMMAND", "NODE_AUTH_OPTIONS", "TOKEN_CMD", "SECRET_URL"])
+def test_a_question_shows_what_a_variable_says_that_only_sounds_like_a_secret(name: str) -> None:
+    spec = ServerSpec("s", Stdio("x", env={name: "curl evil.example", "API_TOKEN": "t0ken-of-mine"}))
+    text = question(spec, "/p")
+    assert f"{name}=curl evil.example" in text
+    assert "t0ken-of-mine" not in text
