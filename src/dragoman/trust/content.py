@@ -59,7 +59,7 @@ NOT_COUNTED: Mapping[str, frozenset[str]] = {
         # An approval is kept by the name; the transport and the login are taken apart.
         {"name", "transport", "auth"}
         # When it runs and for how long, which decides neither what runs nor what a model gets.
-        | {"enabled", "required", "lazy", "reconnect", "replace", "timeouts", "health_check_interval"}
+        | {"enabled", "lazy", "reconnect", "replace", "timeouts", "health_check_interval"}
         | {"max_concurrency", "parallel"}
         # Words for people, and where the entry stands.
         | {"title", "description", "origin", "shadowed", "lines", "extras", "notes"}
