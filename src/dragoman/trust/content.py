@@ -49,8 +49,11 @@ _CREDENTIAL = re.compile(
 _CREDENTIAL_HEADER = re.compile(
     r"authorization|(?:[\w-]*-)?(?:api-?key|token|secret|password|access-key|subscription-key)", re.IGNORECASE
 )
-_REDIRECTS = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|[\w+.-]{1,20}://")
-"""How a value begins that leads somewhere: a path, or an address."""
+_REDIRECTS = re.compile(
+    r"\s|[./~\\@|!<>(&;`-]|\$(?!\{)|[A-Za-z]:[\\/]|[\w+.-]{1,20}:/|[^\x00-\x1f\x7f]*+[\x00-\x1f\x7f]"
+)
+"""How a value begins that leads somewhere or means something: a path, an address, an option, a command; or it
+has more than one line."""
 _SAID = frozenset({"env", "headers", "tls"})
 """Fields of a transport that are taken apart."""
 

@@ -454,3 +454,13 @@ def test_a_question_shows_what_a_variable_says_that_only_sounds_like_a_secret(na
     text = question(spec, "/p")
     assert f"{name}=curl evil.example" in text
     assert "t0ken-of-mine" not in text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [" /etc/x", "\t./x", "file:/x", "@/etc/passwd", "--opt=x", "key\nLD_PRELOAD=x", "|cmd", "!cmd", "$(cmd)"],
+)
+def test_a_credential_that_becomes_something_else_asks(value: str) -> None:
+    before = ServerSpec("s", Stdio("x", env={"API_KEY": "k3y-0f-mine"}))
+    assert fingerprint(before) == fingerprint(ServerSpec("s", Stdio("x", env={"API_KEY": "an0ther"})))
+    assert fingerprint(before) != fingerprint(ServerSpec("s", Stdio("x", env={"API_KEY": value})))
