@@ -175,7 +175,7 @@ def unfolded(text: str) -> str:
     """Return a text on one line, in full, for a question: nothing in it can be hidden or pushed aside."""
     text = for_log(text, None)
     if not text.isascii():
-        # Blanks of other widths push the rest aside as well; joiners are spelled out even where they are legal.
+        # Blanks of other widths push the rest aside as well; joiners are spelled out even if legal.
         text = _compiled(_UNSEEN).sub(lambda match: _escape(match[0]), text)
     return re.sub(r" {4,}", lambda match: f"[{len(match[0])} spaces]", text)
 
