@@ -13,6 +13,7 @@ use it in a thread.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import os
@@ -21,15 +22,30 @@ import shlex
 import shutil
 import stat
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote
 
+from dragoman.config.documents import MAX_PROJECT_BYTES
 from dragoman.config.expand import Surroundings, expand, expand_home
-from dragoman.config.files import read_env_file
+from dragoman.config.files import read, read_env_file
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
 from dragoman.trust.content import Covered, Evidence, input_ids, loads, sources
+from dragoman.trust.runners import (
+    CACHES,
+    DATA,
+    ENTRIES,
+    NAMES_CODE,
+    NODE,
+    PYTHON,
+    READS,
+    RUNNERS,
+    computes,
+    pieces_of,
+    program_name,
+    runner_zone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,64 +56,12 @@ MAX_BYTES = 64 * 2**20
 """Of all files of an entry together; beyond it a file counts by its size and the time of its last change."""
 MAX_FILES = 5_000
 """Of one folder."""
-MAX_PIECES = 20_000
+MAX_PIECES = 100_000
 """Of what an entry names."""
 MAX_CHARS = 100_000
 """Of one argument or value."""
-
-RUNNERS = frozenset(
-    "python pypy node nodejs bun bunx deno npx npm pnpm pnpx yarn tsx ts-node uv uvx pipx poetry pdm hatch "
-    "rye pipenv ruby bundle rake perl php lua luajit java go cargo dotnet sh bash zsh dash ash ksh fish pwsh "
-    "powershell cmd env nohup nice timeout stdbuf setsid sudo doas xvfb-run script direnv mise nix make just "
-    "task mvn gradle uvicorn gunicorn hypercorn fastmcp mcp flask osascript Rscript julia elixir mix".split()
-)
-"""Programs that run what they are given."""
-SUBCOMMANDS = frozenset("run exec x dlx tool start task compose module shell serve dev -- /c /C".split())
-FLAGS = frozenset(
-    "-y --yes -q --quiet -u -B -E -s -S -O -OO --offline --isolated --no-install --no-cache --frozen".split()
-)
-"""Options of runners that take no value: the word behind any other option may belong to it."""
-CODE = frozenset("-c -e -p --eval --print -lc -ic /c /C -Command".split())
-"""Options whose value is the program itself."""
-DATA = frozenset(".db .db3 .sqlite .sqlite3 .duckdb .db-wal .db-shm .log .lock .pid .pyc .pyo".split())
-CACHES = frozenset(
-    ".git .hg .svn node_modules .venv venv __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox".split()
-)
-"""Folders within a folder that are not looked into: what is installed or made there is not covered."""
-SUFFIXES = (".js", ".cjs", ".mjs", ".json", ".node", ".ts", ".py")
-"""What runners add to a name."""
-ENTRIES = (
-    *("package.json", "index.js", "index.mjs", "index.cjs", "index.ts", "__main__.py", "main.py"),
-    *("pyproject.toml", "setup.py", "go.mod", "main.go", "Cargo.toml"),
-)
-"""What a runner looks for in a folder; all that counts of the project's own."""
-_NPM = (".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "bunfig.toml")
-_PYTHON = ("pyproject.toml", "uv.toml", "Pipfile", ".python-version", "poetry.toml")
-_COMPOSE = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")
-READS: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(("npx", "pnpx", "bunx"), _NPM),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), (*_NPM, "package.json")),
-    **dict.fromkeys(("uv", "uvx", "poetry", "pdm", "hatch", "rye", "pipenv"), _PYTHON),
-    "deno": ("deno.json", "deno.jsonc"),
-    "make": ("GNUmakefile", "makefile", "Makefile"),
-    "just": ("justfile", "Justfile", ".justfile"),
-    "task": ("Taskfile.yml", "Taskfile.yaml"),
-    "cargo": ("Cargo.toml", "build.rs", ".cargo/config.toml"),
-    "go": ("go.mod",),
-    "bundle": ("Gemfile", ".bundle/config"),
-    "rake": ("Rakefile", "Gemfile"),
-    "mvn": ("pom.xml", ".mvn/jvm.config", ".mvn/maven.config", ".mvn/extensions.xml"),
-    "gradle": ("build.gradle", "build.gradle.kts", "settings.gradle", "gradle.properties"),
-    "direnv": (".envrc",),
-    "mise": ("mise.toml", ".mise.toml", ".tool-versions"),
-    "nix": ("flake.nix", "shell.nix", "default.nix"),
-    "compose": _COMPOSE,
-    "docker-compose": _COMPOSE,
-}
-"""Files that decide what a runner does although nobody names them, by runner."""
-
-_PIECES = re.compile(r"[\s;&|()<>{}'\"`,=]+")
-_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+MAX_FOLDERS = 100
+"""In which a runner may look for its files."""
 
 
 def gather(spec: ServerSpec, root: str | os.PathLike[str], inputs: Iterable[Input] = ()) -> Evidence:
@@ -183,8 +147,11 @@ class _Look:
         self._find_program(command, cwd, path, stdio.command.split(" ")[0])
         zone = self.at_words(words, cwd, path)
         self._read_by(words[:zone], words, cwd)
+        if computes(words):
+            self._gaps["a shell works out part of what it runs: files named there may not be covered"] = None
         for name, value in env.items():
-            self._at_text(value, cwd, folders=loads(name))
+            is_code = loads(name) or bool(NAMES_CODE.fullmatch(name))
+            self._at_text(value, cwd, folders=loads(name), is_code=is_code)
 
     def at_line(self, line: str) -> None:
         """Cover what a command that gives a secret runs, in the project's directory."""
@@ -202,7 +169,7 @@ class _Look:
         for index, word in enumerate(words):
             if index or os.path.dirname(word):  # noqa: PTH120
                 self._at_text(word, cwd, folders=index < zone, is_code=index < zone)
-            if 0 < index < zone and _program_name(word) in RUNNERS and os.sep not in word:
+            if 0 < index < zone and program_name(word) in RUNNERS and os.sep not in word:
                 self._find_program(word, cwd, path, word)
         return zone
 
@@ -222,32 +189,96 @@ class _Look:
             self._cover(found)
 
     def _read_by(self, zone: Sequence[str], words: Sequence[str], cwd: str) -> None:
-        """Cover what a runner reads although nobody names it."""
-        names = dict.fromkeys(_program_name(word) for word in zone)
-        if "compose" in words[1:3]:
+        """Cover what a runner reads although the command does not name it."""
+        names = dict.fromkeys(program_name(word) for word in (*zone, *words[:1]))
+        if "compose" in words[1:]:
             names["compose"] = None
-        for folder in dict.fromkeys((cwd, self.root)):
-            for name in names:
-                for file in READS.get(name, ()):
-                    self._cover(os.path.join(folder, file))  # noqa: PTH118
-            if names.keys() & {"npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx"}:
+        names = {name: READS.get(name, ()) for name in names}
+        folders = self._folders(zone if "compose" not in names else words, cwd) if any(names.values()) else ()
+        for folder in folders:
+            for file in dict.fromkeys(file for files in names.values() for file in files):
+                self._cover_all(os.path.join(folder, file), folders=True)  # noqa: PTH118
+            if names.keys() & NODE:
                 for word in zone[1:]:
                     # A package that the project brings is run instead of the registry's.
                     package = word[:1] + word[1:].partition("@")[0]
                     for bin_ in {package, package.rpartition("/")[2]} - {"", ".", ".."}:
                         self._cover(os.path.join(folder, "node_modules", ".bin", bin_))  # noqa: PTH118
-                self._at_scripts(os.path.join(folder, "package.json"), words, folder)  # noqa: PTH118
+                self._at_package(folder, words)
+            if names.keys() & (PYTHON | {"pixi"}):
+                self._at_manifests(folder, ("pyproject.toml", "hatch.toml", "pixi.toml"), words)
+            for file in (file for name in ("make", "just", "task") for file in names.get(name, ())):
+                self._at_recipes(os.path.join(folder, file), folder)  # noqa: PTH118
+            if "deno" in names:
+                self._at_manifests(folder, ("deno.json", "deno.jsonc"), words)
 
-    def _at_scripts(self, path: str, words: Sequence[str], folder: str) -> None:
-        """Cover what the scripts of a `package.json` run that a command names."""
-        package = _json_file(path)
+    def _folders(self, words: Iterable[str], cwd: str) -> list[str]:
+        """Return where a runner looks: from its directory up to the project, and beside what it is given."""
+        found = {cwd: None, self.root: None}
+        folder = cwd = os.path.normpath(cwd)
+        while self._is_ours(folder) and folder not in (self.root, self._project):
+            found[folder] = None
+            folder = os.path.dirname(folder)  # noqa: PTH120
+        for word in words:
+            for piece in (word, word.partition("=")[2]) if len(word) < MAX_CHARS else ():
+                path = os.path.normpath(os.path.join(cwd, piece))  # noqa: PTH118
+                if piece and "\0" not in piece and self._is_ours(path) and os.path.exists(path):  # noqa: PTH110
+                    found[path if os.path.isdir(path) else os.path.dirname(path)] = None  # noqa: PTH112, PTH120
+        return list(found)[:MAX_FOLDERS]
+
+    def _at_package(self, folder: str, words: Sequence[str]) -> None:
+        """Cover what a `package.json` runs that a command names, in its workspaces too."""
+        package = _manifest(os.path.join(folder, "package.json"))  # noqa: PTH118
+        self._at_scripts(package, words, folder)
         scripts = package.get("scripts")
-        if isinstance(scripts, dict):
-            table = cast("dict[str, object]", scripts)
-            for word in words:
-                for name in (f"pre{word}", word, f"post{word}"):
-                    if isinstance(line := table.get(name), str):
-                        self._at_text(line, folder, is_code=True)
+        if package and "start" in words and not (isinstance(scripts, dict) and "start" in scripts):
+            self._cover(os.path.join(folder, "server.js"))  # noqa: PTH118 -- what npm starts then
+        bins = package.get("bin")
+        own = {str(package.get("name")).rpartition("/")[2]: bins} if isinstance(bins, str) else bins
+        if isinstance(own, dict) and any(word.partition("@")[0] in own for word in words):
+            self._cover(os.path.join(folder, "package.json"))  # noqa: PTH118
+            self._at_value(cast("object", own), folder)
+        spaces = package.get("workspaces")
+        patterns = cast("dict[str, Any]", spaces).get("packages") if isinstance(spaces, dict) else spaces
+        for pattern in cast("list[object]", patterns)[:MAX_FOLDERS] if isinstance(patterns, list) else ():
+            for path in self._fitting(os.path.join(folder, str(pattern))):  # noqa: PTH118
+                file = os.path.join(path, "package.json")  # noqa: PTH118
+                inner = _manifest(file)
+                if any(str(inner.get("name")) in re.split(r"[=\s]", word) for word in words if inner):
+                    self._cover(file)
+                    self._at_scripts(inner, words, path)
+
+    def _at_recipes(self, path: str, folder: str) -> None:
+        """Cover the files that a makefile or its like names."""
+        if not _is_special(path):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                    text = file.read(MAX_CHARS + 1)
+            except OSError:
+                return
+            self._at_text(text, folder)
+
+    def _at_manifests(self, folder: str, files: Iterable[str], words: Sequence[str]) -> None:
+        for file in files:
+            self._at_scripts(_manifest(os.path.join(folder, file)), words, folder)  # noqa: PTH118
+
+    def _at_scripts(self, table: Mapping[str, Any], words: Iterable[str], folder: str) -> None:
+        """Cover what the scripts of a manifest run that a command names, and those that they run in turn."""
+        scripts = dict(_scripts(table))
+        todo = [
+            name for word in words for name in (f"pre{word}", word, f"post{word}", word.rpartition(":")[2])
+        ]
+        while todo and scripts:
+            value = scripts.pop(todo.pop(), None)
+            if value is not None:
+                self._at_value(value, folder)
+                todo += [name for text in _texts(value) for name in text[:MAX_CHARS].split()]
+
+    def _at_value(self, value: object, folder: str) -> None:
+        """Cover what a value of a manifest names: a line, or a module below the folder or its `src`."""
+        for text in _texts(value):
+            for base in (folder, os.path.join(folder, "src")):  # noqa: PTH118
+                self._at_text(text, base, folders=True, is_code=True)
 
     # Files
 
@@ -260,7 +291,23 @@ class _Look:
             if self._pieces < 0:
                 self._gaps["it names too much: not all of it was looked for on disk"] = None
                 return
-            self._cover(os.path.join(cwd, piece), folders=folders, is_code=is_code)  # noqa: PTH118
+            self._cover_all(os.path.join(cwd, piece), folders=folders, is_code=is_code)  # noqa: PTH118
+
+    def _cover_all(self, path: str, *, folders: bool = False, is_code: bool = True) -> None:
+        """Cover a path, or what fits it if its last part is a pattern."""
+        for each in self._fitting(path):
+            self._cover(each, folders=folders, is_code=is_code)
+
+    def _fitting(self, path: str) -> Sequence[str]:
+        folder, name = os.path.split(path)
+        if not re.search(r"[*?\[]", name) or not self._is_ours(os.path.normpath(folder)):
+            return (path,)
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in islice(entries, MAX_FILES))
+        except (OSError, ValueError):
+            return ()
+        return [os.path.join(folder, one) for one in fnmatch.filter(names, name)]  # noqa: PTH118
 
     def _cover(self, path: str, *, always: bool = False, folders: bool = False, is_code: bool = True) -> None:
         """Cover a path if it is there and lies in the project, or in any case if it is `always` covered."""
@@ -289,29 +336,32 @@ class _Look:
         if digest == "special":
             self._gaps[f"{shown} is not a regular file: what it gives is not covered"] = None
         self._files[shown] = Covered(path=shown, digest=digest, size=size, target=target)
+        if path.endswith(".py"):
+            for made in _unchecked(os.path.dirname(path), os.path.basename(path)[:-2]):  # noqa: PTH119, PTH120
+                self._cover(made)
 
     def _cover_folder(self, path: str, real: str, shown: str, target: str) -> None:
         if self._project == real or self._project.startswith(real.rstrip(os.sep) + os.sep):
             # All of a project changes all the time; what starts in it counts.
             self._gaps["it names the project's own folder: only the files it starts with are covered"] = None
-            package = _json_file(os.path.join(path, "package.json"))  # noqa: PTH118
-            named = [package.get("main"), package.get("bin")]
-            for value in named:
-                table = cast("dict[str, object]", value) if isinstance(value, dict) else {"": value}
-                named_files = [file for file in table.values() if isinstance(file, str)]
-                for file in named_files:
-                    self._at_text(file, path, is_code=True)
+            package = _manifest(os.path.join(path, "package.json"))  # noqa: PTH118
+            self._at_value([package.get("main"), package.get("bin"), package.get("directories")], path)
             for entry in ENTRIES:
                 self._cover(os.path.join(path, entry))  # noqa: PTH118
             return
         whole, size, count = hashlib.sha256(), 0, 0
-        for folder, names, files in os.walk(real):
-            names[:] = sorted(name for name in names if name not in CACHES)
-            links = [name for name in names if os.path.islink(os.path.join(folder, name))]  # noqa: PTH114, PTH118
+        seen: set[str] = set()
+        for folder, names, files in os.walk(real, followlinks=True):
+            place = os.path.realpath(folder)
+            # A link may lead to a folder that was there already.
+            names[:] = [] if place in seen else sorted(name for name in names if name not in CACHES)
+            files[:] = [] if place in seen else files
+            seen.add(place)
+            whole.update(json.dumps([os.path.relpath(folder, real), place]).encode())
             count += 1
-            for name in sorted([*files, *links]):
-                file = os.path.join(folder, name)  # noqa: PTH118
-                if os.path.splitext(name)[1].lower() in DATA:  # noqa: PTH122
+            made = _unchecked(folder) if files else ()
+            for file in sorted([*(os.path.join(folder, name) for name in files), *made]):  # noqa: PTH118
+                if os.path.splitext(file)[1].lower() in DATA:  # noqa: PTH122
                     continue
                 count += 1
                 if count > MAX_FILES:
@@ -367,55 +417,6 @@ class _Look:
         return path
 
 
-def runner_zone(words: Sequence[str]) -> int:
-    """Return how many words of a command belong to what runs the rest: options, and the script itself."""
-    if not words or _program_name(words[0]) not in RUNNERS:
-        return min(1, len(words))
-    may_be_value = False
-    for index, word in enumerate(words[1:], 1):
-        if words[index - 1] in CODE:
-            return index + 1
-        if word.startswith("-") and word != "--":
-            may_be_value = word not in FLAGS and "=" not in word
-        elif word in SUBCOMMANDS or _program_name(word) in RUNNERS or re.match(r"\w+=", word) or may_be_value:
-            may_be_value = False
-        else:
-            return index + 1
-    return len(words)
-
-
-def pieces_of(text: str, *, is_code: bool = False) -> Iterator[str]:
-    """Yield everything in an argument or a value that may be a path."""
-    seen = {""}
-    whole = [text, *(_PIECES.split(text) if _PIECES.search(text) else ())]
-    for one in whole:
-        glued = one[2:] if one.startswith("-") and not one.startswith("--") else ""
-        for piece in (one, glued, *one.split(":"), *one.split(os.pathsep), one.lstrip("@")):
-            plain = re.split(r"[?#]", piece, maxsplit=1)[0]
-            for name in (piece, plain, unquote(plain) if "%" in plain else ""):
-                yield from _with_suffixes(name, seen, is_code=is_code)
-
-
-def _with_suffixes(name: str, seen: set[str], *, is_code: bool) -> Iterator[str]:
-    names = [name]
-    if is_code and name and not name.startswith("-"):
-        names += [name + suffix for suffix in SUFFIXES]
-        if _NAME.fullmatch(name):
-            module = name.replace(".", os.sep)
-            names += [f"{module}.py", name.partition(".")[0], f"{name.partition('.')[0]}.py"]
-    for one in names:
-        if one not in seen and "\0" not in one:
-            seen.add(one)
-            yield one
-
-
-def _program_name(word: str) -> str:
-    """Return what a program is called, without its folder and its version."""
-    name = re.split(r"[\\/]", word)[-1]
-    name = re.sub(r"\.(?:exe|cmd|bat)$", "", name, flags=re.IGNORECASE)
-    return re.sub(r"[\d.]+$", "", name)
-
-
 def _is_special(path: str) -> bool:
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 -- as above
@@ -424,18 +425,49 @@ def _is_special(path: str) -> bool:
     return not stat.S_ISREG(mode)
 
 
-def _json_file(path: str) -> dict[str, Any]:
-    """Return the table in a small JSON file; nothing if it is not one."""
+def _unchecked(folder: str, name: str = "") -> list[str]:
+    """Return the compiled modules in a folder that Python runs without a look at their source (PEP 552)."""
+    cache, found = os.path.join(folder, "__pycache__"), list[str]()  # noqa: PTH118
     try:
-        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except OSError:
-        return {}
+        with os.scandir(cache) as entries:
+            names = [entry.name for entry in islice(entries, MAX_FILES)]
+    except (OSError, ValueError):
+        return []
+    for one in names:
+        path = os.path.join(cache, one)  # noqa: PTH118
+        if one.startswith(name) and one.endswith(".pyc") and not _is_special(path):
+            try:
+                with open(path, "rb") as file:  # noqa: PTH123 -- paths are texts here
+                    if file.read(8)[4:] == b"\1\0\0\0":
+                        found.append(path)
+            except OSError:
+                continue
+    return sorted(found)
+
+
+def _manifest(path: str) -> dict[str, Any]:
+    """Return the table in a JSON or TOML file; nothing if it is not one."""
     try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            return {}
-        data: object = json.loads(os.read(number, 1 << 20))
-    except (OSError, ValueError, RecursionError):
+        data: object = read(Path(path), only_regular=True, most=MAX_PROJECT_BYTES).data
+    except (ConfigError, OSError, ValueError):
         return {}
-    finally:
-        os.close(number)
     return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+
+
+def _scripts(value: Mapping[str, Any], depth: int = 8) -> Iterator[tuple[str, object]]:
+    """Yield the scripts of a manifest by name, wherever its tables of them stand."""
+    for key, inner in value.items():
+        if isinstance(inner, dict) and depth:
+            table = cast("dict[str, Any]", inner)
+            if key in ("scripts", "gui-scripts", "tasks", "entry-points"):
+                yield from table.items()
+            yield from _scripts(table, depth - 1)
+
+
+def _texts(value: object, depth: int = 8) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list) and depth:
+        table = cast("dict[object, object] | list[object]", value)
+        for inner in table.values() if isinstance(table, dict) else table:
+            yield from _texts(inner, depth - 1)

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 MAX_BYTES = 64 * 2**20
+MAX_PROJECT_BYTES = 4 * 2**20
+"""Of a project's lock file, which is read before anything of its folder is approved."""
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for another process that writes."""
 
@@ -82,6 +84,11 @@ class _File(Generic[T]):
     empty: Callable[[], T]
     private: bool = True
     """Whether only its owner may read and write it."""
+
+    @property
+    def most(self) -> int:
+        """How many bytes it may have."""
+        return MAX_BYTES if self.private else MAX_PROJECT_BYTES
 
     def content(self) -> T | None:
         """Return what is in it, empty if there is no such file; `None` if it cannot be used."""
@@ -126,14 +133,14 @@ class _File(Generic[T]):
             if wrong := self._fault(os.fstat(number)):
                 raise ValueError(wrong)
             with os.fdopen(number, "rb", closefd=False) as file:
-                return file.read(MAX_BYTES).decode()
+                return file.read(self.most).decode()
         finally:
             os.close(number)
 
     def _fault(self, status: os.stat_result) -> str:
         if not stat.S_ISREG(status.st_mode):
             return "it is no regular file"
-        if status.st_size > MAX_BYTES:
+        if status.st_size > self.most:
             return "it is too large"
         if not self.private or sys.platform == "win32":
             return ""
@@ -142,8 +149,8 @@ class _File(Generic[T]):
         return "others may write to it" if status.st_mode & 0o022 else ""
 
     def _write(self, text: str) -> None:
-        if len(text) > MAX_BYTES:
-            msg = f"it would be larger than {MAX_BYTES // 2**20} MiB"
+        if len(text) > self.most:
+            msg = f"it would be larger than {self.most // 2**20} MiB"
             raise ConfigError(msg, source=str(self.path))
         number, name = private_temporary(self.path.parent, ".new")
         try:
@@ -218,9 +225,14 @@ class Approvals:
     def refused(
         self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input] = ()
     ) -> dict[str, ConnectError]:
-        """Return an error for each server that is not approved, by name; the approvals are read once."""
-        looks = self._looks(list(specs), root, inputs)
-        return {one.spec.name: one.error for one in looks if one.error is not None}
+        """Return an error for each server that is not approved, by name; the approvals are read once.
+
+        The files of one that was never approved are not looked at: a project could make that take long.
+        """
+        given, (known, home) = list(specs), self._known(root)
+        errors = {spec.name: refusal(spec, home) for spec in given if spec.name not in known}
+        looks = self._looks([spec for spec in given if spec.name in known], root, inputs)
+        return errors | {one.spec.name: one.error for one in looks if one.error is not None}
 
     def refused_entries(
         self, specs: Iterable[ServerSpec], root: str | os.PathLike[str], inputs: Iterable[Input] = ()

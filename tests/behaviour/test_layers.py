@@ -297,9 +297,10 @@ def vscode(tmp_path: Path, *, mine: Any, theirs: Any) -> None:
     ):
         server = {**spy(str(tmp_path / name)), "env": {"TOKEN": "${input:token}"}}
         write(folder / "mcp.json", {"inputs": asks, "servers": {name: server}})
-    spec = load("vscode", root=tmp_path).server("theirs")
+    settings = load("vscode", root=tmp_path)
+    spec = settings.server("theirs")
     assert spec is not None
-    Approvals().approve(spec, tmp_path)
+    Approvals().approve(spec, tmp_path, inputs=settings.inputs)
 
 
 async def test_a_projects_input_does_not_redefine_one_of_the_users(tmp_path: Path) -> None:

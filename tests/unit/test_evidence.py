@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import py_compile
+import shlex
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dragoman.evidence import MAX_CHARS, gather, runner_zone
+from dragoman.evidence import MAX_CHARS, gather
 from dragoman.model import Auth, Http, Input, ServerSpec, Sse, Stdio, Tls
 from dragoman.trust.content import Evidence, fingerprint
+from dragoman.trust.runners import runner_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,3 +283,158 @@ def test_what_only_a_start_can_tell_is_said(root: Path) -> None:
 )
 def test_the_words_up_to_the_script_belong_to_the_runner(words: str, zone: int) -> None:
     assert runner_zone(words.split()) == zone
+
+
+def package(**more: object) -> str:
+    return json.dumps(more)
+
+
+UNNAMED: dict[str, tuple[str, dict[str, str], str]] = {
+    # what: the command, the files of the project that it needs, and the one that changes
+    "a linked folder": ("python -m pkg", {"pkg/__main__.py": "", "pkg/in": "-> ../real"}, "real/y.py"),
+    "a compiled module without a source": ("python -m pkg", {}, "pkg/__main__.pyc"),
+    "a main folder": ("node .", {"package.json": package(main="dist")}, "dist/index.js"),
+    "a folder of programs": (
+        "npx .",
+        {"package.json": package(name="x", directories={"bin": "bin"})},
+        "bin/cli.js",
+    ),
+    "the project's own package": ("npx foo", {"package.json": package(bin={"foo": "x.js"})}, "x.js"),
+    "a registry above the directory": ("npx foo", {"a/b/k": "", "cwd": "a/b"}, "a/.npmrc"),
+    "a program above the directory": ("npx foo", {"a/b/k": "", "cwd": "a/b"}, "a/node_modules/.bin/foo"),
+    "a folder in a script": (
+        "npm run go",
+        {"package.json": package(scripts={"go": "node dist"})},
+        "dist/index.js",
+    ),
+    "another directory in a script": (
+        "npm run go",
+        {"package.json": package(scripts={"go": "cd srv && node index.js"})},
+        "srv/index.js",
+    ),
+    "a script of a script": (
+        "npm run go",
+        {"package.json": package(scripts={"go": "npm run on", "on": "node y.js"})},
+        "y.js",
+    ),
+    "a script of a workspace": (
+        "npm --workspace=w run go",
+        {
+            "package.json": package(workspaces=["packages/*"]),
+            "packages/w/package.json": package(name="w", scripts={"go": "node y.js"}),
+        },
+        "packages/w/y.js",
+    ),
+    "what npm starts unnamed": ("npm start", {"package.json": package(name="x")}, "server.js"),
+    "yarn itself": ("yarn go", {}, ".yarn/releases/yarn.cjs"),
+    "variables of bun": ("bun x.ts", {}, ".env"),
+    "a task of deno": ("deno task go", {"deno.json": package(tasks={"go": "deno run y.ts"})}, "y.ts"),
+    "settings of ts-node": ("npx ts-node sub/x.ts", {"sub/x.ts": ""}, "sub/tsconfig.json"),
+    "a pattern of a shell": ("bash -c 'python sub/*.py'", {}, "sub/x.py"),
+    "a path behind a variable": ("bash -c 'python $PWD/x.py'", {}, "x.py"),
+    "an escaped path": ("bash -c 'python my\\ x.py'", {}, "my x.py"),
+    "an included makefile": ("make serve", {"Makefile": "include rules.mk\n"}, "rules.mk"),
+    "a script of a makefile": ("make serve", {"Makefile": "serve:\n\t./run.sh\n"}, "run.sh"),
+    "an overriding compose file": ("docker compose run s", {}, "compose.override.yaml"),
+    "a compose file elsewhere": ("docker compose --project-directory sub run s", {}, "sub/compose.yaml"),
+    "compose behind options": ("docker --log-level debug compose run s", {}, "compose.yaml"),
+    "a class path": ("java -cp lib/*:build Main", {}, "lib/a.jar"),
+    "a class": ("java Main", {}, "Main.class"),
+    "a library of Ruby": ("ruby -I. -rsrv -e run", {}, "srv.rb"),
+    "a module of Perl": ("perl -I. -MSrv -e1", {}, "Srv.pm"),
+    "a file of a Go package": ("go run .", {"main.go": ""}, "util.go"),
+    "sources of Rust": ("cargo run", {}, "src/main.rs"),
+    "sources of Rust elsewhere": (
+        "cargo run --manifest-path sub/Cargo.toml",
+        {"sub/Cargo.toml": ""},
+        "sub/src/main.rs",
+    ),
+    "sources of .NET": ("dotnet run --project sub/a.csproj", {"sub/a.csproj": ""}, "sub/Program.cs"),
+    "an entry point": ("uv run srv", {"pyproject.toml": '[project.scripts]\nsrv="m:f"'}, "m/__init__.py"),
+    "an entry point below src": (
+        "uvx --from . srv",
+        {"pyproject.toml": '[project.scripts]\nsrv="m.cli:f"'},
+        "src/m/cli.py",
+    ),
+    "a script of poetry": ("poetry run s", {"pyproject.toml": '[tool.poetry.scripts]\ns="m:f"'}, "m.py"),
+    "a script of hatch": (
+        "hatch run s",
+        {"pyproject.toml": '[tool.hatch.envs.default.scripts]\ns="python y.py"'},
+        "y.py",
+    ),
+    "a local package with extras": ("uvx --from ./pkg[x] srv", {}, "pkg/a.py"),
+    "a local package with a name": ("uvx --from srv@./pkg srv", {}, "pkg/a.py"),
+    "settings of gunicorn": ("gunicorn app:app", {}, "gunicorn.conf.py"),
+    "variables of flask": ("flask run", {}, ".flaskenv"),
+    "a profile of R": ("Rscript x.R", {}, ".Rprofile"),
+    "a wrapper of gradle": ("./gradlew run", {"gradlew": ""}, "gradle/wrapper/gradle-wrapper.jar"),
+    "a runner behind a lock": ("flock /tmp/l python -m x", {}, "x.py"),
+    "a runner behind a vault": ("op run -- uv run x.py", {}, "x.py"),
+    "a runner behind any program": ("/opt/mystery --opt python srv", {}, "srv/__main__.py"),
+}
+
+
+@pytest.mark.parametrize("what", UNNAMED)
+def test_what_a_runner_runs_is_covered_though_the_command_does_not_name_it(tmp_path: Path, what: str) -> None:
+    line, files, file = UNNAMED[what]
+    cwd = files.get("cwd")
+    write(tmp_path, {**{name: text for name, text in files.items() if name != "cwd"}, file: "1"})
+    command, *args = shlex.split(line)
+    one = spec(command, *args, cwd=cwd)
+    before = fingerprint(one, seen(one, tmp_path))
+    assert fingerprint(one, seen(one, tmp_path)) == before
+    (tmp_path / file).write_text("2")
+    assert fingerprint(one, seen(one, tmp_path)) != before
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text.startswith("-> "):
+            path.symlink_to(text[3:])
+        else:
+            path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("env", "file"),
+    [
+        ({"PYTHONPATH": "."}, "sitecustomize.py"),
+        ({"NODE_OPTIONS": "--require ./hook"}, "hook.js"),
+        ({"RUBYOPT": "-r./h"}, "h.rb"),
+        ({"PERL5OPT": "-I. -MH"}, "H.pm"),
+        ({"FLASK_APP": "srv"}, "srv.py"),
+        ({"DJANGO_SETTINGS_MODULE": "proj.settings"}, "proj/settings.py"),
+    ],
+)
+def test_code_that_a_variable_names_is_covered(tmp_path: Path, env: dict[str, str], file: str) -> None:
+    write(tmp_path, {file: "1"})
+    one = spec("python", "z.py", env=env)
+    before = fingerprint(one, seen(one, tmp_path))
+    (tmp_path / file).write_text("2")
+    assert fingerprint(one, seen(one, tmp_path)) != before
+
+
+@pytest.mark.parametrize("module", ["x", "pkg.x"])
+def test_a_compiled_module_that_python_runs_without_its_source_is_covered(
+    tmp_path: Path, module: str
+) -> None:
+    source = tmp_path / f"{module.replace('.', '/')}.py"
+    write(tmp_path, {str(source): "print('good')"})
+    one = spec("python", "-m", module)
+    before = fingerprint(one, seen(one, tmp_path))
+    py_compile.compile(str(source))
+    assert fingerprint(one, seen(one, tmp_path)) == before, "an ordinary cache is not a change"
+    py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    assert fingerprint(one, seen(one, tmp_path)) != before
+
+
+def test_a_folder_that_links_to_itself_is_walked_once(tmp_path: Path) -> None:
+    write(tmp_path, {"pkg/__main__.py": "1", "pkg/again": "-> ."})
+    assert covered(spec("python", "-m", "pkg"), tmp_path) == {"pkg/"}
+
+
+def test_a_shell_that_works_out_what_it_runs_is_said(tmp_path: Path) -> None:
+    gaps = " ".join(seen(spec("bash", "-c", "python $(cat name)"), tmp_path).gaps)
+    assert "a shell works out part" in gaps

@@ -17,7 +17,7 @@ from dragoman.errors import ConfigError
 from dragoman.model import Origin, ServerSpec, Stdio
 from dragoman.trust.locks import load_lock
 from dragoman.trust.pins import pins_of
-from dragoman.trust_store import Approvals, Pins, data_folder
+from dragoman.trust_store import MAX_PROJECT_BYTES, Approvals, Pins, data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,6 +315,15 @@ def test_a_projects_lock_can_only_narrow(tmp_path: Path) -> None:
     other.approve(mine, AFTER, in_project=True)
     assert load_lock(pins.project_path.read_text("utf-8"))["fs"] == AFTER
     assert Pins(tmp_path).check(mine, AFTER).withheld == {"read"}
+    assert Pins(tmp_path).check(mine, BEFORE).withheld == {"read"}
+
+
+def test_a_projects_lock_that_is_too_large_is_not_read_and_vouches_for_nothing(tmp_path: Path) -> None:
+    mine = replace(STRICT, origin=Origin(source="mcp.json", scope="user"))
+    pins = Pins(tmp_path)
+    pins.check(mine, BEFORE)
+    assert pins.check(mine, BEFORE).withheld == frozenset()
+    pins.project_path.write_text(f'{{"version": 1, "servers": {{}}}}{" " * MAX_PROJECT_BYTES}', "utf-8")
     assert Pins(tmp_path).check(mine, BEFORE).withheld == {"read"}
 
 

@@ -24,7 +24,7 @@ from dragoman.trust.content import (
     plain,
     sources,
 )
-from dragoman.trust.redact import is_telling, mask_args, mask_url, mask_value, mask_values
+from dragoman.trust.redact import mask_args, mask_url, mask_value, mask_values
 from dragoman.trust.sanitize import for_log, odd_letters, unfolded
 
 if TYPE_CHECKING:
@@ -206,7 +206,8 @@ def _quoted(word: str) -> str:
 def _variable(name: str, value: str | None) -> str:
     if value is None:
         return unfolded(f"{name} is taken away")
-    shown = value if not may_rotate(name, value) and not is_telling(name) else mask_value(value)
+    # Anything but a credential may be what matters: a command, an address, the name of a file.
+    shown = mask_value(value) if may_rotate(name, value) else value
     return unfolded(f"{name}={shown}")
 
 

@@ -49,8 +49,11 @@ _CREDENTIAL = re.compile(
 _CREDENTIAL_HEADER = re.compile(
     r"authorization|(?:[\w-]*-)?(?:api-?key|token|secret|password|access-key|subscription-key)", re.IGNORECASE
 )
-_REDIRECTS = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|[\w+.-]{1,20}://")
-"""How a value begins that leads somewhere: a path, or an address."""
+_REDIRECTS = re.compile(
+    r"\s|[./~\\@|!<>(&;`-]|\$(?!\{)|[A-Za-z]:[\\/]|[\w+.-]{1,20}:/|[^\x00-\x1f\x7f]*+[\x00-\x1f\x7f]"
+)
+"""How a value begins that leads somewhere or means something: a path, an address, an option, a command; or it
+has more than one line."""
 _SAID = frozenset({"env", "headers", "tls"})
 """Fields of a transport that are taken apart."""
 
@@ -59,7 +62,7 @@ NOT_COUNTED: Mapping[str, frozenset[str]] = {
         # An approval is kept by the name; the transport and the login are taken apart.
         {"name", "transport", "auth"}
         # When it runs and for how long, which decides neither what runs nor what a model gets.
-        | {"enabled", "required", "lazy", "reconnect", "replace", "timeouts", "health_check_interval"}
+        | {"enabled", "lazy", "reconnect", "replace", "timeouts", "health_check_interval"}
         | {"max_concurrency", "parallel"}
         # Words for people, and where the entry stands.
         | {"title", "description", "origin", "shadowed", "lines", "extras", "notes"}

@@ -138,11 +138,13 @@ class Policy:
 
     rules: Sequence[Rule] = ()
     default: Action = "allow"
+    default_reason: str = ""
+    """Whose default it is, where that is a project's."""
 
     def decide(self, request: Request) -> Decision:
         """Judge a call."""
         if not self.rules:
-            return Decision(action=self.default)
+            return Decision(action=self.default, reason=self.default_reason)
         if request.trust_annotations or not any(rule.annotations for rule in self.rules):
             return self._decide(request, request.annotations)
         told = self._decide(request, request.annotations)
@@ -154,7 +156,7 @@ class Policy:
         for rule in self.rules:
             if rule.scope not in decided and _is_met(rule, request, annotations):
                 decided[rule.scope] = rule
-        default = Decision(action=self.default)
+        default = Decision(action=self.default, reason=self.default_reason)
         if not decided:
             return default
         strictest = max(decided.values(), key=lambda rule: STRICTNESS[rule.action])
@@ -268,6 +270,8 @@ class ReadPolicy:
     rules: Sequence[Rule] = ()
     default: Action | None = None
     problems: Sequence[str] = ()
+    source: str = ""
+    """The file that says it."""
 
 
 def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
@@ -296,7 +300,8 @@ def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
                 default = "deny"
     if not isinstance(rules, list):
         problems.append("`rules` has to be a list; every call is denied until it is one")
-        return ReadPolicy(rules=[_everything(scope, source)], default=default, problems=problems)
+        rules = [_everything(scope, source)]
+        return ReadPolicy(rules=rules, default=default, problems=problems, source=source)
     read: list[Rule] = []
     for number, item in enumerate(cast("list[object]", rules)[:MAX_RULES], 1):
         rule, wrong = _read_rule(item, scope, f"{source}#{number}" if source else str(number))
@@ -305,7 +310,7 @@ def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
     if len(cast("list[object]", rules)) > MAX_RULES:
         problems.append(f"there are more than {MAX_RULES} rules; every call is denied until there are fewer")
         read.insert(0, _everything(scope, source))
-    return ReadPolicy(rules=read, default=default, problems=problems)
+    return ReadPolicy(rules=read, default=default, problems=problems, source=source)
 
 
 def combine(parts: Iterable[tuple[Scope, ReadPolicy]], default: Action = "allow") -> Policy:
@@ -319,11 +324,15 @@ def combine(parts: Iterable[tuple[Scope, ReadPolicy]], default: Action = "allow"
     named: list[Action] = [
         part.default for scope, part in listed if part.default is not None and scope != "project"
     ]
-    chosen = named[0] if named else default
+    chosen, reason = named[0] if named else default, ""
     for scope, part in listed:
-        if scope == "project" and part.default is not None:
-            chosen = _stricter(chosen, part.default)
-    return Policy(rules=[rule for _, part in listed for rule in part.rules], default=chosen)
+        if scope == "project" and part.default not in (None, chosen):
+            stricter = _stricter(chosen, part.default)
+            if stricter != chosen:
+                file = for_log(part.source.replace("\\", "/").rpartition("/")[2], 100)
+                chosen, reason = stricter, f"the default of the project's file {file}"
+    rules = [rule for _, part in listed for rule in part.rules]
+    return Policy(rules=rules, default=chosen, default_reason=reason)
 
 
 def _everything(scope: Scope, source: str) -> Rule:

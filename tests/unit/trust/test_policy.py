@@ -89,6 +89,19 @@ def test_a_projects_default_can_only_narrow() -> None:
     assert [default("ask", said) for said in ("allow", "ask", "deny")] == ["ask", "ask", "deny"]
 
 
+def test_a_denial_by_a_projects_default_names_its_file() -> None:
+    for said in (
+        {"default": "deny"},
+        {"default": "nonsense"},
+        {"default": "deny", "rules": [DENY_ALL | {"tool": "x"}]},
+    ):
+        found = combine([("project", read_policy(said, scope="project", source="/p/dragoman.toml"))])
+        error = denial(found.decide(call()), tool="read", server="fs")
+        assert "dragoman.toml" in str(error)
+    own = combine([("user", read_policy({"default": "deny"}, scope="user", source="/u/mine.toml"))])
+    assert "mine.toml" not in str(denial(own.decide(call()), tool="read", server="fs"))
+
+
 @pytest.mark.parametrize(
     ("condition", "hints", "trusted", "wanted"),
     [
