@@ -93,7 +93,7 @@ EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getra
 SDK_USERS = re.compile(
     r"^(server\.(dispatcher|listening|session|sdk_transports|sdk|auth_answer|auth_flow|auth_provider|handlers|connection|supervisor)|demo(\..+)?)$"
 )
-PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.(registry|local)|adapters\..+|demo(\..+)?)$")
+PYDANTIC_USERS = re.compile(r"^(server\..+|tools\.(registry|local)|trust\.policy|adapters\..+|demo(\..+)?)$")
 HEAVY = {
     "server.dispatcher",
     "server.listening",

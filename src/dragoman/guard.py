@@ -308,8 +308,8 @@ class Guard:
 
     async def permit_offer(
         self, kind: Kind, name: str, *, server: str, arguments: Mapping[str, Any] | None = None
-    ) -> None:
-        """Let a resource be read, or a prompt be got, or not.
+    ) -> bool:
+        """Let a resource be read, or a prompt be got, or not; returns whether a person was asked.
 
         Args:
             kind: Which of both it is.
@@ -320,8 +320,7 @@ class Guard:
         Raises:
             CallDeniedError: It is not to be done; it names the rule.
         """
-        if self.watches_calls:
-            await self._permit(_offer(kind, name, server, arguments), name)
+        return self.watches_calls and await self._permit(_offer(kind, name, server, arguments), name)
 
     def forbids(self, kind: Kind, name: str, *, server: str) -> bool:
         """Return whether a resource or a prompt is denied, whatever a person would say."""

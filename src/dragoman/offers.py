@@ -16,6 +16,7 @@ from dragoman.errors import CallDeniedError, DragomanError, ServerError, Unknown
 from dragoman.model import Part, Prompt, Resource, ServerState
 from dragoman.tools.content import to_part
 from dragoman.trust.patterns import UnmatchableError, plain_uri
+from dragoman.trust.policy import copied
 from dragoman.trust.sanitize import for_model
 from dragoman.wishes import Wishes
 
@@ -91,7 +92,7 @@ class Offers:
                 `trust` withholds it.
             DragomanError: The server does not have it, or does not answer.
         """
-        fields = dict(arguments or {})
+        fields = copied(dict(arguments or {}))
         await self._guard.permit_offer("prompt", name, server=server, arguments=fields)
         supervisor = self._supervisors.get(server)
         if supervisor is not None and self._guard.pinboard.holds_back(supervisor.spec):
@@ -112,11 +113,15 @@ class Offers:
             DragomanError: The server does not answer.
         """
         about, given = dict(ref), {argument: value}
-        kind, name = ("resource", about["uri"]) if "uri" in about else ("prompt", about["name"])
-        await self._guard.permit_offer(kind, name, server=server, arguments=given)
-        filled = _filled(name, argument, value)
-        if kind == "resource" and self._guard.forbids("resource", filled, server=server):
-            await self._guard.permit_offer("resource", filled, server=server)
+        if "uri" in about:
+            template, filled = about["uri"], _filled(about["uri"], argument, value)
+            asked = await self._guard.permit_offer(
+                "resource", template, server=server, arguments={"uri": template, **given}
+            )
+            if not asked or self._guard.forbids("resource", filled, server=server):
+                await self._guard.permit_offer("resource", filled, server=server)
+        else:
+            await self._guard.permit_offer("prompt", about["name"], server=server, arguments=given)
         return await self._ask(server, lambda session: session.complete(about, argument, value), argument)
 
     async def subscribe(

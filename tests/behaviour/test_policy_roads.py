@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -115,6 +119,59 @@ async def test_completion_is_judged_by_what_it_would_complete_to(offering: Calla
             assert await mcp.complete(template, "path", "srv/a", server="fs")
             with pytest.raises(CallDeniedError):
                 await mcp.complete(template, "path", "srv/../etc/pass", server="fs")
+
+
+async def test_completion_is_asked_about_if_what_it_would_complete_to_is(
+    offering: Callable[..., ServerSpec],
+) -> None:
+    asked: list[CallRequest] = []
+
+    def approve(request: CallRequest) -> bool:
+        asked.append(request)
+        return False
+
+    policy = [{"action": "ask", "resource": "file:///etc/*"}]
+    handlers = Handlers(approval=approve)
+    with anyio.fail_after(20):
+        async with McpManager(
+            [offering("fs", **OFFER)], cache=False, policy=policy, handlers=handlers
+        ) as mcp:
+            await mcp.wait_ready()
+            with pytest.raises(CallDeniedError):
+                await mcp.complete({"uri": "file:///{+path}"}, "path", "etc/pass", server="fs")
+    assert [one.original_name for one in asked] == ["file:///etc/pass"]
+
+
+class _Place(Enum):
+    ETC = "/etc/passwd"
+
+
+@dataclass
+class _File:
+    path: str = "/etc/passwd"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Path("/etc/passwd"), _Place.ETC, _File(), {"/etc/passwd"}, deque(["/etc/passwd"]), b"/etc/passwd"],
+    ids=lambda value: type(value).__name__,
+)
+async def test_value_that_is_not_json_is_judged_as_it_is_sent(value: Any) -> None:
+    scripted = ScriptedServer("one")
+
+    @scripted.tool
+    def read(file: Any) -> str:
+        """Read a file."""
+        return str(file)
+
+    rules = [{"action": "deny", "arguments": {"file": {"path": "/etc/*"}}}]
+    with anyio.fail_after(20):
+        async with McpManager([scripted.spec()], cache=False, policy=rules) as mcp:
+            await mcp.wait_ready()
+            assert await denied(mcp.call("mcp_one_read", {"file": value}))
+            assert await denied(mcp.call("mcp_one_read", {"file": [{"in": value}]}))
+            assert (await mcp.call("mcp_one_read", {"file": Path("/srv/a")})).text == "/srv/a"
+    assert [call.arguments for call in scripted.calls] == [{"file": "/srv/a"}]
 
 
 async def test_agents_own_tools_and_local_ones_are_judged(offering: Callable[..., ServerSpec]) -> None:

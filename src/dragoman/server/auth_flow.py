@@ -431,7 +431,7 @@ class _Attempt:
             return ""
         document = as_object(self.last.body)
         words = [str(document[name]) for name in ("error", "error_description") if document.get(name)]
-        shown = excerpt(self.sent.clean(": ".join(words)).encode("utf-8", "replace"), _MAX_SAID)
+        shown = excerpt(self.sent.clean_foreign(": ".join(words)).encode("utf-8", "replace"), _MAX_SAID)
         return f" (HTTP {self.last.status}{f', {shown}' if shown else ''})"
 
     # What the provider calls
@@ -478,7 +478,8 @@ class _Attempt:
         redirect = await self.ask.wait()
         self.sent.add([redirect.code, redirect.state])
         if redirect.error:
-            msg = f"the login was refused: {excerpt(self.sent.clean(redirect.error).encode(), _MAX_SAID)}"
+            said = self.sent.clean_foreign(redirect.error).encode("utf-8", "replace")
+            msg = f"the login was refused: {excerpt(said, _MAX_SAID)}"
             raise LoginError(msg)
         return AuthorizationCodeResult(code=redirect.code, state=redirect.state, iss=redirect.issuer)
 

@@ -2,7 +2,8 @@
 
 An authorization server that refuses says why, in words of its own, and may repeat what it was sent: a code,
 a verifier, a secret, a token, as they are or encoded. Such parts are masked. If pieces of a secret are left
-after that (in another case, with spaces between, encoded in parts), the whole text is withheld.
+after that (in another case, with spaces between, encoded in parts), the whole text is withheld. A secret can
+be encoded in more ways than can be known, so of foreign words only those are shown that read like words.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import unicodedata
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
@@ -24,12 +26,16 @@ MAX_SECRET = 16 * 1024
 PIECE = 8
 """So many letters and digits of a secret in a row are taken for a part of it."""
 SHORTEST = 4
+LONGEST_CODE = 12
+"""Longer words that do not read like words may be an encoded secret."""
+LONGEST_WORD = 20
 
 _OPEN = frozenset(
     "grant_type response_type client_id client_assertion_type redirect_uri resource scope".split()
 )
 """Fields of a token request that hold no secret."""
 _OTHER = re.compile(r"[^a-z0-9]+")
+_BETWEEN = re.compile(r"[-_.,:;/!?=()'\"`]+")
 
 
 class SentSecrets:
@@ -71,6 +77,24 @@ class SentSecrets:
             if any(word in plain for word in self._words) or not self._pieces.isdisjoint(_pieces(plain)):
                 return WITHHELD
         return shown
+
+    def clean_foreign(self, text: str) -> str:
+        """Return what an authorization server says, without secrets and without words that are none."""
+        shown = self.clean(unicodedata.normalize("NFKC", text[:MAX_TEXT]))
+        return " ".join(word if _is_readable(word) else "•••" for word in shown.split())
+
+
+def _is_readable(word: str) -> bool:
+    if len(word) <= LONGEST_CODE:
+        return True
+    parts = [part for part in _BETWEEN.split(word) if part]
+    return all(
+        part.isascii()
+        and part.isalpha()
+        and len(part) <= LONGEST_WORD
+        and (part.islower() or part.isupper() or part.istitle())
+        for part in parts
+    )
 
 
 def _login_parts(word: str) -> list[str]:

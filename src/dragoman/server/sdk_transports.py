@@ -30,6 +30,7 @@ from dragoman.server.process import StderrTail, child_environment, kill_group, r
 from dragoman.server.stream import WatchedStream
 from dragoman.server.wire import on_own_account
 from dragoman.tools.definition import fill_in_schemas
+from dragoman.trust.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -173,8 +174,13 @@ async def _http_client(
 
     tls = None if server.tls is None else await asyncio.to_thread(tls_context, server.tls, name)
     login = None if auth is None else SdkLogin(auth, name=name, trail=trail, prepare=add_headers)
+    # What goes to this machine goes to no proxy, which may be another one: a token may go there in the open.
+    direct: dict[str, httpx2.AsyncBaseTransport | None] = {}
+    if is_loopback(url.raw_host or ""):
+        direct = {"all://": None, "http://": None, "https://": None}
     return httpx2.AsyncClient(
         headers=own,
+        mounts=direct,
         auth=login,
         verify=True if tls is None else tls,
         # Reading waits as long as the call's own deadline says; a stream may be silent for hours.

@@ -49,6 +49,8 @@ def define(raw: Mapping[str, Any], *, server: str, template: str) -> ToolDef | R
     name = raw.get("name")
     if not isinstance(name, str) or not name:
         return Rejected(tool=str(name), reason="it has no name")
+    if not name.isprintable() or name != name.strip():
+        return Rejected(tool=name, reason="its name has characters that cannot be seen")
     schema: object = raw.get("inputSchema")
     if schema is None:
         schema = dict(DEFAULT_SCHEMA)

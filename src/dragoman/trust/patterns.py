@@ -5,18 +5,22 @@ engine that takes linear time and knows neither look-around nor back-references;
 refused when it is read.
 
 One value can be read in several ways: a `file:` address as a path, `%65` as `e`, `1.0` as `1`, a character
-in two compositions, a text up to its first NUL. A condition that forbids is met if one of these readings
-matches, one that permits only if all of them do. The keys of objects are looked at as well as their values. A
-value that is too long to be matched meets every condition that forbids, and none that permits.
+in two compositions, a text up to its first NUL, an address as browsers repair it. A condition that forbids is
+met if one of these readings matches, one that permits only if all of them do. The keys of objects are looked
+at as well as their values; where something is forbidden, also what stands as JSON in a text, and the words
+that many servers take for true and false. A value that is too long to be matched meets every condition that
+forbids, and none that permits.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import posixpath
 import re
 import unicodedata
 from dataclasses import dataclass
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -40,8 +44,22 @@ _REGEX_BYTES = 1_000_000
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]+):")
 _DRIVE = re.compile(r"/[A-Za-z]:(?=/|\Z)")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
-_NUMBER = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,3})?\Z")
+_NUMBER = re.compile(r"[+-]?\d(?:_?\d){0,99}(?:\.\d{0,100})?(?:[eE][+-]?\d{1,3})?\Z")
+_WORDS = {
+    "true": frozenset({"true", "1", "yes", "on", "y", "t"}),
+    "false": frozenset({"false", "0", "no", "off", "n", "f"}),
+}
+"""The texts that servers take for true and false."""
 _BREAKS = str.maketrans("", "", "\t\r\n")
+_EDGES = "".join(map(chr, range(0x21)))
+"""What browsers remove around an address."""
+_DOTS = str.maketrans("\u3002\uff0e\uff61", "...")
+_ENCODED_DOT = re.compile("%2e", re.IGNORECASE)
+_DEVICE = re.compile(r"\A//[?.]/(?:UNC/)?", re.IGNORECASE)
+_WEB_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
+_SLASHES = "/\\"
+_SCHEME_CHARS = 200
+"""So far into a text it is looked for a scheme that is encoded."""
 
 Way: TypeAlias = Literal["glob", "path", "regex", "literal"]
 
@@ -78,7 +96,8 @@ class ValuePattern:
 
     def _equals(self, value: object, *, permits: bool) -> bool:
         if isinstance(value, str):
-            return not permits and self.text in (value.strip().lower(), _number_text(value.strip()))
+            given = value.strip().lower()
+            return not permits and (self.text == _number_text(given) or given in _WORDS.get(self.text, ()))
         return _text(value) == self.text
 
     def _fits(self, reading: str) -> bool:
@@ -106,7 +125,7 @@ class ArgumentPattern:
         try:
             hits = [
                 any(one.matches(value, permits=permits) for one in self.patterns)
-                for value in values_at(arguments, self.place)
+                for value in values_at(arguments, self.place, unpacks=not permits)
             ]
             if not permits or all(hits):
                 hits += [
@@ -145,34 +164,58 @@ def plain_uri(value: str) -> str:
     Raises:
         UnmatchableError: There is too much in it to decode.
     """
+    return _plain_uri(_decoded(value)[-1])
+
+
+def _plain_uri(value: str) -> str:
     scheme = _SCHEME.match(value)
     if scheme is None:
         return value
-    name = scheme[1].lower()
+    name, rest = scheme[1].lower(), value[scheme.end() :]
     if name == "file":
         path = plain_path(value)
         return f"file://{path if path.startswith('/') else f'/{path}'}"
-    rest = _decoded(value[scheme.end() :])[-1]
+    if name in _WEB_PORTS:
+        # However many slashes, of whichever kind: a browser takes them for two.
+        rest = f"//{rest.lstrip(_SLASHES)}"
     if not rest.startswith("//"):
         return f"{name}:{rest}"
-    host, slash, path = rest[2:].partition("/")
-    path, mark, query = path.partition("?")
-    # Where a path has no dots in it, its slashes are left as they are.
+    path, mark, query = rest[2:].partition("?")
+    host, slash, path = path.replace("\\", "/").partition("/")
+    host = host.lower()
+    if name in _WEB_PORTS:
+        host = _plain_host(host, _WEB_PORTS[name])
+    # Browsers take an encoded dot for a dot. Where there is none, slashes are left as they are.
+    path = _ENCODED_DOT.sub(".", path)
     if "/." in f"/{path}":
         ends = "/" if path.endswith(("/", "/.", "/..")) else ""
         path = posixpath.normpath(f"/{path}").lstrip("/") + ends
-    return f"{name}://{host.lower()}{slash}{path}{mark}{query}"
+    return f"{name}://{host}{slash}{path}{mark}{query}"
 
 
-def values_at(arguments: object, place: Sequence[str]) -> Iterator[object]:
+def _plain_host(authority: str, usual_port: str) -> str:
+    """Return the host of a web address without what does not decide where it leads."""
+    host, colon, port = authority.rpartition("@")[2].translate(_DOTS).partition(":")
+    if host.startswith("["):
+        return f"{host}{colon}{port}"
+    port = port.lstrip("0")
+    return host.rstrip(".") if port in ("", usual_port) else f"{host.rstrip('.')}:{port}"
+
+
+def values_at(arguments: object, place: Sequence[str], *, unpacks: bool = False) -> Iterator[object]:
     """Yield every value at a place, and every key and value inside what stands there.
+
+    Args:
+        arguments: The call's.
+        place: Keys and indexes; `*` stands for any.
+        unpacks: Whether JSON in a text is looked at as well.
 
     Raises:
         UnmatchableError: There are too many of them, or they are too deep.
     """
     found = [arguments]
     for step in place:
-        found = [inner for value in found for inner in _step(value, step)]
+        found = [inner for value in found for inner in _step(_unpacked(value) if unpacks else value, step)]
         if len(found) > MAX_VALUES:
             raise UnmatchableError
     count = 0
@@ -185,12 +228,34 @@ def values_at(arguments: object, place: Sequence[str]) -> Iterator[object]:
             else:
                 count += 1
                 yield value
+                if unpacks and (inside := _unpacked(value)) is not value:
+                    deeper.append(inside)
         if count + len(deeper) > MAX_VALUES:
             raise UnmatchableError
         if not deeper:
             return
         level = deeper
     raise UnmatchableError
+
+
+def _unpacked(value: object) -> object:
+    """Return what a text holds as JSON; anything else as it is."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "[", '"'):
+        return value
+    if len(value) > MAX_VALUE_CHARS:
+        raise UnmatchableError
+    found = _parsed(value)
+    return value if found is None else found
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise UnmatchableError from None
+    except ValueError:
+        return None
 
 
 def _children(value: object) -> list[object]:
@@ -213,8 +278,8 @@ def _keys_on_the_way(arguments: object, place: Sequence[str]) -> Iterator[str]:
 
 def _text(value: object) -> str:
     """Return a value that is not a text as one: equal numbers give equal texts."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
+    if isinstance(value, float) and math.isfinite(value):
+        return _number_text(repr(value))
     try:
         return json.dumps(value, default=repr)
     except ValueError:  # a number of thousands of digits
@@ -225,43 +290,72 @@ def _number_text(text: str) -> str:
     """Return a number that is written as a text in the one way; anything else as it is."""
     if not _NUMBER.match(text):
         return text
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return text if "." not in text and "e" not in text.lower() else _text(number)
+    plain = format(Decimal(text), "f")
+    plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return plain if plain.strip("-0") else "0"
 
 
 def _readings(value: object, way: Way, *, permits: bool) -> list[str]:
     """Return all that a value may be taken for by what gets it."""
     if not isinstance(value, str):
         plain = _text(value)
-        return [plain] if permits or not isinstance(value, float) else [plain, repr(value)]
+        return [plain] if permits or not isinstance(value, float | bool) else [plain, repr(value)]
     forms = _normalised(value)
     if not permits:
         forms[:0] = [value]
-        if not value.isascii():
-            forms.append("".join(char for char in value if unicodedata.category(char) != "Cf"))
-        if "\0" in value:
-            forms += [value.partition("\0")[0], value.replace("\0", "")]
-        if (joined := value.translate(_BREAKS).strip()) != value:
-            forms.append(joined)
     found: dict[str, None] = {}
+    if way == "path":
+        for form in forms:
+            for decoded in _decoded(form):
+                for one in _cleaned(decoded):
+                    found.update(dict.fromkeys(_paths(one, permits=permits)))
+        return list(found)
+    if not permits:
+        found[_number_text(value.strip())] = None
+        if value.startswith("/"):
+            found[_plain_uri(f"file://{value}")] = None
     for form in forms:
-        if way == "path":
-            found.update(dict.fromkeys(_paths(form, permits=permits)))
-        else:
-            found[form] = None
-            if not permits or _is_address(form):
-                found[plain_uri(form)] = None
+        found[form] = None
+        if not permits:
+            found.update(dict.fromkeys(_cleaned(form)))
+        if not _is_address(_unescaped(_cleaned(form[:_SCHEME_CHARS])[-1]), widely=not permits):
+            continue
+        for decoded in _decoded(form):
+            for one in _cleaned(decoded):
+                found[_plain_uri(one)] = None
+                if not permits:
+                    found.update(dict.fromkeys(_shortened(one)))
     return list(found)
 
 
-def _is_address(text: str) -> bool:
+def _cleaned(text: str) -> list[str]:
+    """Return a text as it is, and without the characters that some programs leave out."""
+    found = [text]
+    if "\0" in text:
+        found += [text.partition("\0")[0], text.replace("\0", "")]
+    if not text.isprintable() or text[:1] == " " or text[-1:] == " ":
+        found.append(text.strip(_EDGES).translate(_BREAKS))
+        if not text.isascii():
+            found.append("".join(char for char in found[-1] if unicodedata.category(char) != "Cf"))
+    return found
+
+
+def _shortened(address: str) -> Iterator[str]:
+    """Yield an address without what does not say what it is about: a fragment, and the query of a file."""
+    short = address.partition("#")[0]
+    scheme = _SCHEME.match(address)
+    if scheme is not None and scheme[1].lower() == "file":
+        short = short.partition("?")[0]
+    if short != address:
+        yield _plain_uri(short)
+
+
+def _is_address(text: str, *, widely: bool) -> bool:
     scheme = _SCHEME.match(text)
     if scheme is None:
         return False
-    return scheme[1].lower() == "file" or text[scheme.end() :].startswith(("//", "\\\\"))
+    known = scheme[1].lower() == "file" or scheme[1].lower() in _WEB_PORTS
+    return widely or known or text[scheme.end() :].startswith("//")
 
 
 def _normalised(text: str) -> list[str]:
@@ -281,22 +375,34 @@ def _normalised(text: str) -> list[str]:
 
 
 def _paths(text: str, *, permits: bool) -> Iterator[str]:
-    for decoded in _decoded(text):
-        yield plain_path(decoded)
-        scheme = _SCHEME.match(decoded)
-        if scheme is not None and scheme[1].lower() == "file":
-            rest = decoded[scheme.end() :].replace("\\", "/")
-            host = rest[2:].partition("/")[0].lower() if rest.startswith("//") else ""
-            if permits and host not in ("", "localhost"):
-                # It is another machine's path, or something that is made to look like one.
-                yield f"//{host}"
-            yield plain_path(re.split(r"[?#]", decoded, maxsplit=1)[0])
+    plain = plain_path(text)
+    yield plain
+    slashed = text.replace("\\", "/")
+    if (device := _DEVICE.match(slashed)) is not None:
+        yield plain_path(slashed[device.end() :])
+    scheme = _SCHEME.match(slashed)
+    if scheme is not None and scheme[1].lower() == "file":
+        rest = slashed[scheme.end() :]
+        host = rest[2:].partition("/")[0].lower() if rest.startswith("//") else ""
+        if permits and host not in ("", "localhost"):
+            # It is another machine's path, or something that is made to look like one.
+            yield f"//{host}"
+        short = plain_path(re.split(r"[?#]", text, maxsplit=1)[0])
+        yield short
+        if not permits and not rest.startswith("/"):
+            yield f"/{short}"
 
 
 def _decoded(text: str) -> list[str]:
-    """Return a text as it is, and percent-decoded as often as that changes it."""
+    """Return a text as it is, and percent-decoded as often as that changes it.
+
+    Raises:
+        UnmatchableError: It is encoded more often than anything that is meant to be read.
+    """
     found = [text]
-    while "%" in found[-1] and len(found) <= _MAX_DECODED and (more := _unescaped(found[-1])) != found[-1]:
+    while "%" in found[-1] and (more := _unescaped(found[-1])) != found[-1]:
+        if len(found) > _MAX_DECODED:
+            raise UnmatchableError
         found.append(more)
     return found
 
@@ -314,7 +420,7 @@ def _forms(pattern: str, way: Way) -> tuple[str, ...]:
     if way == "path":
         forms = [plain_path(form) for form in forms]
     elif _SCHEME.match(pattern):
-        forms += [plain_uri(form) for form in forms]
+        forms += [_plain_uri(form) for form in forms]
     return tuple(dict.fromkeys(forms))
 
 

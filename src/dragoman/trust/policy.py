@@ -51,6 +51,7 @@ T = TypeVar("T")
 MAX_RULES = 1_000
 MAX_DEPTH = 100
 """How deep the arguments of a call that is judged may be."""
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
 ANNOTATIONS = {
     "read_only": ("readOnlyHint", False),
@@ -216,7 +217,8 @@ def _holds(condition: str, annotations: Mapping[str, Any]) -> bool:
 def copied(value: T, depth: int = 0) -> T:
     """Return a value, or the whole of an object or a list, of which no one else holds a part.
 
-    What is judged is a copy, and that copy is what is sent: nothing can change it in between.
+    What is judged is a copy, and that copy is what is sent: nothing can change it in between. Whatever is not
+    JSON (a path, an enum, a model) becomes what it would be sent as.
 
     Raises:
         InvalidArgumentsError: It is too deep, or holds itself.
@@ -227,12 +229,30 @@ def copied(value: T, depth: int = 0) -> T:
     found: Any = value
     if isinstance(value, Mapping):
         table = cast("Mapping[Any, Any]", value)
-        found = {key: copied(inner, depth + 1) for key, inner in table.items()}
+        found = {_key(key): copied(inner, depth + 1) for key, inner in table.items()}
     elif isinstance(value, list):
         found = [copied(inner, depth + 1) for inner in cast("list[Any]", value)]
     elif isinstance(value, tuple):
         found = tuple(copied(inner, depth + 1) for inner in cast("tuple[Any, ...]", value))
+    elif type(found) not in _PLAIN and (plain := _as_sent(found)) is not found:
+        found = copied(plain, depth + 1)
     return found
+
+
+def _key(key: Any) -> Any:
+    return key if type(key) in _PLAIN else next(iter(cast("dict[Any, Any]", _as_sent({key: None}))))
+
+
+def _as_sent(value: Any) -> Any:
+    """Return a value as it is written into a message; one that cannot be written as it is."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    from pydantic_core import to_jsonable_python  # what a model asks for is JSON already
+
+    try:
+        return to_jsonable_python(value)
+    except ValueError:
+        return value
 
 
 def denial(

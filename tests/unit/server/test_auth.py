@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import json
 import logging
 import os
@@ -512,6 +513,12 @@ ECHOES: dict[str, Callable[[str], str]] = {
     "upper": str.upper,
     "half": lambda text: text[: len(text) // 2 + 1],
     "end": lambda text: text[len(text) // 3 :],
+    "reversed": lambda text: text[::-1],
+    "rot13": lambda text: codecs.encode(text, "rot13"),
+    "base32": lambda text: base64.b32encode(text.encode()).decode(),
+    "HTML": lambda text: "".join(f"&#{ord(letter)};" for letter in text),
+    "JSON": lambda text: "".join(f"\\u{ord(letter):04x}" for letter in text),
+    "full width": lambda text: "".join(chr(ord(letter) + 0xFEE0) for letter in text),
 }
 
 

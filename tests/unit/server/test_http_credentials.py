@@ -291,6 +291,20 @@ async def test_wire_of_the_sdk_keeps_to_the_rule_too(
         assert not proxy.passed
 
 
+@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_credential_for_this_machine_goes_through_no_proxy(
+    wire: Any, host: str, server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ForwardProxy({}) as proxy:
+        use_proxy(monkeypatch, proxy)
+        monkeypatch.setenv("ALL_PROXY", proxy.url(USER))
+        http = Http(f"http://{host}:{port_of(server)}/healthy", headers={"Authorization": "Bearer canary-1"})
+        async with McpManager([ServerSpec("srv", http, wire=wire)], cache=False) as mcp:
+            await mcp.wait_ready(timeout=GUARD)
+        assert proxy.passed == []
+
+
 async def test_name_for_this_machine_that_leads_elsewhere_is_not_connected_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -48,6 +48,11 @@ def test_definition_without_a_name_is_rejected(name: object) -> None:
     assert isinstance(defined(name=name), Rejected)
 
 
+@pytest.mark.parametrize("name", ["read\u200b", "re\u00adad", "read ", "\tread", "read\0", "\u202eread"])
+def test_name_with_characters_that_cannot_be_seen_is_rejected(name: str) -> None:
+    assert isinstance(defined(name=name), Rejected)
+
+
 @pytest.mark.parametrize(
     "schema", ["text", True, {"type": "strong"}, {"type": "object", "properties": {"a": {"minimum": "x"}}}]
 )

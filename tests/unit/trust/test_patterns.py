@@ -156,6 +156,17 @@ def test_hostile_values_take_linear_time() -> None:
         ["/srv/a", "/etc/passwd"],
         {"/etc/passwd": "read"},
         {"srv": {"deeper": [{"/etc/passwd": 1}]}},
+        "\x01file:///etc/passwd",
+        "file:etc/passwd",
+        "file:///srv/.%09./etc/passwd",
+        "/srv/.\t./etc/passwd",
+        "file:///srv/.\n./etc/passwd",
+        "/srv/.\u200b./etc/passwd",
+        "/srv/%25252525%32e./etc/passwd",
+        "//?//etc/passwd",
+        '{"path": "/etc/passwd"}',
+        '["/etc/passwd"]',
+        '"/etc/passwd"',
     ],
 )
 def test_a_path_is_forbidden_however_it_is_written_and_never_permitted(value: Any) -> None:
@@ -202,6 +213,18 @@ def test_names_of_arguments_are_looked_at_where_any_is_meant() -> None:
         ("file:///srv/*", "file:///srv/../etc/x", True, False),
         ("https://a.example/*", "HTTPS://A.example/x", True, False),
         ("Title*", "Title: one", True, True),
+        (1, "+1", True, False),
+        (1, "01", True, False),
+        (10, "1_0", True, False),
+        (0, "-0", True, False),
+        (10**30, 1e30, True, True),
+        (10**30, "1e30", True, False),
+        ("1", "1.0", True, False),
+        ("1000", "1e3", True, False),
+        (True, "yes", True, False),
+        (False, "off", True, False),
+        ("100%25252525", "100%25252525", True, True),
+        ("one\ntwo", "one\ntwo", True, True),
     ],
 )
 def test_what_forbids_matches_more_and_what_permits_matches_exactly(
@@ -210,6 +233,60 @@ def test_what_forbids_matches_more_and_what_permits_matches_exactly(
     found = pattern("a", data)
     assert found.matches({"a": value}, permits=False) is forbids
     assert found.matches({"a": value}, permits=True) is permits
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://in.example/a",
+        "https://in.example:443/a",
+        "https://in.example:0443/a",
+        "https://in.example:/a",
+        "https://user:word@in.example/a",
+        "https://in.example./a",
+        "https://in\u3002example/a",
+        "https:\\\\in.example\\a",
+        "https://in.example\\a",
+        "https:in.example/a",
+        "https:/in.example/a",
+        "https:////in.example/a",
+        "\x01https://in.example/a",
+        "ht\ntps://in.example/a",
+        "h%74tps://in.example/a",
+    ],
+)
+def test_address_is_forbidden_however_a_browser_would_repair_it(address: str) -> None:
+    assert pattern("a", "https://in.example/*").matches({"a": address}, permits=False)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "../b",
+        "..\\b",
+        "%2e%2e/b",
+        ".\t./b",
+        ".%0a./b",
+        ".\u200b./b",
+        "..%5cb",
+        "..%2fb",
+        "%3f/../../b",
+        "%3f/%2e%2e/%2e%2e/b",
+        "%252e%252e/b",
+    ],
+)
+def test_address_that_leads_out_of_a_folder_is_not_permitted(rest: str) -> None:
+    inside = pattern("a", "https://in.example/a/*")
+    assert inside.matches({"a": "https://in.example/a/b?c=../d"}, permits=True)
+    assert not inside.matches({"a": f"https://in.example/a/{rest}"}, permits=True)
+
+
+def test_place_inside_a_text_of_json_is_forbidden() -> None:
+    found = pattern("/options/mode", "write")
+    assert found.matches({"options": '{"mode": "\\u0077rite"}'}, permits=False)
+    assert not found.matches({"options": '{"mode": "write"}'}, permits=True)
+    assert not found.matches({"options": '{"mode": "read"}'}, permits=False)
+    assert found.matches({"options": "[" * 90_000}, permits=False)
 
 
 def test_number_with_thousands_of_digits_is_not_permitted() -> None:

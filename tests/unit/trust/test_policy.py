@@ -279,9 +279,23 @@ def test_rule_with_an_annotation_is_about_tools() -> None:
 
 @pytest.mark.parametrize(
     "uri",
-    ["file:///etc/passwd", "FILE:/etc/passwd", "file://localhost/%65tc/passwd", "file:///srv/../etc/passwd"],
+    [
+        "file:///etc/passwd",
+        "FILE:/etc/passwd",
+        "file://localhost/%65tc/passwd",
+        "file:///srv/../etc/passwd",
+        "file:///%2565tc/passwd",
+        "file:///etc/passwd?x",
+        "file:///etc/passwd#x",
+        "file:///etc/passwd%3Fx",
+        "file:///etc/passwd%00",
+        "\x01file:///etc/passwd",
+        "/etc/passwd",
+    ],
 )
 def test_resource_is_denied_however_its_address_is_written_and_never_allowed(uri: str) -> None:
+    exact = policy({"action": "deny", "resource": "file:///etc/passwd"})
+    assert action(exact, want("resource", uri)) == "deny"
     assert action(policy({"action": "deny", "resource": "file:///etc/*"}), want("resource", uri)) == "deny"
     allowed = policy({"action": "allow", "resource": "file:///srv/*"}, default="deny")
     assert action(allowed, want("resource", uri)) == "deny"
