@@ -14,10 +14,15 @@ import ast
 import importlib
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +38,21 @@ MEASURABLE = 0.004
 ATTEMPTS = 5
 METHODS = {"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
 
-AT_RUN_TIME: dict[str, list[tuple[str, str]]] = {}
+OTHERS = {"dragoman.server.auth_challenge:_PARAMETER"}
+"""Patterns that another change replaces."""
+DEPENDENT = {
+    "dragoman.config.dialects.legal:pattern": [
+        ("A_MCP_(?:(?P<s>[A-Z0-9_]+)_)??(?P<k>SERVER_URL|TIMEOUT)", "fullmatch")
+    ],
+    "dragoman.config.rewording:pattern": [(r"(?<!\S)word(?!\S)", "sub")],
+    "dragoman.observe.excerpt:is_closed": [(r"(?<!\\)\"", "search")],
+    "dragoman.tools.aliases:f'[^{self.characters}]'": [("[^a-zA-Z0-9_-]", "sub")],
+    # Only compiled, never matched.
+    "dragoman.tools.formats.openai:pattern": [],
+}
 """By the place of a pattern that depends on arguments: examples of it, each with the method that is used."""
+IN_CONTAINERS = {"dragoman.config.expand": "_spelling_pattern", "dragoman.trust.signs": "_sign"}
+"""Functions that make patterns, by their module: what they made is found where it is kept."""
 
 
 # ── finding the patterns
@@ -161,7 +179,8 @@ class Maker:
             case "IN":
                 return self.members(argument)[0]
             case "BRANCH":
-                return [self.sample(branch, before) for branch in argument[1]][0]
+                found = [self.sample(branch, before) for branch in argument[1]]
+                return found[0]
             case "SUBPATTERN":
                 number, _, _, inner = argument
                 found = self.sample(inner, before)
@@ -219,7 +238,7 @@ class Maker:
                 case _:
                     pass
         if negated:
-            taken = {char for char in found}
+            taken = set(found)
             found = [char for char in "a 1!\n\t\"'{$" if char not in taken] or ["\u4e00"]
         return [self.letter(char) for char in found] or ["a"]
 
@@ -291,25 +310,27 @@ def cost(work: Callable[[], object], *, enough: float = MOST_SECONDS / 10) -> fl
     return best
 
 
-def trouble(run: Callable[[Any], object], makers: list[Callable[[int], Any]]) -> str:
+def trouble(
+    run: Callable[[Any], object], makers: list[Callable[[int], Any]], *, most: float = MOST_SECONDS
+) -> str:
     """Say what is wrong with the slowest of the texts, or nothing."""
-    for size in (24, 200, 1500):
+    for size in (24, 800):
         for make in makers:
             text = make(size)
-            if (taken := cost(lambda: run(text))) > MOST_SECONDS / 4:
+            if (taken := cost(partial(run, text))) > most / 4:
                 return f"{taken * 1000:.0f} ms for {size} characters of {text[:60]!r}"
     small: list[tuple[float, Callable[[int], Any]]] = []
     for make in makers:
         text = make(SMALL)
-        taken = cost(lambda: run(text), enough=MOST_SECONDS / 4)
-        if taken > MOST_SECONDS:
+        taken = cost(partial(run, text), enough=most / 4)
+        if taken > most:
             return f"{taken * 1000:.0f} ms for {SMALL} characters of {text[:60]!r}"
         small.append((taken, make))
     small.sort(key=lambda one: -one[0])
     for before, make in small[:4]:
         text = make(LARGE)
-        taken = cost(lambda: run(text))
-        if taken > MOST_SECONDS:
+        taken = cost(partial(run, text))
+        if taken > most:
             return f"{taken * 1000:.0f} ms for {LARGE} characters of {text[:60]!r}"
         if taken > MEASURABLE and taken > MOST_RATIO * before:
             return f"{taken * 1000:.1f} ms for {LARGE}, {before * 1000:.1f} ms for {SMALL} of {text[:60]!r}"
@@ -322,7 +343,8 @@ def run_of(pattern: re.Pattern[Any], method: str) -> Callable[[Any], object]:
         return lambda text: pattern.sub(filler, text)
     if method == "finditer":
         return lambda text: sum(1 for _ in pattern.finditer(text))
-    return lambda text: getattr(pattern, method)(text)
+    run: Callable[[Any], object] = getattr(pattern, method)
+    return run
 
 
 def pattern_trouble(pattern: re.Pattern[Any], method: str) -> str:
@@ -330,3 +352,389 @@ def pattern_trouble(pattern: re.Pattern[Any], method: str) -> str:
     if isinstance(pattern.pattern, bytes):
         makers = [lambda size, make=make: make(size).encode("latin-1", "replace") for make in makers]
     return trouble(run_of(pattern, method), makers)
+
+
+# ── the gate
+
+
+PATTERNS, AT_RUN_TIME = found_patterns()
+
+
+def kept_patterns() -> Iterator[Found]:
+    """Yield the patterns that functions make and data keeps."""
+    from dragoman.config.dialects import HOSTS, dialect
+    from dragoman.config.expand import _spelling_pattern  # pyright: ignore[reportPrivateUsage]
+    from dragoman.trust import signs
+
+    for name in HOSTS:
+        if spellings := dialect(name).style.spellings:
+            yield Found(f"spellings of {name}", _spelling_pattern(spellings), frozenset({"finditer"}))
+    for value in vars(signs).values():
+        for sign in value if isinstance(value, tuple | list) else ():
+            if isinstance(sign, signs.Sign):
+                yield Found(f"sign {sign.kind}", sign.pattern, frozenset({"search"}))
+
+
+def cases() -> list[Any]:
+    given = [*PATTERNS, *kept_patterns()]
+    for place, samples in DEPENDENT.items():
+        given += [Found(place, re.compile(sample), frozenset({method})) for sample, method in samples]
+    found = {
+        (one.pattern, method): one.where for one in given for method in one.methods if one.where not in OTHERS
+    }
+    return [
+        pytest.param(pattern, method, id=f"{where} {method}") for (pattern, method), where in found.items()
+    ]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("pattern", "method"), cases())
+def test_a_pattern_is_linear_in_every_text(pattern: re.Pattern[Any], method: str) -> None:
+    assert pattern_trouble(pattern, method) == ""
+
+
+def test_every_pattern_that_depends_on_arguments_has_a_sample() -> None:
+    makers = {f"{module}:" for module in IN_CONTAINERS}
+    assert {place for place in AT_RUN_TIME if not place.startswith(tuple(makers))} == set(DEPENDENT)
+    assert len(PATTERNS) > 150
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"(a+)+$", r"\s+$", r"\{\{\s*([^{}]+?)\s*\}\}", r'"(?:[^"\\]|\\.)*"', r"\$\{[^}]*\}", r"(\w+\s*=)*;"],
+)
+def test_the_gate_finds_a_pattern_that_is_not_linear(pattern: str) -> None:
+    assert pattern_trouble(re.compile(pattern), "search")
+
+
+# ── parsers
+
+
+def document_parser(format_: Any) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        from dragoman.config.documents import parse
+
+        document = parse(text, "f", format_)
+        return document.line(("a", "b")), document.repeats
+
+    return read
+
+
+def loaded_as(host: str) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        import json
+
+        from dragoman.config.dialects import dialect
+        from dragoman.config.documents import parse
+        from dragoman.config.entries import build
+
+        found = dialect(host)
+        text = text[: len(text) // 8 + 1]
+        entry = {"command": text, "args": [text], "env": {"A": text}, "timeout": text}
+        remote = {"url": text, "headers": {"A": text}, "type": text, text[:4000]: text}
+        key = found.container[0] if found.container else "mcpServers"
+        document = parse(json.dumps({key: {"a": entry, "b": remote}}), "f", "json")
+        found.patch(document, "/")
+        for one in found.find(document, "/"):
+            with suppress(DragomanError):
+                build(one, found, "project")
+        return None
+
+    return read
+
+
+WITH_PATTERNS = ("codex", "continue", "crush", "fastmcp", "goose", "kiro", "librechat", "opencode", "vscode")
+"""Dialects with a syntax of their own in values; the others share the rest."""
+
+
+def spec_of(text: str) -> Any:
+    from dragoman.model import ServerSpec, Stdio
+
+    return ServerSpec("a", Stdio("x", [text], env={"TOKEN": text}, cwd=text))
+
+
+def parsers() -> dict[str, Callable[[str], object]]:
+    """Return everything that reads a text of a server or a file."""
+    import json
+
+    from dragoman.cli import hints, output
+    from dragoman.cli.session.markdown import Markdown
+    from dragoman.config import dotenv, durations, edit_json, edit_toml, expand, positions, sizes
+    from dragoman.errors import printable
+    from dragoman.observe.excerpt import excerpt
+    from dragoman.server.event_stream import EventStream
+    from dragoman.server.lines import Lines
+    from dragoman.server.rpc import Rpc
+    from dragoman.suggesting import suggest
+    from dragoman.tools import docstrings, naming, problems, readings, rendering
+    from dragoman.tools.formats import openai
+    from dragoman.tools.schema_cost import flatten, price
+    from dragoman.trust import approval, differences, findings, looks, packages, patterns, redact, sanitize
+    from dragoman.trust.limits import Limits
+    from dragoman.trust.redactor import Redactor, secret_values
+
+    redactor = Redactor(f"hunter2-{number}-/+=&abcdef" for number in range(5))
+    around = expand.Surroundings(env={"A": "b"}, root="/", home="/")
+    hostile = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+    class Listener:
+        def __getattr__(self, _name: str) -> Any:
+            return lambda *_args, **_more: None
+
+    def rpc(data: str) -> None:
+        Rpc(Listener()).receive(data.encode("utf-8", "replace"))  # type: ignore[arg-type]
+
+    return {
+        **{f"config {name}": document_parser(name) for name in ("json", "toml", "yaml", "env")},
+        **{f"dialect {name}": loaded_as(name) for name in WITH_PATTERNS},
+        "json lines": lambda text: positions.json_lines(json.dumps({text[:4000]: text})),
+        "toml lines": positions.toml_lines,
+        "dotenv": dotenv.parse_env,
+        "dotenv lines": dotenv.env_lines,
+        "edit json": lambda text: edit_json.put(text, ("a", "b"), 1),
+        "edit toml": lambda text: edit_toml.put(text, ("a", "b"), {"c": 1}),
+        "template": lambda text: expand.expand(text, around, lambda _, whole: whole),
+        "variables": expand.variables,
+        "template of a host": lambda text: expand.to_template(
+            text, expand.Style(braces=True, bare=True, defaults=True)
+        ),
+        "escape": expand.escape_before,
+        "duration": lambda text: durations.seconds(text, "s"),
+        "size": sizes.size_in_bytes,
+        "docstring": docstrings.read_docstring,
+        "exposed name": lambda text: naming.expose("{server}_{tool}", naming.Pair(text, text)),
+        "suggestions": lambda text: suggest(
+            text, [text[at:] for at in range(0, len(text), len(text) // 50 + 1)]
+        ),
+        "event stream": lambda text: list(EventStream(10**6).feed(text.encode("utf-8", "replace"))),
+        "lines": lambda text: list(Lines(10**6).feed(text.encode("utf-8", "replace"))),
+        "message": rpc,
+        "answer": lambda text: rpc(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"x": text}})),
+        "half a message": lambda text: rpc('{"jsonrpc":"2.0","id":1,"result":' + text),
+        "mask text": redact.mask_text,
+        "mask url": redact.mask_url,
+        "mask url's path": lambda text: redact.mask_url(f"https://a/{text}"),
+        "mask value": redact.mask_value,
+        "mask argument": lambda text: redact.mask_args([text]),
+        "mask arguments": lambda text: redact.mask_args(text.split(" ")),
+        "mask header": lambda text: redact.mask_args(["-H", text]),
+        "mask call": lambda text: redact.mask_arguments({"a": text, text: [text]}),
+        "telling name": redact.is_telling.__wrapped__,
+        "looks random": looks.looks_random,
+        "looks like a login": looks.is_login,
+        "redactor": redactor.mask,
+        "secrets of a server": lambda text: secret_values(spec_of(text).transport),
+        "excerpt": lambda text: excerpt(text, 2_000, redactor.mask),
+        "for terminals": sanitize.for_terminal,
+        "for logs": lambda text: sanitize.for_log(text, None),
+        "for models": sanitize.for_model,
+        "unfolded": sanitize.unfolded,
+        "skeleton": sanitize.skeleton,
+        "error": printable,
+        "one line": output.one_line,
+        "findings": findings.inspect_text,
+        "difference": lambda text: differences.text_difference(text, text[1:] + "x"),
+        "approval": lambda text: (approval.question(spec_of(text), "/"), approval.sources(spec_of(text))),
+        "package": lambda text: packages.package_of(spec_of(text).transport),
+        "path of a policy": patterns.plain_path,
+        "number": lambda text: readings.read_as(text, "number"),
+        "object": lambda text: readings.read_as(text, "object"),
+        "value in a problem": problems.shown,
+        "place in a problem": lambda text: problems.place_of([text, 1, text]),
+        "schema": lambda text: price(
+            flatten({**hostile, "pattern": text, text: {"const": text}}, is_readable=lambda _: True).schema
+        ),
+        "limits": lambda text: Limits().excess("name_chars", len(text), what=text),
+        "carried text": lambda text: rendering.is_carried({"a": text}, [text]),
+        "hints": lambda text: hints.hints(hints.Facts(spec=spec_of("a"), stage="handshake", stderr=text)),
+        "pattern for OpenAI": openai.reads.__wrapped__,
+        "markdown": Markdown,
+        "markdown as it comes": streamed,
+    }
+
+
+def streamed(text: str) -> object:
+    from dragoman.cli.session.streaming import Blocks
+
+    blocks = Blocks()
+    return [*blocks.feed(text), *blocks.end()]
+
+
+UNITS = (
+    *(" ", "\n", "\t", "\r", "a", "1", '"', "'", "\\", "`", "$", "{", "[", "(", "<", "#", "-", "*", "_", "."),
+    *(
+        ":",
+        "=",
+        ",",
+        ";",
+        "/",
+        "@",
+        "%",
+        "&",
+        "!",
+        "|",
+        "~",
+        "?",
+        "\x1b",
+        "\x9b",
+        "\0",
+        "é",
+        "\u200d",
+        "\u0301",
+    ),
+    *(
+        "👩",
+        "\U000e0041",
+        "\ud800",
+        '\\"',
+        "${",
+        "${a",
+        "$$",
+        "$$${a",
+        "{{",
+        "{{a",
+        "{{ ",
+        "$(",
+        "$(a",
+        "${{ ",
+    ),
+    *(
+        "a.",
+        '"a".',
+        "a:",
+        "a: ",
+        "- ",
+        "a: [",
+        "a: {",
+        "[[",
+        "]]",
+        "[a]\n",
+        "[a.b]\n",
+        "a=1\n",
+        "a = [",
+        'a="',
+    ),
+    *(
+        "'''",
+        '"""',
+        "//",
+        "/*",
+        "*/",
+        "# ",
+        "&a ",
+        "*a ",
+        "!!a ",
+        "<<: ",
+        "a=",
+        "a=b;",
+        "a=b ",
+        "a://",
+        "a://b@",
+    ),
+    *("a:b@", "://", "?a=b&", "/a", "/a1", "Bearer ", "token ", "--a ", "-p", "-H a: ", "eyJ", "sk-", "ghp_"),
+    *(
+        "-----BEGIN PRIVATE KEY-----",
+        "password=",
+        '"token": "',
+        "{'token': '",
+        '\\"token\\": \\"',
+        "data: a\n",
+    ),
+    *(
+        "data:\n\n",
+        "id: 1\n",
+        ": \n",
+        "\r\n",
+        '{"id":1,',
+        '"id":1}',
+        '"a":',
+        ",1",
+        "[1,",
+        "{}",
+        "[]",
+        "null,",
+    ),
+    *(
+        ":param a: ",
+        ":a ",
+        "Args:\n",
+        "  a: b\n",
+        "a (b): c\n",
+        "---\n",
+        "Parameters\n----\n",
+        "\x1b[",
+        "\x1b]0;",
+    ),
+    *(
+        "\x1b[1;2",
+        "* a\n",
+        "1. a\n",
+        "> ",
+        "```\n",
+        "~~~",
+        "![",
+        "[a](",
+        "**",
+        "__",
+        "<a>",
+        "&amp;",
+        "| a ",
+        "aA",
+    ),
+    *(
+        "a1",
+        "usage: ",
+        "no such option ",
+        "1s",
+        "1.",
+        "1 ",
+        "1e",
+        "9",
+        "MB",
+        "(?:",
+        "a|",
+        "a*",
+        "do not tell ",
+    ),
+    *("A_B ", "missing ", "ignore all previous "),
+)
+FRAMES = (("", ""), ("", "!"), ('"', ""))
+
+
+def framed(unit: str, frame: tuple[str, str]) -> Callable[[int], str]:
+    before, after = frame
+    return lambda size: before + unit * (size // len(unit)) + after
+
+
+SECONDS = {
+    "config yaml": 0.5,
+    "markdown": 1.0,
+    "markdown as it comes": 1.0,
+    # Each letter of these texts becomes an escape; lines of logs are cut before, questions are shown in full.
+    "for logs": 0.15,
+    "unfolded": 0.15,
+    "approval": 0.6,
+    "hints": 0.2,
+    "edit toml": 0.6,
+    "mask arguments": 0.3,
+    "secrets of a server": 0.15,
+}
+"""Where 64 KB take longer, by the library that does the work or for the reason above; all are linear."""
+PARSERS = parsers()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_parser_is_linear_in_every_text(name: str) -> None:
+    assert parser_trouble(name) == ""
+
+
+def parser_trouble(name: str) -> str:
+    parser = PARSERS[name]
+
+    def run(text: str) -> None:
+        with suppress(DragomanError, ValueError, LookupError, TypeError, RecursionError):
+            parser(text)
+
+    makers = [framed(unit, frame) for unit in UNITS for frame in FRAMES]
+    return trouble(run, makers, most=SECONDS.get(name, MOST_SECONDS))

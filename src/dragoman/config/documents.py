@@ -27,7 +27,7 @@ MAX_BYTES = 32 * _MIB
 """Of a file of the user's: some hosts keep their whole history beside the servers."""
 MAX_PROJECT_BYTES = _MIB
 """Of a file that came with a project."""
-MAX_SLOW_BYTES: Mapping[str, int] = {"toml": 4 * _MIB, "yaml": _MIB, "env": 4 * _MIB}
+MAX_SLOW_BYTES: Mapping[str, int] = {"toml": 4 * _MIB, "yaml": _MIB // 4, "env": 4 * _MIB}
 """Of formats whose parsers take their time."""
 MAX_DEPTH = 64
 MAX_VALUES = 200_000
@@ -88,7 +88,7 @@ def parse(text: str, source: str, format: Format) -> Document:  # noqa: A002 -- 
 
 def too_large(limit: int) -> str:
     """Return the error for a file with more bytes than are read."""
-    return f"the file is larger than {limit / _MIB:g} MiB"
+    return f"the file is larger than {f'{limit // _MIB} MiB' if limit >= _MIB else f'{limit // 1024} KiB'}"
 
 
 def environment(env: Mapping[str, str], source: str = "environment") -> Document:

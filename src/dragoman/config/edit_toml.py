@@ -129,11 +129,15 @@ def _cut(
 ) -> str:
     """Take statements out, with what stands between two of them, and one of two blank lines that meet."""
     gone = set(own)
-    for position, item in enumerate(statements):
-        before = next((other for other in reversed(statements[:position]) if other.kind != "other"), None)
-        after = next((other for other in statements[position:] if other.kind != "other"), None)
-        if item.kind == "other" and before in gone and after in gone:
-            gone.add(item)
+    before: _Statement | None = None
+    between: list[_Statement] = []
+    for item in statements:
+        if item.kind == "other":
+            between.append(item)
+            continue
+        if before in gone and item in gone:
+            gone.update(between)
+        before, between = item, []
     kept: list[str] = []
     cut = False
     for item in statements:

@@ -33,7 +33,9 @@ class Docstring:
 
 def read_docstring(text: str) -> Docstring:
     """Take a docstring apart; what does not look like parameters stays in the description."""
-    lines = inspect.cleandoc(text).splitlines()
+    # Each blank line at the beginning would cost `cleandoc` as much as all that follow.
+    text = "\n" + text.lstrip("\n") if text.startswith("\n") else text
+    lines = inspect.cleandoc(text.rstrip()).splitlines()
     kept: list[str] = []
     parameters: dict[str, str] = {}
     at = 0

@@ -125,8 +125,8 @@ _QUOTED_PAIR = re.compile(
     re.DOTALL,
 )
 _PLAIN_WORD = re.compile(r"[A-Za-z]?[a-z]*(?:[-_.][a-z]+)*")
-MAX_JSON = 64 * 1024
-"""Longer arguments are not read as JSON; what can be told by its spelling is masked all the same."""
+MAX_CHARS = 16_384
+"""Of an argument or an address; what a longer one has beyond is masked."""
 # No scheme is longer, and without a bound a text of dots and letters would be read again from each of them.
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s\"'<>]+", re.IGNORECASE)
 # A name with a colon behind it that no port follows is a user's: the password may hold any character.
@@ -169,6 +169,8 @@ def mask_values(values: Mapping[str, str | None]) -> dict[str, str | None]:
 
 def mask_url(url: str) -> str:
     """Mask the user's name and password, secret segments, the values of the query, and the fragment."""
+    if len(url) > MAX_CHARS:
+        return f"{mask_url(url[:MAX_CHARS])}{MASK}"
     scheme, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
     shown = scheme + slashes
     user = _USER.match(rest)
@@ -246,6 +248,8 @@ def _mask_words(args: Sequence[str], *, depth: int) -> list[str]:
 
 def _mask_after(before: str, arg: str, *, depth: int) -> str:
     """Mask an argument, given the one in front of it."""
+    if len(arg) > MAX_CHARS:
+        return f"{_mask_after(before, arg[:MAX_CHARS], depth=depth)}{MASK}"
     if _CLEAR_OPTION.fullmatch(arg) and not (is_telling(before) and looks_random(arg, least=10)):
         return arg
     if before.startswith(("-", "/")) and _OPTION.fullmatch(before):
@@ -301,6 +305,8 @@ def _mask_login(arg: str, *, depth: int) -> str:
 
 
 def _mask_arg(arg: str, *, depth: int = 2) -> str:
+    if len(arg) < 12 and arg.isalnum():
+        return arg
     if depth and arg.lstrip()[:1] in ("{", "[") and (shown := _mask_json(arg)) is not None:
         return shown
     if depth and (attached := _ATTACHED.fullmatch(arg)):
@@ -412,8 +418,6 @@ def _login(match: re.Match[str]) -> str:
 
 def _mask_json(text: str) -> str | None:
     """Mask what JSON holds under telling names, and all variables and headers; nothing if it is no JSON."""
-    if len(text) > MAX_JSON:
-        return None
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

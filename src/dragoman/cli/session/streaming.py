@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\s`]*+)[^`\n]*+\n")
 _NUMBER = re.compile(r"\A(\s*+)\d++(?=[.)])")
+PIECE = 4_096
+"""How much text is taken in at once."""
+MAX_HELD = 16_384
+"""A block that is longer is given out in pieces: it is parsed again with each line that comes."""
 _LISTS = frozenset({"bullet_list_open", "ordered_list_open"})
 _SINGLE_LINE = frozenset({"heading_open", "hr"})
 _ENDED_BY_BLANK = frozenset({"paragraph_open", "table_open", "blockquote_open"})
@@ -62,8 +66,21 @@ class Blocks:
 
     def feed(self, text: str) -> list[Block]:
         """Take in what came, and return what is done."""
-        self._begun += text
-        return list(self._done()) if "\n" in text else []
+        done: list[Block] = []
+        # Each block that is done costs as much as all that has come behind it.
+        for start in range(0, len(text), PIECE):
+            piece = text[start : start + PIECE]
+            self._begun += piece
+            done += self._done() if "\n" in piece else ()
+            if len(self._begun) > MAX_HELD:
+                kept, newline, self._begun = self._begun.rpartition("\n")
+                kept, self._begun = (kept, self._begun) if newline else (self._begun, "")
+                kind: Literal["text", "code"] = "code" if self._fence else "text"
+                done.append(
+                    Block(kind, self._numbered(kept), self._follows, self._language if self._fence else "")
+                )
+                self._follows = True
+        return done
 
     def end(self) -> list[Block]:
         """Return what is left: nothing else will come."""
@@ -93,8 +110,7 @@ class Blocks:
     def _text(self) -> Iterator[Block]:
         """Give out every block but the last; of a list every item but the last."""
         lines = [f"{line}\n" for line in self._begun.split("\n")[:-1]]
-        tokens = self._parser.parse("".join(lines))
-        tops = [token for token in tokens if token.level == 0 and token.nesting >= 0 and token.map]
+        tokens, tops = self._parsed(lines)
         for at, token in enumerate(tops):
             start, stop = token.map or (0, 0)
             is_last = at == len(tops) - 1
@@ -115,6 +131,17 @@ class Blocks:
                 return
             self._follows, self._number = False, None
         self._drop(lines, len(lines))
+
+    def _parsed(self, lines: Sequence[str]) -> tuple[list[Token], list[Token]]:
+        """Return the tokens, and those of blocks, up to the first code: what follows it is parsed later."""
+        code = next((at for at, line in enumerate(lines) if _FENCE.match(line)), len(lines))
+        for end in dict.fromkeys((code + 1, len(lines))):
+            tokens = self._parser.parse("".join(lines[:end]))
+            tops = [token for token in tokens if token.level == 0 and token.nesting >= 0 and token.map]
+            # Code within a list is part of the list.
+            if end >= len(lines) or any(token.type == "fence" for token in tops):
+                return tokens, tops
+        return [], []
 
     def _items(
         self, token: Token, tokens: Sequence[Token], lines: Sequence[str], *, is_last: bool
