@@ -1,8 +1,8 @@
 """Which known names a person or a model may have meant, in bounded time.
 
 `difflib` alone takes seconds for thousands of long names, and names come from servers and files. So the names
-are narrowed down first: by length, by shared words, by their ends, by shared pairs of letters. Only the best few
-are compared letter by letter.
+are narrowed down first: by length, by shared words, by their ends, by shared pairs of letters. Only the best
+few are compared letter by letter.
 """
 
 from __future__ import annotations
