@@ -15,6 +15,7 @@ SOURCES = "behaviour/test_secret_sources.py"
 
 LAYERS, NAMES, ROADS = "behaviour/test_layers.py", "behaviour/test_names.py", "behaviour/test_policy_roads.py"
 EVIDENCE, UNCHANGED = "unit/test_evidence.py", "behaviour/test_approved_means_unchanged.py"
+WATCHDOG = "unit/server/test_watchdog.py"
 CREDENTIALS, LOGINS, COST = (
     "unit/server/test_http_credentials.py",
     "unit/server/test_auth.py",
@@ -208,18 +209,25 @@ PROMISES: dict[str, list[str]] = {
         "unit/trust/test_limits.py::test_an_excess_names_its_setting",
     ],
     "No text from outside freezes the client": [
-        f"{COST}::PATTERNS",
+        f"{COST}::test_a_pattern_is_linear_in_every_text",
+        f"{COST}::test_a_parser_is_linear_in_every_text",
     ],
     "Nothing is run through a shell": [
         "test_static_safety.py::test_no_file_runs_a_shell_evaluates_text_or_reads_without_a_bound"
     ],
     "On Linux all processes": [
-        "WATCHDOG",
+        f"{WATCHDOG}::test_daemon_that_hides_in_every_way_ends_when_the_client_is_killed",
+        f"{WATCHDOG}::test_chain_of_processes_that_hand_over_is_broken_when_the_client_is_killed",
+        f"{WATCHDOG}::test_hidden_daemon_ends_with_its_server_and_no_other_one_does",
+        "unit/server/test_containers.py::test_container_ends_with_its_server",
+        "unit/server/test_containers.py::test_container_ends_when_the_client_is_killed",
     ],
     "A signal or a closed terminal": [
-        "SIGNALS",
+        "unit/cli/test_running.py::test_signal_ends_the_servers_and_then_the_program",
+        "unit/cli/test_running.py::test_terminal_that_is_closed_ends_the_servers_as_a_signal_does",
     ],
     "Folders that dragoman makes are 0700": [
+        "unit/test_private.py::test_everything_that_is_kept_is_private_under_any_umask",
         f"{STORE}::test_files_and_folders_are_for_their_owner_alone",
     ],
 }
