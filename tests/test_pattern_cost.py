@@ -380,7 +380,7 @@ def cases() -> list[Any]:
     for place, samples in DEPENDENT.items():
         given += [Found(place, re.compile(sample), frozenset({method})) for sample, method in samples]
     found = {
-        (one.pattern, method): one.where for one in given for method in one.methods if one.where not in OTHERS
+        (one.pattern, method): one.where for one in given for method in sorted(one.methods) if one.where not in OTHERS
     }
     return [
         pytest.param(pattern, method, id=f"{where} {method}") for (pattern, method), where in found.items()
