@@ -142,7 +142,7 @@ def without_comments(text: str) -> str:
 _TOML_LINE = re.compile(r"\(at line (\d+)")
 
 
-_TOML_LONG_KEY = re.compile(rf"""(?:(?:[A-Za-z0-9_-]++|"")[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
+_TOML_LONG_KEY = re.compile(rf"""(?<![\w".-])(?:(?:[A-Za-z0-9_-]++|"")[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 _TOML_TEXT = re.compile(rf"""{TOML_TEXT}|\#[^\n]*+""", re.DOTALL)
 
 
