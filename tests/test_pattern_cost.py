@@ -384,7 +384,12 @@ def cases() -> list[Any]:
     given = [*PATTERNS, *kept_patterns()]
     for place, samples in DEPENDENT.items():
         given += [Found(place, re.compile(sample), frozenset({method})) for sample, method in samples]
-    found = {(one.pattern, method): one for one in given for method in sorted(one.methods) if one.where not in OTHERS}
+    found = {
+        (one.pattern, method): one
+        for one in given
+        for method in sorted(one.methods)
+        if one.where not in OTHERS
+    }
     return [
         pytest.param(pattern, method, one.seconds, id=f"{one.where} {method}")
         for (pattern, method), one in found.items()

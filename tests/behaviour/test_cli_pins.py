@@ -180,7 +180,7 @@ def test_what_is_known_without_a_start_is_said_to_be_so(ask: Ask, coat: Turncoat
     write(coat)
     anyio.run(use)
     shown = ask("trust", "show", "coat")[1]
-    assert "1 change, offered all the same until you approve" in shown
+    assert "1 change, withheld at a terminal and offered all the same elsewhere until you approve" in shown
     assert f"+ {POISON}" in shown
     coat.file.unlink()
     code, shown, _ = ask("trust", "show", "coat", "--refresh", "--timeout", "10")

@@ -55,9 +55,14 @@ async def test_the_export_is_legal_and_leads_back() -> None:
     assert (await run(TOOLS[0])).splitlines() == ["files__read", "('files:read', {'path': 'a'})", "{} {}"]
 
 
+async def test_a_name_that_two_servers_want_is_an_error_and_the_unambiguous_one_is_called() -> None:
+    *error, result = (await run(TOOLS[1])).splitlines()
+    assert (error[-1].count("mcp_git_hub_push_"), result) == (2, "pushed")
+
+
 async def test_a_model_can_read_resources_by_calling_tools() -> None:
-    assert (await run(TOOLS[1])).splitlines()[1:] == ["A deposit is two months' rent."]
+    assert (await run(TOOLS[2])).splitlines()[1:] == ["A deposit is two months' rent."]
 
 
 def test_no_block_is_left_out() -> None:
-    assert (len(AGENT), len(TOOLS)) == (2, 2)
+    assert (len(AGENT), len(TOOLS)) == (2, 3)

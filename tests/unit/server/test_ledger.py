@@ -269,8 +269,19 @@ async def _start_and_stop() -> None:
     assert child.poll() == 0
 
 
-@pytest.mark.parametrize("number", [0, -1, 1, os.getpid(), os.getppid(), os.getpgid(0)])
-def test_nobody_of_ours_is_killed_whatever_a_page_says(tmp_path: Path, number: int) -> None:
+PROTECTED: dict[str, Callable[[], int]] = {
+    "every process": lambda: 0,
+    "every process of ours": lambda: -1,
+    "init": lambda: 1,
+    "this process": os.getpid,
+    "its parent": os.getppid,
+    "its group": lambda: os.getpgid(0),
+}
+
+
+@pytest.mark.parametrize("whose", PROTECTED)
+def test_nobody_of_ours_is_killed_whatever_a_page_says(tmp_path: Path, whose: str) -> None:
+    number = PROTECTED[whose]()
     found = identify(number) if number > 0 else None
     entry = {"pid": number, "began": found.began if found else "x", "name": "s", "mark": "", "tag": 0}
     write(tmp_path / "9.jsonl", {"pid": 2**22, "began": "gone"}, entry)
