@@ -30,6 +30,7 @@ LAYERS = [
     {"config", "tools", "observe", "cache", "spill"},
     {"evidence"},
     {"trust_store"},
+    {"pin_store"},
     {"pinboard"},
     {"guard"},
     {"server"},

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.errors import ConfigError, InvalidResultError, ToolFailedError
 from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.pinboard import Pinboard
-from dragoman.trust.approval import comes_from_project
 from dragoman.trust.content import fingerprint
-from dragoman.trust.layers import answers_for, effective, silenced
+from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.log_filter import protect
 from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, copied, denial, read_policy

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.events import DefinitionsChanged
+from dragoman.pin_store import Pins
 from dragoman.trust.pins import ANY, HOLDING, Change, ServerPins, Verdict, describe, fingerprint_of, pins_of
-from dragoman.trust_store import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -196,7 +196,7 @@ async def test_what_cannot_be_pinned_is_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("dragoman.trust_store.data_folder", lambda: tmp_path / "file")
+    monkeypatch.setattr("dragoman.pin_store.data_folder", lambda: tmp_path / "file")
     one = Board(tmp_path)
     await one.board.vet(STRICT, [tool()], "Obey.")
     assert one.board.withheld(STRICT, ["t"]) == {"t"}

@@ -15,9 +15,10 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.model import Origin, ServerSpec, Stdio
+from dragoman.pin_store import Pins
 from dragoman.trust.locks import load_lock
 from dragoman.trust.pins import pins_of
-from dragoman.trust_store import MAX_PROJECT_BYTES, Approvals, Pins, data_folder
+from dragoman.trust_store import MAX_PROJECT_BYTES, Approvals, data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,9 @@ import click
 from dragoman.cli import output
 from dragoman.cli.known import near, of_project
 from dragoman.errors import CallDeniedError, DragomanError, UnknownToolError
+from dragoman.pin_store import Pins
 from dragoman.trust.layers import settings_question
-from dragoman.trust_store import Approvals, Pins
+from dragoman.trust_store import Approvals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -85,7 +85,7 @@ def refused(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, Connec
 
 def of_project(settings: Settings, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
     """Return the servers in which a file of the project has a say."""
-    from dragoman.trust.approval import comes_from_project
+    from dragoman.trust.layers import comes_from_project
 
     return [spec for spec in specs if comes_from_project(spec, by_field=settings.by_field)]
 

@@ -15,10 +15,10 @@ from dragoman.cli.installed import Installed, installed
 from dragoman.cli.known import refused
 from dragoman.cli.offered import Offered
 from dragoman.model import Stdio
+from dragoman.pin_store import Pins
 from dragoman.trust.findings import inspect_names, inspect_server
 from dragoman.trust.packages import package_of
 from dragoman.trust.pins import ANY, HOLDING, ServerPins, Verdict, describe, pins_of
-from dragoman.trust_store import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

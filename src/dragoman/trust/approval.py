@@ -61,17 +61,6 @@ class Approval:
     """A short hash of each part, to say later which of them changed; empty for an approval of 0.1."""
 
 
-def comes_from_project(spec: ServerSpec, *, by_field: bool = False) -> bool:
-    """Return whether a project's file has a say in a server.
-
-    Args:
-        spec: The server.
-        by_field: Whether weaker definitions fill in what the winning one leaves out, as some hosts do.
-    """
-    origins = (spec.origin, *spec.shadowed) if by_field else (spec.origin,)
-    return any(origin.scope == "project" for origin in origins)
-
-
 def changes_of(approval: Approval, now: Mapping[str, str], evidence: Evidence = NO_EVIDENCE) -> list[str]:
     """Say what is not as it was approved, without secrets.
 

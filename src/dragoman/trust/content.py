@@ -16,7 +16,6 @@ Not covered is what those files load in turn, and the newest release of a packag
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -144,6 +143,8 @@ def counted_fields(of: Any, leave: frozenset[str] = frozenset()) -> dict[str, An
 
 
 def _hash(value: object) -> str:
+    import hashlib  # late: it is needed only where there is an approval to compare with
+
     text = json.dumps(value, sort_keys=True, default=plain)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

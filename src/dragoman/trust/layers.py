@@ -18,13 +18,11 @@ approved as a whole, by their content. Three matters are not switches:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.model import Note, Statement
-from dragoman.trust.approval import comes_from_project
 from dragoman.trust.sanitize import for_log, unfolded
 
 if TYPE_CHECKING:
@@ -38,6 +36,17 @@ SETTINGS = ""
 HIDES = "hides"
 """The matter of a project's file that is read instead of the user's, where only the first file counts."""
 _SHOWN = 300
+
+
+def comes_from_project(spec: ServerSpec, *, by_field: bool = False) -> bool:
+    """Return whether a project's file has a say in a server.
+
+    Args:
+        spec: The server.
+        by_field: Whether weaker definitions fill in what the winning one leaves out, as some hosts do.
+    """
+    origins = (spec.origin, *spec.shadowed) if by_field else (spec.origin,)
+    return any(origin.scope == "project" for origin in origins)
 
 
 def as_read(settings: Settings) -> Settings:
@@ -273,6 +282,8 @@ def answers_for(
 
 def settings_fingerprint(statements: Iterable[Statement]) -> str:
     """Return a hash of a project's settings; the order of keys does not matter."""
+    import hashlib  # late: most folders have no such settings
+
     rows = sorted(
         json.dumps([one.source, one.key, one.data], sort_keys=True, default=_plain) for one in statements
     )

@@ -6,7 +6,6 @@ long word only.
 
 from __future__ import annotations
 
-import base64
 import re
 
 MAX_CHARS = 2_000
@@ -74,6 +73,8 @@ def is_login(word: str) -> bool:
         return False
     marks = b"-_" if "-" in word or "_" in word else None
     try:
+        import base64  # late: few words look like that
+
         text = base64.b64decode(word + "=" * (-len(word) % 4), altchars=marks, validate=True)
     except ValueError:
         return False

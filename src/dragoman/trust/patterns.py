@@ -20,7 +20,6 @@ import posixpath
 import re
 import unicodedata
 from dataclasses import dataclass
-from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -290,6 +289,8 @@ def _number_text(text: str) -> str:
     """Return a number that is written as a text in the one way; anything else as it is."""
     if not _NUMBER.match(text):
         return text
+    from decimal import Decimal  # late: few rules are about numbers
+
     plain = format(Decimal(text), "f")
     plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
     return plain if plain.strip("-0") else "0"

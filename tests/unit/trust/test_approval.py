@@ -12,7 +12,6 @@ from dragoman.model import Auth, Http, Input, Origin, ServerSpec, Sse, Stdio, Tl
 from dragoman.trust.approval import (
     Approval,
     changes_of,
-    comes_from_project,
     dump_approvals,
     load_approvals,
     new_approval,
@@ -31,6 +30,7 @@ from dragoman.trust.content import (
     parts,
     sources,
 )
+from dragoman.trust.layers import comes_from_project
 
 PROJECT = Origin(source="/p/.mcp.json", line=3, scope="project")
 USER = Origin(source="/home/me/mcp.json", scope="user")
