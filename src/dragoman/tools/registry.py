@@ -19,6 +19,7 @@ from dragoman.events import NameContested
 from dragoman.suggesting import suggest
 from dragoman.tools.naming import NameTable, Pair, alike
 from dragoman.tools.view import MAX_SAID, Exporting, ToolView, ambiguous, unknown
+from dragoman.trust.sanitize import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from dragoman.tools.naming import Outcome
 
 logger = logging.getLogger("dragoman")
+
+MAX_SHOWN = 200
+"""Characters of a name in a log line."""
 
 MAX_NAME = 1_000
 """Characters of a name that is looked for; no tool has a longer one."""
@@ -391,10 +395,9 @@ class ToolRegistry(Exporting):
             elif outcome.name != tool.name:
                 renamed.append((tool, outcome.name))
         if renamed:
-            them = " and ".join(f"{_called(tool)} (now `{name}`)" for tool, name in renamed[:MAX_SAID])
-            said.append(
-                f"the name `{renamed[0][0].name}` goes to none of the tools that could be meant: {them}"
-            )
+            wanted = _shown(renamed[0][0].name)
+            named = [f"{_called(tool)} (now `{_shown(name)}`)" for tool, name in renamed[:MAX_SAID]]
+            said.append(f"the name `{wanted}` is ambiguous and goes to neither: {' and '.join(named)}")
         if said == self._said.get(key, []):
             return []
         self._said[key] = said
@@ -413,13 +416,18 @@ def _pair(tool: ToolDef) -> Pair:
 
 
 def _skipped(tool: ToolDef, name: str, holder: ToolDef) -> str:
-    return f"{_called(tool)} is skipped: the name `{name}` is taken by {_called(holder)}"
+    return f"{_called(tool)} is skipped: the name `{_shown(name)}` is taken by {_called(holder)}"
 
 
 def _called(tool: ToolDef) -> str:
     if tool.source == "mcp":
-        return f"tool `{tool.original_name}` of server `{tool.server}`"
-    return f"built-in tool `{tool.name}`"
+        return f"tool `{_shown(tool.original_name)}` of server `{_shown(tool.server)}`"
+    return f"built-in tool `{_shown(tool.name)}`"
+
+
+def _shown(name: str) -> str:
+    """Return a name for the log: a server may have put anything into it, lone surrogates included."""
+    return for_log(name, MAX_SHOWN)
 
 
 async def run_builtin(tool: ToolDef, arguments: Mapping[str, Any], *, timeout: float | None = None) -> str:

@@ -75,7 +75,7 @@ async def test_name_that_two_servers_want_leads_to_neither_and_the_error_names_b
         assert f"`{one}` (server `a`) or `{other}` (server `a_b`)" in str(caught.value)
         assert caught.value.suggestions == (one, other)
     assert [await registry.call(name) for name in (one, other)] == [one, other]
-    assert "the name `x` goes to none of the tools that could be meant" in caplog.text
+    assert "the name `x` is ambiguous and goes to neither" in caplog.text
     seen = registry.view(allow=["a:*"])
     with pytest.raises(UnknownToolError) as caught:
         await seen.call("x")
@@ -322,3 +322,18 @@ async def test_alias_is_the_same_in_every_view() -> None:
     whole, part = registry.export("openai"), registry.view(allow=["a.b"]).export("openai")
     assert part.aliases == {"a.b": whole.aliases["a.b"]}
     assert part.tools == [whole.tools[0]]
+
+
+def test_names_that_cannot_be_written_are_escaped_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    registry = ToolRegistry()
+    for server in ("a", "a_b"):
+        tool = ToolDef(
+            name="mcp_a_b_\ud800",
+            description="",
+            input_schema={},
+            server=server,
+            original_name="b_\ud800" if server == "a" else "\ud800",
+        )
+        registry.register_all([tool])
+    assert "\\ud800" in caplog.text
+    assert caplog.text.encode()
