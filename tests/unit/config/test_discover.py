@@ -298,7 +298,7 @@ def test_a_file_with_very_many_servers_is_used_in_part(tmp_path: Path) -> None:
     settings = load("claude-code", root=tmp_path, home=tmp_path / "home", env={}, log_problems=False)
     assert len(settings.servers) == 1_000
     assert [str(problem) for problem in settings.problems] == [
-        f"{tmp_path / '.mcp.json'}: the file has more than 1,000 servers; those behind them are not used"
+        f"{tmp_path / '.mcp.json'}: the file has more than 1,000 servers; the rest is ignored (split the file)"
     ]
 
 

@@ -49,7 +49,9 @@ def test_a_hosts_servers_are_shown_and_can_be_taken_over(
     put(name, home)
     found = load(name, log_problems=False)
     assert found.servers
-    assert run(["import", name, "--write", "--json", "--to", "taken.json"]) == (3 if found.problems else 0)
+    assert run(["import", name, "--write", "--include-project", "--json", "--to", "taken.json"]) == (
+        3 if found.problems else 0
+    )
     report = json.loads(capsys.readouterr().out)
     assert {server["status"] for server in report["servers"]} <= {"new", "refused"}
     taken = load("dragoman", config="taken.json")
