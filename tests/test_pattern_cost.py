@@ -399,7 +399,8 @@ def cases() -> list[Any]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("pattern", "method", "seconds"), cases())
 def test_a_pattern_is_linear_in_every_text(pattern: re.Pattern[Any], method: str, seconds: float) -> None:
-    assert pattern_trouble(pattern, method, seconds) == ""
+    attempts = (pattern_trouble(pattern, method, seconds) for _ in range(3))
+    assert any(found == "" for found in attempts), pattern_trouble(pattern, method, seconds)
 
 
 def test_every_pattern_that_depends_on_arguments_has_a_sample() -> None:
@@ -732,7 +733,8 @@ PARSERS = parsers()
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_parser_is_linear_in_every_text(name: str) -> None:
-    assert parser_trouble(name) == ""
+    # A busy machine can disturb one measurement, but not three.
+    assert any(parser_trouble(name) == "" for _ in range(3)), parser_trouble(name)
 
 
 def parser_trouble(name: str) -> str:

@@ -134,6 +134,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except EndedError as ended:
+        # What is still unwritten cannot go to a terminal that is closed; Python would end with another code.
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:
+            _close_quietly()
         return 128 + ended.number
     except OSError as error:
         if error.errno != errno.EIO:
