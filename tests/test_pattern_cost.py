@@ -11,6 +11,7 @@ attempts: a busy machine fails nothing.
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import re
 import time
@@ -302,12 +303,17 @@ def hard_texts(pattern: re.Pattern[Any]) -> list[Callable[[int], str]]:
 def cost(work: Callable[[], object], *, enough: float = MOST_SECONDS / 10) -> float:
     """Return the CPU seconds that some work takes at its best."""
     best = float("inf")
-    for _ in range(ATTEMPTS):
-        begin = time.process_time()
-        work()
-        best = min(best, time.process_time() - begin)
-        if best <= enough:
-            break
+    # The heap of the test process is large: collecting it would count as the work's own time.
+    gc.disable()
+    try:
+        for _ in range(ATTEMPTS):
+            begin = time.process_time()
+            work()
+            best = min(best, time.process_time() - begin)
+            if best <= enough:
+                break
+    finally:
+        gc.enable()
     return best
 
 
@@ -399,8 +405,7 @@ def cases() -> list[Any]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("pattern", "method", "seconds"), cases())
 def test_a_pattern_is_linear_in_every_text(pattern: re.Pattern[Any], method: str, seconds: float) -> None:
-    attempts = (pattern_trouble(pattern, method, seconds) for _ in range(3))
-    assert any(found == "" for found in attempts), pattern_trouble(pattern, method, seconds)
+    assert pattern_trouble(pattern, method, seconds) == ""
 
 
 def test_every_pattern_that_depends_on_arguments_has_a_sample() -> None:
@@ -733,8 +738,7 @@ PARSERS = parsers()
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_parser_is_linear_in_every_text(name: str) -> None:
-    # A busy machine can disturb one measurement, but not three.
-    assert any(parser_trouble(name) == "" for _ in range(3)), parser_trouble(name)
+    assert parser_trouble(name) == ""
 
 
 def parser_trouble(name: str) -> str:

@@ -132,7 +132,7 @@ def test_the_screen_is_the_kept_one(name: str, size: tuple[int, int], tmp_path: 
             await seat.app.next_drawing()
             await seat.pilot.pause()
             while not any(line.strip() for line in seat.lines):
-                # A dialog that has just closed leaves an empty screen until the next drawing.
+                # Seen once on a busy machine, cause unknown: nothing was drawn yet.
                 await seat.app.next_drawing()
                 await seat.pilot.pause()
             return "\n".join(seat.lines) + "\n"
