@@ -1,14 +1,14 @@
-# Two commands do everything: `make run` and `make test`. `make help` lists the rest.
+# `make run` starts the demo, `make test` runs all checks. `make help` lists all targets.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
 ARGS ?=
-# How many tests run at once; 0 keeps them in one process, which debuggers need.
+# Number of parallel test processes; 0 runs the tests in one process, for debuggers.
 WORKERS ?= 3
 
-# The first Python that is new enough; name another with PYTHON=/path/to/python3.
+# The first Python that is new enough; choose another with PYTHON=/path/to/python3.
 ifndef PYTHON
 PYTHON := $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
@@ -28,10 +28,10 @@ endef
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: env-run ## Set up once, then show dragoman at work on its demo servers (ARGS="…")
+run: env-run ## Set up and run the demo (ARGS="…")
 	@exec $(BIN)/dragoman demo $(ARGS)
 
-# Which servers an example needs, as scripts/install_servers.py names them.
+# The servers of each example, by their names in scripts/install_servers.py.
 NAME ?=
 SERVERS_excelmanus := excel-mcp-server
 SERVERS_legal := china-law-mcp
@@ -42,19 +42,19 @@ EXAMPLE_PATH := $(CURDIR)/$(BIN):$(CURDIR)/.cache/npm-servers/node_modules/.bin
 EXAMPLE_PATH := $(EXAMPLE_PATH):$(CURDIR)/.cache/servers/excel-mcp-server/bin:$(CURDIR)/.cache/servers/china-law-mcp/bin
 EXAMPLE_PATH := $(EXAMPLE_PATH):$(CURDIR)/.cache/servers/mcp-server-time/bin
 
-example: env-run ## Run a program of examples/ (NAME=excelmanus, legal, otter, kode or rrclaw)
+example: env-run ## Run an example program (NAME=excelmanus, legal, otter, kode or rrclaw)
 	@[ -n "$(SERVERS_$(NAME))" ] || { echo 'make example NAME=excelmanus, legal, otter, kode or rrclaw' >&2; exit 2; }
 	@$(PYTHON) scripts/install_servers.py $(SERVERS_$(NAME))
 	@set -a; [ ! -f examples/$(NAME)/example.env ] || . ./examples/$(NAME)/example.env; set +a; \
 		export PATH="$(EXAMPLE_PATH):$$PATH"; exec $(BIN)/python examples/$(NAME)/main.py
 
-test: lint types unit ## Everything that CI checks: format, lint, types, all tests
+test: lint types unit ## Run everything that CI checks: format, lint, types, all tests
 	@printf '\n── all checks passed\n'
 
-fresh: python-found ## All of it as on a new machine: run, every example, test (ONLY="run legal" a part)
+fresh: python-found ## Run the demo, all examples and all checks as on a new machine (ONLY="run legal")
 	@$(PYTHON) scripts/fresh.py $(ONLY)
 
-unit: env-dev servers ## The tests alone (ARGS="-k name", WORKERS=0 for one process)
+unit: env-dev servers ## Run only the tests (ARGS="-k name", WORKERS=0 for one process)
 	$(call section,tests)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
@@ -64,35 +64,35 @@ lint: env-dev ## Check format and lint rules
 	$(call section,lint)
 	@$(BIN)/ruff check .
 
-types: env-dev ## Check types, strictly
+types: env-dev ## Check types (strict)
 	@$(PYTHON) scripts/install_servers.py pyright
 	$(call section,types)
 	@$(PYRIGHT)
 
-format: env-dev ## Format the code and mend what the linter can
+format: env-dev ## Format the code and apply the linter's fixes
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-# Which parts of tests/prove to run, and the seed of an earlier run to repeat.
+# The parts of tests/prove to run, and the seed to repeat an earlier run.
 ONLY ?=
 SEED ?=
 PARTS := $(patsubst tests/prove/test_%.py,%,$(sort $(wildcard tests/prove/test_*.py)))
 
-prove: env-dev servers ## Every proof at full size, then docs/proof.md (ONLY=chaos, SEED=… to repeat a run)
+prove: env-dev servers ## Run the full-size tests and write docs/proof.md (ONLY=chaos, SEED=… to repeat a run)
 	@for part in $(ONLY); do [ -f "tests/prove/test_$$part.py" ] || { \
-		echo "There is no part $$part; there are: $(PARTS)" >&2; exit 2; }; done
+		echo "Unknown part $$part; available: $(PARTS)" >&2; exit 2; }; done
 	@rm -rf .cache/proof
 	@SEED=$(SEED) $(BIN)/python -m pytest -o timeout=3600 $(ARGS) \
 		$(if $(ONLY),$(ONLY:%=tests/prove/test_%.py),tests/prove); \
 		code=$$?; $(BIN)/python scripts/write_proof.py && exit $$code
 
-bench: env-dev ## Measure dragoman beside its peers, and write docs/performance.md (ARGS="peers --quick")
+bench: env-dev ## Run the benchmarks and write docs/performance.md (ARGS="peers --quick")
 	@$(BIN)/python -m bench $(ARGS)
 
-picture: env-dev ## Draw the README's picture again, from a real run
+picture: env-dev ## Redraw the README's picture from a real run
 	@$(BIN)/python scripts/picture.py $(ARGS)
 
-lock: env-dev ## Compile the lock files again (UPGRADE=--upgrade for newer releases)
+lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 	@$(COMPILE) $(UPGRADE) --extra tui pyproject.toml requirements/build.in -o requirements/run.txt
 	@$(COMPILE) $(UPGRADE) --extra tui pyproject.toml requirements/build.in requirements/dev.in \
 		-c requirements/run.txt -o requirements/dev.txt
@@ -103,11 +103,11 @@ lock: env-dev ## Compile the lock files again (UPGRADE=--upgrade for newer relea
 	@for folder in tests/real/npm tests/real/conformance requirements/pyright; do \
 		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done
 
-clean: ## Remove everything that these commands made
+clean: ## Remove environments, caches and build output
 	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# ── set-up steps, called by the targets above
+# ── Set-up steps of the targets above
 
 python-found:
 	@[ -n "$(PYTHON)" ] || { \

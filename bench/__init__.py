@@ -1,1 +1,1 @@
-"""Measurements, each a ratio within one run: machines differ and are noisy, ratios travel."""
+"""Benchmarks. Compare the ratios within one run: absolute figures depend on the machine."""

@@ -1,6 +1,6 @@
-"""`python -m bench [NAME …] [--OPTION …]`: run the measurements, all of them unless some are named.
+"""`python -m bench [NAME …] [--OPTION …]`: run the named benchmarks, or all of them.
 
-Options belong to `peers`, which is described in its package.
+Only `peers` has options; its package documents them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ NAMES = ("startup", "calls", "fleet", "tools", "agent", "peers")
 
 
 def main(arguments: list[str]) -> int:
-    """Run what the arguments name."""
+    """Run the named benchmarks."""
     at = next((at for at, argument in enumerate(arguments) if argument.startswith("--")), len(arguments))
     names, options = arguments[:at], arguments[at:]
     unknown = [name for name in names if name not in NAMES]
     if unknown or (options and names != ["peers"]):
-        named = f"no such measurement: {', '.join(unknown)}" if unknown else "only `peers` takes options"
-        print(f"{named}; there are: {', '.join(NAMES)}")
+        named = f"unknown benchmark: {', '.join(unknown)}" if unknown else "only `peers` takes options"
+        print(f"{named}; available: {', '.join(NAMES)}")
         return 2
     failed = 0
     for name in names or NAMES:

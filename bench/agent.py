@@ -1,4 +1,4 @@
-"""What the agent's loop costs by itself: CPU per step with 100 tools, model and tools answering at once.
+"""Measure the agent's loop alone: CPU per step with 100 tools; model and tools answer immediately.
 
 Goal: at most 2 ms per step.
 """
@@ -9,8 +9,7 @@ import asyncio
 import time
 
 from dragoman import ToolDef, ToolRegistry
-from dragoman.agent.budget import Budget
-from dragoman.agent.engine import AgentEngine
+from dragoman.agent.engine import AgentEngine, Budget
 from dragoman.agent.providers import Say, ScriptedProvider
 
 TOOLS = 100

@@ -1,7 +1,7 @@
-"""What a call costs the client: CPU per call through `McpManager`, against the bare SDK's `Client`.
+"""Measure the client's CPU per call with `McpManager`, compared with the SDK's `Client`.
 
-Both talk to the same small server, over stdio and over Streamable HTTP; rounds alternate, and the best round
-of each counts. Manager, validation and events are included. One row is a single result of 20 MB.
+Both use the same small server, over stdio and over Streamable HTTP; rounds alternate, and the best round of
+each counts. Validation and events are included. One row is a single result of 20 MB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Streamable HTTP MCP server without any library: measurements are of the client. It prints its port."""
+"""A minimal Streamable HTTP MCP server, so that benchmarks measure the client. It prints its port."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A stdio MCP server without any library, so that measurements are of the client: one tool that echoes.
+"""A minimal stdio MCP server with an echo tool, so that benchmarks measure the client.
 
 Usage: echo_server.py [TOOLS] [--delay SECONDS] [--helper] [--mark TEXT]
 
-The text `!pid` is answered with the process's number, and `!mute` never. A delay comes before the first
-answer; a helper is a process of the server's own, which outlives it; a mark is there to be found by.
+The text `!pid` returns the process id; `!mute` is never answered. `--delay` delays the first response;
+`--helper` starts a process that outlives the server; `--mark` makes both findable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 KNOWN = frozenset({"initialize", "tools/list", "tools/call", "ping"})
 COUNT = int(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1].isdigit() else 1
-"""How many tools there are; all but the first are there to be listed only."""
+"""The number of tools; all but the first are only listed."""
 TOOLS = [
     {"name": f"echo{number or ''}", "description": "Echoes.", "inputSchema": SCHEMA}
     for number in range(COUNT)
@@ -24,7 +24,7 @@ HELPER = "import time; time.sleep(120)"
 
 
 def answer(method: str, params: dict) -> dict | None:
-    """Return the result, or nothing where none is to be given."""
+    """Return the result, or None to send no response."""
     if method == "initialize":
         version = params["protocolVersion"]
         info = {"name": "echo", "version": "1"}
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def prepare(arguments: list[str]) -> None:
-    """Do what the options ask for; most servers have none, and import nothing for it."""
+    """Apply the options; without options, nothing is imported."""
     if "--delay" in arguments:
         import time
 

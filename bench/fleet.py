@@ -1,11 +1,10 @@
-"""How long twenty servers take: from the start to all their tools, and with what is known from the last time.
+"""Measure the start of twenty servers: until all their tools are listed, and with cached tools.
 
-The first rows are against `asyncio.gather` over the SDK's clients, both with `mcp` imported already, whose
-cost stands beside. So does the CPU that the servers themselves use, whoever starts them: shared out among the
-cores it is most of the time, and a busy machine moves the ratio by a fifth, so that one run proves little.
-The rows below those are of this process's own CPU. The last ones are CPU in a new process until
-`manager.tools()` has all tools of an earlier run: counted once `McpManager` is imported, and from
-`import dragoman` on.
+The first rows compare with `asyncio.gather` over the SDK's clients. Both have imported `mcp`; the cost of the
+import is printed separately. So is the CPU of the servers, which is most of the time: a busy machine changes
+the ratio by a fifth, so one run proves little. The next rows are the CPU of this process. The last rows are
+the CPU of a new process until `manager.tools()` returns all cached tools, counted after the import of
+`McpManager`, and from `import dragoman`.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ asyncio.run(run())
 
 
 def main() -> None:
-    """Measure and print; what is remembered of the servers goes into a folder of its own."""
+    """Measure and print; caches are written to a temporary folder."""
     before = {name: os.environ.get(name) for name in FOLDERS}
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +78,7 @@ def _command(tools: int) -> tuple[str, list[str]]:
 
 
 async def _start(tools: int) -> None:
-    # Both need it, and neither is to blame for what it costs.
+    # Both need this import, so it is not measured.
     import_module("dragoman.server.connection")
     best: dict[str, tuple[float, float]] = {}
     servers = float("inf")
@@ -138,7 +137,7 @@ async def _start_theirs(tools: int) -> tuple[float, float]:
 
 
 def _children_cpu() -> float:
-    """Return what all children that have ended took, their ends included."""
+    """Return the CPU time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -148,7 +147,7 @@ def _warm() -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_fill(Path(folder, "manifests")))
         arguments = json.dumps([_command(TOOLS), names, str(Path(folder, "manifests"))])
-        # Installed programs have bytecode; here it may not be written beside the sources.
+        # Installed programs have bytecode; the source folder may not be writable.
         env = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(folder, "bytecode"))}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         taken: list[tuple[float, float, int, list[str]]] = [
@@ -175,6 +174,6 @@ async def _fill(folder: Path) -> None:
 
 
 def _printed(program: str, *arguments: str, env: dict[str, str] | None = None) -> Any:
-    """Run a program in a process of its own, and return what it printed, as JSON."""
+    """Run a program in a new process, and return its output, parsed as JSON."""
     command = [sys.executable, "-c", program, *arguments]
     return json.loads(subprocess.run(command, capture_output=True, check=True, text=True, env=env).stdout)

@@ -1,4 +1,4 @@
-"""Two ways to do the same, measured in turns: a slow moment of the machine hits both alike."""
+"""Measure two implementations alternately, so that noise of the machine affects both alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the program takes to answer, against a Python that only imports click.
+"""Measure the start-up time of the program, compared with a Python that only imports click.
 
 Goals: `dragoman --version` at most 1.6 times that, `dragoman config show` at most 2.5 times.
 """
@@ -20,7 +20,7 @@ GOALS = {"dragoman --version": 1.6, "dragoman config show": 2.5}
 
 
 def main() -> None:
-    """Measure interleaved, so that a slow moment of the machine hits all alike, and print the ratios."""
+    """Measure alternately, so that noise of the machine affects all alike, and print the ratios."""
     program = str(Path(sys.executable).with_name("dragoman"))
     commands = {
         REFERENCE: [sys.executable, "-c", "import click"],

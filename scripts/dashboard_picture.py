@@ -1,7 +1,6 @@
-"""Draw the pictures of docs/dashboard.md: the dashboard on the demo's servers, after real calls, as SVG.
+"""Draw the pictures in docs/dashboard.md: the dashboard with the demo servers after real calls, as SVG.
 
-The dashboard runs without a terminal, at a size of its own; what it would have drawn becomes the picture.
-Nothing in it is drawn by hand.
+The dashboard runs without a terminal, at a fixed size; its rendered screen becomes the picture.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from dragoman.cli.commands.demo import CALLS
 from dragoman.cli.dashboard.app import Dashboard
-from dragoman.cli.demo import CALLS
 from dragoman.demo.launch import demo_servers
-from dragoman.manager import McpManager
-from dragoman.observe.call_history import CallHistory
+from dragoman.manager.manager import McpManager
+from dragoman.observe.call_log import CallHistory
 
 if TYPE_CHECKING:
     from textual.strip import Strip
 
 SIZES = {"dashboard": (160, 36), "dashboard-light": (80, 24)}
 SETTLING = 1.5
-"""Seconds in which the call log is read and everything is drawn."""
+"""Seconds to wait until the call log is read and the screen is drawn."""
 
 
 async def main() -> None:
@@ -58,7 +57,7 @@ def _drawn(app: Dashboard, name: str) -> str:
     for strip in strips:
         text = Text(end="")
         for words, style, _ in strip:
-            # Some viewers swallow the spaces at the start of a piece; as their own piece they only take room.
+            # Some viewers drop leading spaces of a text element, so write them as a separate element.
             own = style or Style()
             text.append(" " * (len(words) - len(words.lstrip())), own + Style(dim=not own.dim))
             text.append(words.lstrip(), own)

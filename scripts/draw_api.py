@@ -1,7 +1,7 @@
-"""Write docs/api.md from the sources: the public names, their signatures and what their docstrings say.
+"""Generate docs/api.md from the sources: the public names, their signatures and docstrings.
 
-Signatures are read from the source, not from the running program: they look the same under every Python.
-`--check` writes nothing, and fails if the page is not what the sources say.
+Signatures are read from the source, not by introspection: they look the same in every Python version.
+`--check` writes nothing, and fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ MODULES = (
     "dragoman.adapters.pydantic_ai",
     "dragoman.adapters.openai_agents",
 )
-"""What is public: a name of `__all__`, or without one every name without an underscore."""
+"""The public modules. Public names are those in `__all__`, or all names without an underscore."""
 TOLD_ELSEWHERE = {
     "dragoman.blocking": "Every method is that of the class of the same name in `dragoman`, without `await`.",
 }
-"""Modules whose classes have nothing of their own to tell."""
+"""Modules whose classes are documented in another module."""
 HEAD = """\
 ---
 summary: Every public name of the library: signatures, fields, errors.
-read_when: You write a program with dragoman and want to know what a name takes and gives.
+read_when: You write a program with dragoman and need the signature of a function or class.
 ---
-# The library
+# Library reference
 
 <!-- Written by scripts/draw_api.py from src/dragoman; do not edit. -->
 
-What stands here is public and stays. A name is imported from the module it stands under, as
-`from dragoman import McpManager`; everything else may move at any time.
+The names on this page are public and stable. Import each from the module of its section, for example
+`from dragoman import McpManager`. Everything else may change at any time.
 """
 SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 TITLES = {"Args": "", "Raises": "Raises ", "Returns": "Returns ", "Yields": "Yields "}
@@ -59,14 +59,14 @@ def main() -> None:
     text = page()
     if "--check" in sys.argv[1:]:
         if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-            sys.exit("docs/api.md is not what the sources say: run scripts/draw_api.py")
+            sys.exit("docs/api.md is out of date: run scripts/draw_api.py")
         return
     PAGE.write_text(text, "utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 def page() -> str:
-    """Return the page as the sources have it."""
+    """Return the page for the current sources."""
     parts = [HEAD, *(f"- [`{name}`](#{name.replace('.', '')})" for name in MODULES), ""]
     told: set[str] = set()
     for module in MODULES:
@@ -127,12 +127,12 @@ def find(module: str, name: str) -> tuple[str, ast.stmt]:
                 return find(origin, real)
             case _:
                 pass
-    msg = f"`{name}` is public in `{module}`, and is not found"
+    msg = f"`{name}` is public in `{module}`, but its definition was not found"
     raise LookupError(msg)
 
 
 def definition(module: str, node: ast.stmt) -> list[str]:
-    """Describe a class, a function, or a type that has a name."""
+    """Describe a class, a function, or a named type."""
     match node:
         case ast.ClassDef():
             return described_class(module, node)
@@ -150,7 +150,7 @@ def definition(module: str, node: ast.stmt) -> list[str]:
 
 
 def described_class(module: str, node: ast.ClassDef) -> list[str]:
-    """Describe a class: what it is made from, its fields, its properties and its methods."""
+    """Describe a class: its constructor, fields, properties and methods."""
     parts = [f"### `{node.name}`\n"]
     bodies = [item for one in lineage(module, node) for item in one.body]
     methods = {item.name: item for item in reversed(bodies) if isinstance(item, Function)}
@@ -158,7 +158,7 @@ def described_class(module: str, node: ast.ClassDef) -> list[str]:
         parts.append(fenced(signature(start, name=node.name)))
     parts.append(prose(ast.get_docstring(node) or ""))
     if start:
-        # Its first sentence says what making the object does; the class itself has said what it is.
+        # The class docstring says what the object is; this one documents the arguments.
         parts.append(prose(ast.get_docstring(start) or ""))
     if rows := fields(bodies):
         parts += ["| field | type | means |", "| --- | --- | --- |", *rows, ""]
@@ -175,7 +175,7 @@ def described_class(module: str, node: ast.ClassDef) -> list[str]:
 
 
 def lineage(module: str, node: ast.ClassDef) -> list[ast.ClassDef]:
-    """Return a class and those of ours that it is built on, itself first."""
+    """Return a class and its base classes in dragoman, itself first."""
     found = [node]
     for one in node.bases:
         name = ast.unparse(one)
@@ -206,7 +206,7 @@ def fields(body: list[ast.stmt]) -> list[str]:
 
 
 def after(module: str, node: ast.stmt) -> str:
-    """Return the text that stands below a definition."""
+    """Return the docstring below a definition."""
     body = tree(module).body
     following = body[body.index(node) + 1] if node in body and node is not body[-1] else None
     if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
@@ -223,7 +223,7 @@ def error_row(module: str, node: ast.ClassDef) -> str:
 
 
 def signature(node: Function, *, name: str = "") -> str:
-    """Return the line that calls a function, in several lines where it is long."""
+    """Return the signature of a function, on several lines if it is long."""
     arguments = node.args
     parts = [
         *_with_defaults([*arguments.posonlyargs, *arguments.args], arguments.defaults),
@@ -258,7 +258,7 @@ def spelled(argument: ast.arg) -> str:
 
 
 def unparsed(node: ast.expr | None) -> str:
-    """Return a type as the source has it, without the quotes of one that is looked up later."""
+    """Return a type as written in the source, without the quotes of a forward reference."""
     if node is None:
         return "None"
     return str(node.value) if isinstance(node, ast.Constant) and node.value is not None else ast.unparse(node)
@@ -291,12 +291,12 @@ def listed(text: str, title: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """Return a block of text."""
+    """Return a fenced block."""
     return f"```text\n{text}\n```\n"
 
 
 def cell(text: str) -> str:
-    """Return code that may stand in a table."""
+    """Return code that is escaped for a table cell."""
     return f"`{text.replace('|', chr(92) + '|')}`"
 
 

@@ -1,6 +1,6 @@
-"""Write docs/cli.md from the commands themselves: usage, options, topics, exit codes, shapes of JSON.
+"""Generate docs/cli.md from the commands: usage, options, topics, exit codes, JSON output.
 
-`--check` writes nothing, and fails if the page is not what the program says.
+`--check` writes nothing, and fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from typing import Any
 
 import click
 
-from dragoman.cli import shapes
+from dragoman.cli import json_shapes
 from dragoman.cli.exits import Exit, meanings
-from dragoman.cli.helping import TOPICS, text_of
-from dragoman.cli.main import cli
+from dragoman.cli.main import TOPICS, cli, text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 SHARED = ("profile", "config", "json", "debug", "help")
-"""Options that every command has; they are told once."""
+"""Options that every command has; they are listed once."""
 HEAD = """\
 ---
-summary: Every command, its options, its exit codes, and the JSON that it prints.
+summary: Every command with its options, exit codes and JSON output.
 read_when: You script dragoman, or change a command.
 ---
-# The commands
+# Commands
 
 <!-- Written by scripts/draw_cli.py from src/dragoman/cli; do not edit. -->
 
-Results go to standard output; progress, warnings and errors go to standard error. An error is one line with a
-hint; `--debug` shows where it comes from. Colours are for terminals only.
+Results are written to stdout; progress, warnings and errors to stderr. An error is one line with a hint;
+`--debug` shows the traceback. Colours are used only in terminals.
 """
 
 
@@ -41,14 +40,14 @@ def main() -> None:
     text = page()
     if "--check" in sys.argv[1:]:
         if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-            sys.exit("docs/cli.md is not what the program says: run scripts/draw_cli.py")
+            sys.exit("docs/cli.md is out of date: run scripts/draw_cli.py")
         return
     PAGE.write_text(text, "utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 def page() -> str:
-    """Return the page as the program has it."""
+    """Return the page for the current program."""
     context = click.Context(cli, info_name="dragoman")
     parts = [HEAD, "Every command takes:\n", _options(cli, shared=True)]
     parts += _commands(cli, context)
@@ -59,7 +58,11 @@ def page() -> str:
                 f"## {topic.capitalize()}: {title[0].lower()}{title[1:]}\n",
                 f"```text\n{text_of(topic)}\n```\n",
             ]
-    parts += ["## Shapes of JSON\n", (shapes.__doc__ or "").split("\n\n", 1)[1].strip() + "\n", _shapes()]
+    parts += [
+        "## JSON output\n",
+        (json_shapes.__doc__ or "").split("\n\n", 1)[1].strip() + "\n",
+        _shapes(),
+    ]
     return "\n".join(parts)
 
 
@@ -114,7 +117,7 @@ def _exit_codes() -> str:
 
 def _shapes() -> str:
     """Take every shape from its source, where each key has its words."""
-    tree = ast.parse(Path(shapes.__file__).read_text("utf-8"))
+    tree = ast.parse(Path(json_shapes.__file__).read_text("utf-8"))
     parts: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.ClassDef):

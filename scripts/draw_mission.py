@@ -1,8 +1,8 @@
-"""Write docs/mission.md: every requirement of tests/requirements.toml, and the tests that prove it.
+"""Generate docs/mission.md: every requirement of tests/requirements.toml, and the tests that prove it.
 
 Tests name what they prove with `@pytest.mark.requirement("excel-1.2")`. Marks are read from the source, so
-that the answer is the same whatever was run. Proofs (tests/prove) do not count: `make test` leaves them out.
-`--check` writes nothing, and fails if the page is not what the tests say.
+the result does not depend on which tests ran. tests/prove is ignored, because `make test` does not run it.
+`--check` writes nothing, and fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ TESTS = ROOT / "tests"
 PAGE = ROOT / "docs" / "mission.md"
 HEAD = """\
 ---
-summary: Every requirement of the five applications that dragoman serves, with the tests that prove it.
-read_when: You want to know whether something is promised, and where it is tested.
+summary: The requirements of the five applications that use dragoman, with the tests that prove them.
+read_when: You want to know whether a feature is required, and where it is tested.
 ---
-# The mission
+# Requirements
 
 <!-- Written by scripts/draw_mission.py from tests/requirements.toml and the tests; do not edit. -->
 
-Five applications said what they need of an MCP client. Each line is one of their requirements and the tests
-of `make test` that prove it. [proof.md](proof.md) has what was tried at full size.
+Five applications defined what they need from an MCP client. Each row is one of their requirements, with the
+tests in `make test` that prove it. [proof.md](proof.md) has the results of the full-size tests.
 """
 
 
@@ -38,12 +38,12 @@ class Mark(NamedTuple):
     """A test, or a file of tests, that names a requirement."""
 
     identifier: str
-    """Empty if it is not written out."""
+    """Empty if it is not a literal string."""
     file: str
-    """From the folder of the tests."""
+    """Relative to the folder of the tests."""
     line: int
     test: str
-    """Empty if every test of the file is meant."""
+    """Empty if the mark applies to the whole file."""
 
 
 def main() -> None:
@@ -51,14 +51,14 @@ def main() -> None:
     text = page(read_requirements(TESTS / "requirements.toml"), list(marks_in(TESTS)))
     if "--check" in sys.argv[1:]:
         if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-            sys.exit("docs/mission.md is not what the tests say: run scripts/draw_mission.py")
+            sys.exit("docs/mission.md is out of date: run scripts/draw_mission.py")
         return
     PAGE.write_text(text, "utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 def read_requirements(file: Path) -> dict[str, str]:
-    """Return what every requirement says by its id, `table-key`."""
+    """Return the text of every requirement by its id, `table-key`."""
     tables = tomllib.loads(file.read_text("utf-8"))
     return {
         f"{table}-{key}": entry["says"] for table, entries in tables.items() for key, entry in entries.items()
@@ -66,7 +66,7 @@ def read_requirements(file: Path) -> dict[str, str]:
 
 
 def marks_in(folder: Path) -> Iterator[Mark]:
-    """Yield each `pytest.mark.requirement("…")`, wherever it stands in a file."""
+    """Yield each `pytest.mark.requirement("…")` in the test files."""
     for path in sorted(folder.rglob("*.py")):
         if "prove" not in path.relative_to(folder).parts:
             tree = ast.parse(path.read_text("utf-8"), str(path))

@@ -1,6 +1,6 @@
-"""Write docs/states.md from the table of `server/lifecycle.py`: a picture and the table itself.
+"""Generate docs/states.md from the table in `server/lifecycle.py`: a diagram and the table.
 
-`--check` writes nothing, and fails if the page is not what the table says.
+`--check` writes nothing, and fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dragoman.server.lifecycle import TABLE, Order, Signal, step
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "states.md"
 EVERYWHERE = (Signal.STOP, Signal.RESTART)
-"""Signals that lead to the same place from everywhere; the picture leaves them out."""
+"""Signals that have the same target in every state; the diagram omits them."""
 HEAD = """\
 ---
-summary: The states of a server, what leads from one to the next, and what is done on the way.
-read_when: A server is in a state that you did not expect, or you change `server/lifecycle.py`.
+summary: The states of a server, the transitions between them, and what the supervisor does.
+read_when: A server is in an unexpected state, or you change `server/lifecycle.py`.
 ---
 # The states of a server
 
@@ -32,35 +32,35 @@ def main() -> None:
     text = page()
     if "--check" in sys.argv[1:]:
         if not PAGE.exists() or PAGE.read_text("utf-8") != text:
-            sys.exit("docs/states.md is not what the table says: run scripts/draw_states.py")
+            sys.exit("docs/states.md is out of date: run scripts/draw_states.py")
         return
     PAGE.write_text(text, "utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
 
 
 def page() -> str:
-    """Return the page as the table has it."""
+    """Return the page for the current table."""
     about = (lifecycle.__doc__ or "").split("\n\n")
     policy, states = about[1], about[2]
     parts = [
         HEAD,
         policy.strip() + "\n",
         states.strip() + "\n",
-        "## The picture\n",
+        "## Diagram\n",
         picture(),
-        f"Left out: from everywhere {_names(EVERYWHERE)}; see the table.\n",
-        "## The table\n",
+        f"Not shown: in every state {_names(EVERYWHERE)}; see the table.\n",
+        "## Transitions\n",
         table(),
-        "## The signals\n",
+        "## Signals\n",
         _meanings(Signal),
-        "## The orders\n",
+        "## Orders\n",
         _meanings(Order),
     ]
     return "\n".join(parts)
 
 
 def picture() -> str:
-    """Draw the table as a mermaid diagram; signals between the same two states share an arrow."""
+    """Return the table as a Mermaid diagram; signals between the same two states share an arrow."""
     arrows: dict[tuple[ServerState, ServerState], list[Signal]] = {}
     for state, row in TABLE.items():
         for signal, one in row.items():
@@ -88,7 +88,7 @@ def _names(signals: tuple[Signal, ...]) -> str:
 
 
 def _meanings(kind: type[Signal | Order]) -> str:
-    """Take the words under each member from the source, where they are written once."""
+    """Read the docstring of each member from the source."""
     source = Path(lifecycle.__file__).read_text("utf-8").split(f"class {kind.__name__}(StrEnum):", 1)[1]
     lines = ["| name | meaning |", "| --- | --- |"]
     for member in kind:

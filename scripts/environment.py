@@ -1,7 +1,7 @@
-"""Make Python environments from the lock files: the project's own `.venv`, and folders for test servers.
+"""Create Python environments from the lock files: the project's `.venv`, and one for each test server.
 
-Runs before anything is installed, so it needs the standard library only. An environment carries a stamp of
-what went into it; while the stamp holds, nothing is installed and the network is not touched.
+Runs before anything is installed, so it uses only the standard library. A stamp file in each environment
+records its inputs; if the stamp matches, nothing is installed and the network is not used.
 
 Usage: python scripts/environment.py run|dev
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
 AT_ONCE = 2
-"""How many things are installed side by side."""
+"""How many installations run in parallel."""
 
 
 class InstallError(Exception):
-    """An installation step failed; the message holds what it printed."""
+    """An installation step failed; the message contains its output."""
 
 
 def python_in(environment: Path) -> Path:
@@ -38,7 +38,7 @@ def python_in(environment: Path) -> Path:
 
 
 def fingerprint(*files: Path) -> str:
-    """Return a hash of the files, the interpreter and the place, which together decide an environment."""
+    """Return a hash of everything an environment depends on: the files, the interpreter and its location."""
     digest = hashlib.sha256(f"{sys.version}\n{ROOT}\n".encode())
     for file in files:
         digest.update(file.read_bytes())
@@ -46,21 +46,21 @@ def fingerprint(*files: Path) -> str:
 
 
 def is_current(environment: Path, name: str, stamp: str) -> bool:
-    """Tell whether the environment was made from exactly what the stamp stands for."""
+    """Return whether the environment has this stamp."""
     file = environment / f".{name}-stamp"
     return file.is_file() and file.read_text("utf-8") == stamp and python_in(environment).exists()
 
 
 def write_stamp(environment: Path, name: str, stamp: str) -> None:
-    """Note that the environment is complete."""
+    """Mark the environment as complete."""
     (environment / f".{name}-stamp").write_text(stamp, "utf-8")
 
 
 def run_quietly(command: list[str], *, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
-    """Run a command and keep its output to ourselves unless it fails.
+    """Run a command without showing its output, unless it fails.
 
     Raises:
-        InstallError: The command ended with another code than 0.
+        InstallError: The command exited with a code other than 0.
     """
     done = subprocess.run(
         command,
@@ -74,23 +74,23 @@ def run_quietly(command: list[str], *, cwd: Path = ROOT, env: dict[str, str] | N
         check=False,
     )
     if done.returncode:
-        msg = f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stdout.strip()}"
+        msg = f"`{' '.join(command)}` exited with {done.returncode}:\n{done.stdout.strip()}"
         raise InstallError(msg)
 
 
 def create(environment: Path) -> None:
-    """Make an empty environment, replacing what is there."""
+    """Create an empty environment, replacing an existing one."""
     shutil.rmtree(environment, ignore_errors=True)
     environment.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "venv", str(environment)]
-    # A bare Debian ships pip and venv without ensurepip; its pip can serve the environment from outside.
+    # Debian can have pip and venv without ensurepip; its pip can install into the environment from outside.
     if importlib.util.find_spec("ensurepip") is None:
         command.insert(3, "--without-pip")
     run_quietly(command)
 
 
 def pip_install(environment: Path, *arguments: str) -> None:
-    """Run `pip install` on an environment, with its own pip or, where it has none, with ours."""
+    """Run `pip install` for an environment, with its own pip or, if it has none, with ours."""
     python = python_in(environment)
     inside = (
         subprocess.run([str(python), "-c", "import pip"], capture_output=True, check=False).returncode == 0
@@ -106,11 +106,11 @@ def install_lock(environment: Path, lock: Path) -> None:
 
 
 def install_each(steps: Mapping[str, Callable[[], bool]], names: Sequence[str]) -> int:
-    """Carry out the installations that are named, or all, two at a time; return the exit code.
+    """Run the named installations, or all, in parallel; return the exit code.
 
     Args:
-        steps: Every installation by its name; it tells whether there was anything to do.
-        names: Which of them.
+        steps: Every installation by its name; each returns whether there was anything to do.
+        names: The installations to run; all if empty.
     """
     unknown = [name for name in names if name not in steps]
     if unknown:
@@ -133,7 +133,7 @@ def install_each(steps: Mapping[str, Callable[[], bool]], names: Sequence[str]) 
 
 
 def set_up(kind: str) -> None:
-    """Bring `.venv` to the locked run set, or to the development set, which contains it."""
+    """Install the locked run requirements, or the development requirements, into `.venv`."""
     environment = ROOT / ".venv"
     project = ROOT / "pyproject.toml"
     stamps = {name: fingerprint(ROOT / "requirements" / f"{name}.txt", project) for name in ("run", "dev")}
@@ -147,20 +147,20 @@ def set_up(kind: str) -> None:
         write_stamp(environment, "place", place)
     install_lock(environment, ROOT / "requirements" / f"{kind}.txt")
     pip_install(environment, "--no-build-isolation", "--no-deps", "--no-index", "--editable", str(ROOT))
-    # pip compiles what it installs; an editable project is compiled here: the first start is fast too.
+    # pip compiles packages but not an editable project; compile it here, so that the first start is fast.
     run_quietly([str(python_in(environment)), "-m", "compileall", "-q", str(ROOT / "src")])
     for name in ("run", "dev") if kind == "dev" else ("run",):
         write_stamp(environment, name, stamps[name])
 
 
 def main(arguments: list[str]) -> int:
-    """Set up what the arguments name."""
+    """Set up the environment named by the arguments."""
     if sys.version_info < OLDEST_PYTHON:
         needed = ".".join(map(str, OLDEST_PYTHON))
         print(
             f"dragoman needs Python {needed} or newer; this is {sys.version.split()[0]} ({sys.executable})."
         )
-        print("Name another one: make run PYTHON=/path/to/python3")
+        print("Use another one: make run PYTHON=/path/to/python3")
         return 1
     if arguments not in (["run"], ["dev"]):
         print(__doc__)
@@ -168,7 +168,7 @@ def main(arguments: list[str]) -> int:
     try:
         set_up(arguments[0])
     except InstallError as error:
-        print(f"Setting up failed. {error}", file=sys.stderr)
+        print(f"Set-up failed. {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,9 +1,9 @@
-"""Run `make run`, every example and `make test` as on a machine that has never seen this project.
+"""Run `make run`, every example and `make test` as on a new machine.
 
-Each step runs in a mount namespace of its own: HOME is empty but for the settings that tell pip and npm where
+Each step runs in its own mount namespace: HOME is empty except for the settings that tell pip and npm where
 packages are, the temporary folders and the user's caches are empty, and only the variables below are passed
 on. The code is a fresh clone of HEAD, one for `make test` and one for the others. Needs Linux, and root or
-user namespaces. All of it is removed at the end; the log of a step that failed stays in `.cache/fresh/`.
+user namespaces. Everything is removed at the end; logs of failed steps stay in `.cache/fresh/`.
 
 Usage: python scripts/fresh.py [STEP …]   (all of them without a name)
 """
@@ -31,7 +31,7 @@ STEPS = {
     "test": ["make", "test"],
 }
 PLACE = "/mnt"
-"""Where the fresh folders are seen inside: a place that every Linux has, and that nothing else here needs."""
+"""Where the fresh folders are mounted: a folder that exists on every Linux and is not used otherwise."""
 TEMPORARY = {"tmp": "/tmp", "var-tmp": "/var/tmp"}  # noqa: S108 -- these are covered, not written to
 LAST_LINES = 60
 TOOLS = ("make", "git", "node", "npm")
@@ -41,13 +41,13 @@ PASSED_ON = re.compile(
     r"|npm_config_(?:registry|cafile|ca|proxy|https_proxy|noproxy|strict_ssl)",
     re.IGNORECASE,
 )
-"""How packages are reached. What says where they are kept is not among them."""
+"""Variables that say how packages are downloaded, but not where they are cached."""
 SETTINGS = (".npmrc", ".pip/pip.conf", ".config/pip/pip.conf")
-"""The same in files, below HOME."""
+"""Files in HOME with the same settings."""
 
 
 def main(names: list[str]) -> int:
-    """Run the steps that are named, or all; print a summary and return the exit code."""
+    """Run the named steps, or all; print a summary and return the exit code."""
     unknown = [name for name in names if name not in STEPS]
     if unknown:
         print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(STEPS)}", file=sys.stderr)
@@ -77,18 +77,18 @@ def main(names: list[str]) -> int:
 
 
 def leave(number: int, _: object) -> None:
-    """End at a signal, by way of what has to be removed."""
+    """Exit at a signal, after the clean-up in `finally`."""
     sys.exit(128 + number)
 
 
 def git(*arguments: str) -> str:
-    """Return what git says of this repository."""
+    """Return the output of a git command in this repository."""
     command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout.strip()
 
 
 def run_step(base: Path, name: str) -> bool:
-    """Run one step, say how long it took, and show the end of its output if it failed."""
+    """Run one step, print its duration, and show the end of its output if it failed."""
     print(f"  {shlex.join(STEPS[name]):<30}", end="", flush=True)
     log, began = LOGS / f"{name}.log", time.monotonic()
     with log.open("wb") as output:
@@ -115,7 +115,7 @@ def run_step(base: Path, name: str) -> bool:
 
 
 def make_folders(base: Path, name: str) -> dict[str, str]:
-    """Make the folders of a step below `base`, and the clone where there is none yet; return their names."""
+    """Create the folders of a step in `base`, and the clone if it does not exist; return their names."""
     clone = "contributor" if name == "test" else "visitor"
     if not (base / clone).exists():
         subprocess.run(
@@ -136,7 +136,7 @@ def make_folders(base: Path, name: str) -> dict[str, str]:
 def inside(base: Path, folders: dict[str, str], command: list[str]) -> list[str]:
     """Return the command that runs another one in a namespace with the fresh folders."""
     seen = {kind: f"{PLACE}/{folder}" for kind, folder in folders.items()}
-    # Each may hide what the next ones would need to find: `base` first, since it may lie in any of them.
+    # A mount may hide the source of a later one: `base` comes first, since it may be in any of them.
     mounts = [["--bind", str(base), PLACE]]
     mounts += [["-t", "tmpfs", "fresh", str(folder)] for folder in remembering_folders()]
     mounts += [["--bind", seen[kind], place] for kind, place in TEMPORARY.items()]
@@ -147,7 +147,7 @@ def inside(base: Path, folders: dict[str, str], command: list[str]) -> list[str]
 
 
 def remembering_folders() -> list[Path]:
-    """Return where the user's programs keep things, except a folder that has the very tools in it."""
+    """Return the folders in which programs store the user's data, except those that contain our tools."""
     defaults = {"CACHE": ".cache", "CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state"}
     places = [Path(os.environ.get(f"XDG_{name}_HOME") or HOME / place) for name, place in defaults.items()]
     places += [HOME / ".npm", *map(Path, filter(None, [os.environ.get("XDG_RUNTIME_DIR")]))]
@@ -157,34 +157,34 @@ def remembering_folders() -> list[Path]:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a step, except HOME."""
+    """Return the environment variables of a step, except HOME."""
     kept = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
     return {**kept, "PATH": os.pathsep.join(tool_folders())}
 
 
 def tool_folders() -> list[str]:
-    """Return the folders of the tools that a machine needs, Python first, and of the system's own."""
+    """Return the folders of the required tools, Python first, and of the system's tools."""
     python = Path(sys.executable).resolve().parent
     tools = [Path(found).parent for tool in TOOLS if (found := shutil.which(tool))]
     return list(dict.fromkeys(map(str, [python, *tools, Path("/usr/bin"), Path("/bin")])))
 
 
 def unshare() -> list[str]:
-    """Return the command that makes a private mount namespace, for root or for anyone."""
+    """Return the command that creates a private mount namespace, as root or as another user."""
     return ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
 
 
 def namespace_problem() -> str | None:
-    """Return why there cannot be a namespace, or None."""
+    """Return why a namespace cannot be created, or None."""
     if shutil.which("unshare") is None:
-        return "there is no `unshare` (it comes with util-linux, on Linux)"
+        return "`unshare` not found (it is part of util-linux, on Linux)"
     command = [*unshare(), "mount", "-t", "tmpfs", "fresh", PLACE]
     done = subprocess.run(command, stderr=subprocess.PIPE, encoding="utf-8", check=False)
     return f"`{shlex.join(command)}` says: {done.stderr.strip()}" if done.returncode else None
 
 
 def remove(base: Path) -> None:
-    """Remove the fresh folders, also what a test made unreadable."""
+    """Remove the fresh folders, including files that a test made unreadable."""
     subprocess.run(["chmod", "-R", "u+rwX", str(base)], stderr=subprocess.DEVNULL, check=False)
     shutil.rmtree(base)
     if not any(LOGS.iterdir()):

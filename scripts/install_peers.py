@@ -1,8 +1,8 @@
 """Install the libraries that `python -m bench peers` compares, under `.cache/peers/`.
 
-Each gets an environment of its own from `requirements/peers/NAME.txt`, since no two agree on what they need.
-dragoman gets one too, from `requirements/run.txt`: what developers need besides would weigh on it. Runs with
-the standard library only. What is in place is left alone.
+Each has its own environment from `requirements/peers/NAME.txt`, since their requirements conflict. dragoman
+has one too, from `requirements/run.txt`, without the development tools. Uses only the standard library.
+Existing environments are kept if they are up to date.
 
 Usage: python scripts/install_peers.py [NAME …]   (all of them without a name)
 """
@@ -50,7 +50,7 @@ def install(name: str) -> bool:
 
 
 def main(names: list[str]) -> int:
-    """Install what is named, and say so."""
+    """Install the named peers, or all, and print progress."""
     return install_each({name: partial(install, name) for name in LOCKS}, names)
 
 

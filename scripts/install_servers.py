@@ -1,8 +1,8 @@
-"""Install the real MCP servers that tests talk to, and the type checker, under `.cache/`.
+"""Install the real MCP servers that the tests use, and the type checker, in `.cache/`.
 
-Each PyPI server gets an environment of its own from `requirements/servers/NAME.txt`; the npm packages come
-from lock files through `npm ci`. What a server would make at its first call is made here, so that no test
-waits for it. Runs with the standard library only. What is in place is left alone.
+Each PyPI server has its own environment from `requirements/servers/NAME.txt`; `npm ci` installs the npm
+packages from lock files. Files that a server would create at its first call are created here, so that no test
+waits for them. Uses only the standard library. Existing installations are kept if they are up to date.
 
 Usage: python scripts/install_servers.py [NAME …]   (all of them without a name)
 """
@@ -39,14 +39,14 @@ NPM_FOLDERS = {
     "pyright": ROOT / "requirements/pyright",
 }
 PREPARATIONS = {
-    # Without an index among its data the server builds one in the system's temporary folder, at the first
-    # call: 10 to 25 seconds, longer than a call may take.
+    # Without an index in its data folder, the server builds one in the temporary folder at the first call.
+    # That takes 10 to 25 seconds, longer than the time-out of a call.
     "china-law-mcp": (
         "from china_law_mcp import retrieval;"
         "retrieval.build_index(out_path=retrieval.PKG_DIR / 'data' / 'bm25.pkl')"
     ),
 }
-"""What is run in a server's environment after the installation, in Python."""
+"""Python code to run in a server's environment after the installation."""
 
 
 def install_python_server(lock: Path) -> bool:
@@ -63,12 +63,12 @@ def install_python_server(lock: Path) -> bool:
 
 
 def prepare(environment: Path, stamp: str) -> bool:
-    """Do what the server would do at its first call; return whether there was anything to do."""
+    """Run the preparation of a server, if it has one; return whether there was anything to do."""
     preparation = PREPARATIONS.get(environment.name)
     if preparation is None or is_current(environment, "prepared", f"{stamp} {preparation}"):
         return False
     print(f"  {environment.name}: preparing …", flush=True)
-    # What the libraries of the server leave in the temporary folder is not wanted there.
+    # The server's libraries leave files in the temporary folder: give them one that is removed.
     with tempfile.TemporaryDirectory() as folder:
         command = [str(python_in(environment)), "-c", preparation]
         run_quietly(command, env=os.environ | {"TMPDIR": folder})
@@ -104,7 +104,7 @@ def steps() -> dict[str, Callable[[], bool]]:
 
 
 def main(names: list[str]) -> int:
-    """Install what is named, and say so."""
+    """Install the named servers, or all, and print progress."""
     return install_each(steps(), names)
 
 

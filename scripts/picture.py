@@ -1,7 +1,7 @@
-"""Draw the README's picture: run `dragoman demo` in a real terminal and write down what it shows, as SVG.
+"""Draw the README's picture: run `dragoman demo` in a real terminal and save the screen as SVG.
 
-The program runs on a pseudo-terminal; a terminal emulator keeps the screen, with its colours, and the last
-state of that screen becomes the picture. Nothing in it is drawn by hand.
+The program runs in a pseudo-terminal; a terminal emulator renders its output with colours, and the final
+screen becomes the picture.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def _play(command: list[str], screen: pyte.Screen) -> None:
             if not data:
                 break
             stream.feed(data)
-    except OSError:  # the terminal is gone with the program: that is how it ends on Linux
+    except OSError:  # on Linux, reading fails when the program has closed the terminal
         pass
     finally:
         os.close(controller)
         if process.wait() != 0:
-            sys.exit(f"{' '.join(command)} ended with {process.returncode}")
+            sys.exit(f"{' '.join(command)} exited with {process.returncode}")
 
 
 def _line(screen: pyte.Screen, row: int) -> Text:
@@ -85,7 +85,7 @@ def _line(screen: pyte.Screen, row: int) -> Text:
     cells = [screen.buffer[row][column] for column in range(COLUMNS)]
     for style, run in itertools.groupby(cells, key=_style):
         words = "".join(cell.data for cell in run)
-        # Some viewers swallow the spaces at the start of a piece; as their own piece they only take room.
+        # Some viewers drop leading spaces of a text element, so write them as a separate element.
         text.append(" " * (len(words) - len(words.lstrip())), GAP)
         text.append(words.lstrip(), style)
     text.rstrip()
@@ -99,7 +99,7 @@ def _style(cell: pyte.screens.Char) -> Style:
 def _colour(name: str) -> str | None:
     if name == "default":
         return None
-    if name == "brown":  # what terminals once called yellow
+    if name == "brown":  # pyte's name for yellow
         return "yellow"
     return f"#{name}" if len(name) == 6 and all(digit in "0123456789abcdef" for digit in name) else name
 

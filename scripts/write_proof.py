@@ -1,7 +1,7 @@
-"""Write docs/proof.md from the records of a run of `make prove`, which lie in `.cache/proof/`.
+"""Write docs/proof.md from the records of `make prove` in `.cache/proof/`.
 
-A part that has a record gets a new section; the sections of the others stay as they are, each with the date
-and the seed of the run that it tells of. The same records and the same page give the same page.
+A part with a record gets a new section. Sections of other parts stay unchanged, each with the date and the
+seed of its run. The result depends only on the records and the existing page.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ PROOFS = ROOT / "tests" / "prove"
 RECORDS = ROOT / ".cache" / "proof"
 HEAD = """\
 ---
-summary: What `make prove` has shown, with its figures, seeds, versions and dates.
-read_when: You want to know what was tried at full size, or to try it again.
+summary: Results of `make prove`, with figures, seeds, versions and dates.
+read_when: You want to see the results of the full-size tests, or to repeat them.
 ---
 # Proof
 
 <!-- Written by scripts/write_proof.py from a run of `make prove`; do not edit. -->
 
-`make prove` runs all of this again, `make prove ONLY=chaos` one part, and `SEED=…` the very same one; it then
-writes this page from what it saw. Seeds are random unless given. A figure of several cases is a range.
+`make prove` repeats all of these tests, `make prove ONLY=chaos` one part; `SEED=…` repeats a run exactly. It
+then writes this page. Seeds are random by default. If a test has several cases, its figures are ranges.
 """
 TABLE = "| part | result | proofs | seconds | date |\n| --- | --- | --- | --- | --- |\n"
 MOST_WORDS = 12
-"""So many different words of one figure are listed; of more, the number says enough."""
+"""At most this many different words of one figure are listed; otherwise only their number is."""
 
 Record: TypeAlias = dict[str, Any]
 
@@ -50,12 +50,12 @@ def main() -> None:
 
 
 def page(records: dict[str, Record], before: str = "", parts: Collection[str] | None = None) -> str:
-    """Return the page with these records in it, and with what another page has of the other parts.
+    """Return the page with these records, and with the sections of the other parts from an existing page.
 
     Args:
-        records: What a run has left, by part.
-        before: The page as it was.
-        parts: Which parts there are; all that are known unless given.
+        records: The records of a run, by part.
+        before: The existing page.
+        parts: The parts that exist; by default all that are known.
     """
     rows, sections = _rows(before), _sections(before)
     for part, record in records.items():
@@ -69,7 +69,7 @@ def page(records: dict[str, Record], before: str = "", parts: Collection[str] | 
 
 
 def _rows(text: str) -> dict[str, str]:
-    """Return the lines of the first table by their parts."""
+    """Return the rows of the first table by part."""
     return {match[1]: match[0] for match in re.finditer(r"^\| \[([\w-]+)\]\(#.+\|$", text, re.MULTILINE)}
 
 
@@ -132,7 +132,7 @@ def _figures(cases: list[Record]) -> str:
 
 
 def _merged(values: list[Any]) -> str:
-    """Return one value for all, or the range of numbers, or the different words."""
+    """Return the common value, the range of numbers, or the different words."""
     words = list(dict.fromkeys(_written(value) for value in values))
     if len(words) == 1:
         return words[0]

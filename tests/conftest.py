@@ -29,7 +29,8 @@ LEAKY_VARIABLES = re.compile(
 GRACE = 2.0
 """How long the system may take to bury a process that was already told to die."""
 
-# A runner in the background may have it ignored, and every child of ours would inherit that.
+# A runner in the background or `nohup` may have these ignored, and every child of a test would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

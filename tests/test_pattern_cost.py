@@ -39,20 +39,20 @@ MEASURABLE = 0.004
 ATTEMPTS = 5
 METHODS = {"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
 
-OTHERS = {"dragoman.server.auth_challenge:_PARAMETER"}
+OTHERS = {"dragoman.server.oauth.safe_fetch:_PARAMETER"}
 """Patterns that another change replaces."""
 DEPENDENT = {
-    "dragoman.config.dialects.legal:pattern": [
+    "dragoman.config.dialects.agents:pattern": [
         ("A_MCP_(?:(?P<s>[A-Z0-9_]+)_)??(?P<k>SERVER_URL|TIMEOUT)", "fullmatch")
     ],
-    "dragoman.config.rewording:pattern": [(r"(?<!\S)word(?!\S)", "sub")],
-    "dragoman.observe.excerpt:is_closed": [(r"(?<!\\)\"", "search")],
-    "dragoman.tools.aliases:f'[^{self.characters}]'": [("[^a-zA-Z0-9_-]", "sub")],
+    "dragoman.config.edit:pattern": [(r"(?<!\S)word(?!\S)", "sub")],
+    "dragoman.trust.masking:is_closed": [(r"(?<!\\)\"", "search")],
+    "dragoman.tools.names:f'[^{self.characters}]'": [("[^a-zA-Z0-9_-]", "sub")],
     # Only compiled, never matched.
-    "dragoman.tools.formats.openai:pattern": [],
+    "dragoman.tools.export.export:pattern": [],
 }
 """By the place of a pattern that depends on arguments: examples of it, each with the method that is used."""
-IN_CONTAINERS = {"dragoman.config.expand": "_spelling_pattern", "dragoman.trust.signs": "_sign"}
+IN_CONTAINERS = {"dragoman.config.templates": "_spelling_pattern", "dragoman.trust.findings": "_sign"}
 """Functions that make patterns, by their module: what they made is found where it is kept."""
 
 
@@ -123,7 +123,7 @@ def found_patterns() -> tuple[list[Found], list[str]]:
 def is_re(call: ast.Call, module: str) -> bool:
     function = ast.unparse(call.func)
     if function == "_compiled":
-        return module == "dragoman.trust.sanitize"
+        return module == "dragoman.trust.sanitizing"
     return function.startswith("re.") and function.removeprefix("re.") in METHODS | {"compile"}
 
 
@@ -373,15 +373,15 @@ PATTERNS, AT_RUN_TIME = found_patterns()
 def kept_patterns() -> Iterator[Found]:
     """Yield the patterns that functions make and data keeps."""
     from dragoman.config.dialects import HOSTS, dialect
-    from dragoman.config.expand import _spelling_pattern  # pyright: ignore[reportPrivateUsage]
-    from dragoman.trust import signs
+    from dragoman.config.templates import _spelling_pattern
+    from dragoman.trust import findings
 
     for name in HOSTS:
         if spellings := dialect(name).style.spellings:
             yield Found(f"spellings of {name}", _spelling_pattern(spellings), frozenset({"finditer"}))
-    for value in vars(signs).values():
+    for value in vars(findings).values():
         for sign in value if isinstance(value, tuple | list) else ():
-            if isinstance(sign, signs.Sign):
+            if isinstance(sign, findings.Sign):
                 # Many words with gaps between them, for texts of a few thousand characters.
                 yield Found(f"sign {sign.kind}", sign.pattern, frozenset({"search"}), 4 * MOST_SECONDS)
 
@@ -472,23 +472,26 @@ def parsers() -> dict[str, Callable[[str], object]]:
     """Return everything that reads a text of a server or a file."""
     import json
 
-    from dragoman.cli import hints, output
-    from dragoman.config import dotenv, durations, edit_json, edit_toml, expand, positions, sizes
+    from dragoman.cli import output
+    from dragoman.config import documents, edit, templates, values
+    from dragoman.diagnosis import hints, review
     from dragoman.errors import printable
-    from dragoman.observe.excerpt import excerpt
-    from dragoman.server.event_stream import EventStream
-    from dragoman.server.lines import Lines
-    from dragoman.server.rpc import Rpc
-    from dragoman.suggesting import suggest
-    from dragoman.tools import docstrings, naming, problems, readings, rendering
-    from dragoman.tools.formats import openai
-    from dragoman.tools.schema_cost import flatten, price
-    from dragoman.trust import approval, differences, findings, looks, packages, patterns, redact, sanitize
+    from dragoman.server.protocol.rpc import Rpc
+    from dragoman.server.transports.http_response import EventStream
+    from dragoman.server.transports.stdio import Lines
+    from dragoman.suggest import suggest
+    from dragoman.tools import local, names
+    from dragoman.tools.export import export
+    from dragoman.tools.result import render
+    from dragoman.tools.schema import problems
+    from dragoman.tools.schema.cost import cost_of, flatten
+    from dragoman.trust import approvals, findings, masking, patterns, pins, sanitizing
     from dragoman.trust.limits import Limits
-    from dragoman.trust.redactor import Redactor, secret_values
+    from dragoman.trust.masking import excerpt
+    from dragoman.trust.redaction import Redactor, secret_values
 
     redactor = Redactor(f"hunter2-{number}-/+=&abcdef" for number in range(5))
-    around = expand.Surroundings(env={"A": "b"}, root="/", home="/")
+    around = templates.ExpansionContext(env={"A": "b"}, root="/", home="/")
     hostile = {"type": "object", "properties": {"a": {"type": "string"}}}
 
     class Listener:
@@ -501,22 +504,22 @@ def parsers() -> dict[str, Callable[[str], object]]:
     return {
         **{f"config {name}": document_parser(name) for name in ("json", "toml", "yaml", "env")},
         **{f"dialect {name}": loaded_as(name) for name in WITH_PATTERNS},
-        "json lines": lambda text: positions.json_lines(json.dumps({text[:4000]: text})),
-        "toml lines": positions.toml_lines,
-        "dotenv": dotenv.parse_env,
-        "dotenv lines": dotenv.env_lines,
-        "edit json": lambda text: edit_json.put(text, ("a", "b"), 1),
-        "edit toml": lambda text: edit_toml.put(text, ("a", "b"), {"c": 1}),
-        "template": lambda text: expand.expand(text, around, lambda _, whole: whole),
-        "variables": expand.variables,
-        "template of a host": lambda text: expand.to_template(
-            text, expand.Style(braces=True, bare=True, defaults=True)
+        "json lines": lambda text: documents.json_lines(json.dumps({text[:4000]: text})),
+        "toml lines": documents.toml_lines,
+        "dotenv": documents.parse_env,
+        "dotenv lines": documents.env_lines,
+        "edit json": lambda text: edit.put_json(text, ("a", "b"), 1),
+        "edit toml": lambda text: edit.put_toml(text, ("a", "b"), {"c": 1}),
+        "template": lambda text: templates.expand(text, around, lambda _, whole: whole),
+        "variables": templates.variables,
+        "template of a host": lambda text: templates.to_template(
+            text, templates.VariableSyntax(braces=True, bare=True, defaults=True)
         ),
-        "escape": expand.escape_before,
-        "duration": lambda text: durations.seconds(text, "s"),
-        "size": sizes.size_in_bytes,
-        "docstring": docstrings.read_docstring,
-        "exposed name": lambda text: naming.expose("{server}_{tool}", naming.Pair(text, text)),
+        "escape": templates.escape_before,
+        "duration": lambda text: values.seconds(text, "s"),
+        "size": values.size_in_bytes,
+        "docstring": local.read_docstring,
+        "exposed name": lambda text: names.expose("{server}_{tool}", names.Pair(text, text)),
         "suggestions": lambda text: suggest(
             text, [text[at:] for at in range(0, len(text), len(text) // 50 + 1)]
         ),
@@ -525,49 +528,49 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "message": rpc,
         "answer": lambda text: rpc(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"x": text}})),
         "half a message": lambda text: rpc('{"jsonrpc":"2.0","id":1,"result":' + text),
-        "mask text": redact.mask_text,
-        "mask url": redact.mask_url,
-        "mask url's path": lambda text: redact.mask_url(f"https://a/{text}"),
-        "mask value": redact.mask_value,
-        "mask argument": lambda text: redact.mask_args([text]),
-        "mask arguments": lambda text: redact.mask_args(text.split(" ")),
-        "mask header": lambda text: redact.mask_args(["-H", text]),
-        "mask call": lambda text: redact.mask_arguments({"a": text, text: [text]}),
-        "telling name": redact.is_telling.__wrapped__,
-        "looks random": looks.looks_random,
-        "looks like a login": looks.is_login,
+        "mask text": masking.mask_text,
+        "mask url": masking.mask_url,
+        "mask url's path": lambda text: masking.mask_url(f"https://a/{text}"),
+        "mask value": masking.mask_value,
+        "mask argument": lambda text: masking.mask_args([text]),
+        "mask arguments": lambda text: masking.mask_args(text.split(" ")),
+        "mask header": lambda text: masking.mask_args(["-H", text]),
+        "mask call": lambda text: masking.mask_arguments({"a": text, text: [text]}),
+        "telling name": masking.is_sensitive_name.__wrapped__,
+        "looks random": masking.looks_random,
+        "looks like a login": masking.is_login,
         "redactor": redactor.mask,
         "secrets of a server": lambda text: secret_values(spec_of(text).transport),
         "excerpt": lambda text: excerpt(text, 2_000, redactor.mask),
-        "for terminals": sanitize.for_terminal,
-        "for logs": lambda text: sanitize.for_log(text, None),
-        "for models": sanitize.for_model,
-        "unfolded": sanitize.unfolded,
-        "skeleton": sanitize.skeleton,
+        "for terminals": sanitizing.for_terminal,
+        "for logs": lambda text: sanitizing.for_log(text, None),
+        "for models": sanitizing.for_model,
+        "unfolded": sanitizing.unfolded,
+        "skeleton": sanitizing.skeleton,
         "error": printable,
         "one line": output.one_line,
         "findings": findings.inspect_text,
-        "difference": lambda text: differences.text_difference(text, text[1:] + "x"),
-        "approval": lambda text: (approval.question(spec_of(text), "/"), approval.sources(spec_of(text))),
-        "package": lambda text: packages.package_of(spec_of(text).transport),
+        "difference": lambda text: pins.text_difference(text, text[1:] + "x"),
+        "approval": lambda text: (approvals.question(spec_of(text), "/"), approvals.sources(spec_of(text))),
+        "package": lambda text: review.package_of(spec_of(text).transport),
         "path of a policy": patterns.plain_path,
-        "number": lambda text: readings.read_as(text, "number"),
-        "object": lambda text: readings.read_as(text, "object"),
+        "number": lambda text: problems.read_as(text, "number"),
+        "object": lambda text: problems.read_as(text, "object"),
         "value in a problem": problems.shown,
         "place in a problem": lambda text: problems.place_of([text, 1, text]),
-        "schema": lambda text: price(
+        "schema": lambda text: cost_of(
             flatten({**hostile, "pattern": text, text: {"const": text}}, is_readable=lambda _: True).schema
         ),
         "limits": lambda text: Limits().excess("name_chars", len(text), what=text),
-        "carried text": lambda text: rendering.is_carried({"a": text}, [text]),
+        "carried text": lambda text: render.is_carried({"a": text}, [text]),
         "hints": lambda text: hints.hints(hints.Facts(spec=spec_of("a"), stage="handshake", stderr=text)),
-        "pattern for OpenAI": openai.reads.__wrapped__,
+        "pattern for OpenAI": export.reads.__wrapped__,
         "markdown": lambda text: streamed(text[: len(text) // 4]),
     }
 
 
 def streamed(text: str) -> object:
-    from dragoman.cli.session.streaming import Blocks
+    from dragoman.cli.session.render_turn import Blocks
 
     blocks = Blocks()
     return [*blocks.feed(text), *blocks.end()]
@@ -762,6 +765,6 @@ def parser_trouble(name: str) -> str:
     ids=["alike", "runs", "pairs"],
 )
 def test_a_guess_among_ten_thousand_long_names_is_quick(names: list[str]) -> None:
-    from dragoman.suggesting import suggest
+    from dragoman.suggest import suggest
 
     assert cost(lambda: suggest(names[7000][:-1] + "x", names)) < MOST_SECONDS

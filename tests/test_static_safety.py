@@ -42,8 +42,11 @@ ANSWERING = {"text", "json", "read"}
 
 ALLOWED = {
     ("demo/launch.py", "read"): "the log of our own demo server, after it failed to start",
-    ("server/auth_flow.py", "read"): "the body of our own request, which is in memory",
-    ("server/process.py", "read"): "from a place so many bytes before the end of a file; Windows only",
+    ("server/oauth/flow.py", "read"): "the body of our own request, which is in memory",
+    (
+        "server/process/environment.py",
+        "read",
+    ): "from a place so many bytes before the end of a file; Windows only",
 }
 
 
@@ -82,7 +85,7 @@ def offences(source: str) -> Iterator[Offence]:
 
 
 def has_size(call: ast.Call) -> bool:
-    """Tell whether a reading call is given a size; an encoding is none, nor is `-1`."""
+    """Return whether a reading call is given a size; an encoding is none, nor is `-1`."""
     given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in ("n", "size", "amt"))]
     return any(not isinstance(value, ast.Constant | ast.UnaryOp) or is_positive(value) for value in given)
 

@@ -1,15 +1,15 @@
-"""dragoman beside its peers: the same work, in one run, in turns, each in an environment of its own.
+"""Compare dragoman with other clients: the same work, alternately in one run, each in its own environment.
 
-`python -m bench peers` measures everything and writes `docs/performance.md` with its picture. Less than a
-whole run prints figures and writes no page: `--quick` is a smoke run, `--only PEER,…` and `--rows KIND,…`
-leave the rest out. `--record FILE` keeps the result, and `--page FILE` writes the page from a kept one.
+`python -m bench peers` measures everything and writes `docs/performance.md` with its picture. A partial run
+only prints figures: `--quick` is a smoke test, `--only PEER,…` and `--rows KIND,…` select peers and rows.
+`--record FILE` saves the result, and `--page FILE` writes the page from a saved one.
 """
 
 from __future__ import annotations
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run, with what comes after the name of the measurement."""
+    """Run with the command-line options."""
     from bench.peers.run import main as run
 
     return run(arguments or [])

@@ -1,4 +1,4 @@
-"""How peers behave when things go wrong: seen, not assumed, and never waited for longer than a deadline."""
+"""Observe how peers behave when servers fail, with a deadline for each step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from bench.peers.field import Peer
 
 HANG = 10.0
-"""Seconds after which something is said to hang."""
+"""Seconds after which a step counts as hanging."""
 RECOVERY = 6.0
 """Seconds of further attempts after a server was killed."""
 LIMIT = 2.0
-"""The limit of a call that is never answered."""
+"""The time-out of a call that is never answered."""
 ROUNDS = 3
 TITLES = {
     "killed": "the call after `kill -9` of the server",
@@ -40,7 +40,7 @@ Seen = dict[str, Figure]
 
 
 async def conduct(peers: Sequence[Peer], folder: str) -> AsyncGenerator[Row]:
-    """Look at each peer in turn."""
+    """Observe each peer, one after the other."""
     seen: dict[str, Seen] = {}
     looks: list[Callable[[Driver], Awaitable[Seen]]] = [
         _killed,
@@ -72,7 +72,7 @@ async def _killed(driver: Driver) -> Seen:
     began = time.monotonic()
     first = await _call(driver)
     answered = first["outcome"] == "done"
-    # Whether it is an answer or an error is a matter of taste; that it comes at once is not.
+    # A result and an error are both acceptable, a hanging call is not.
     seen = {"killed": Figure(text=_told(first), good=first["outcome"] != "hangs")}
     while not answered and time.monotonic() - began < RECOVERY + first["seconds"]:
         await asyncio.sleep(0.25)
@@ -139,7 +139,7 @@ LOOKS: dict[Callable[[Driver], Awaitable[Seen]], tuple[str, ...]] = {
     _closed: ("left-close",),
     _crashed: ("left-crash",),
 }
-"""Which rows a look fills."""
+"""The rows that each observation fills."""
 
 
 def _family(mark: str) -> list[dict[str, Any]]:

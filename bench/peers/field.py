@@ -1,4 +1,4 @@
-"""Who is measured: each peer's title, where its environment is, what is imported, and what its notes are."""
+"""The peers: title, environment, import statement and usage of each."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ DRIVERS = Path(__file__).parent / "drivers"
 
 @dataclass(frozen=True)
 class Peer:
-    """One of those that are compared."""
+    """One client of the comparison."""
 
     name: str
     title: str
     script: str
     """The file that drives it."""
     statement: str
-    """What a program that uses it imports."""
+    """The import statement of a program that uses it."""
     environment: str = ""
-    """Its folder under `.cache/peers`; the environment of the harness if there is none."""
+    """Its folder in `.cache/peers`; if empty, the current environment is used."""
     package: str = ""
-    """The distribution whose version is told."""
+    """The distribution whose version is reported."""
     way: str = ""
-    """How it is used where it has several ways."""
+    """How it is used, if there are several ways."""
 
     @property
     def python(self) -> str:

@@ -1,4 +1,4 @@
-"""`docs/performance.md` from a result: every word and figure of the page comes from here."""
+"""Generate `docs/performance.md` from a result."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 HEAD = """\
 ---
-summary: dragoman measured beside the SDK and five other clients - imports, starts, calls, memory, trouble.
-read_when: You want to know what dragoman costs, or you change something on the way of a call or a start.
+summary: dragoman compared with the SDK and five other clients - import, start, calls, memory, failures.
+read_when: You want to know what dragoman costs, or you change the path of a call or a start.
 ---
 # Performance
 
 <!-- Written by `make bench ARGS=peers` from its own run; do not edit. -->
 
-Every client does the same work with the same small servers, in one run and in turns, each in an environment
-of its own with the newest release that was there. The best round counts. Machines differ: read the ratios.
+Every client does the same work with the same small servers, alternately in one run, each in its own
+environment with its newest release. The best round counts. Machines differ, so compare the ratios.
 
 ![Bars of CPU, time and memory for each client](images/performance.svg)
 """
@@ -30,63 +30,60 @@ TITLES = {
     "calls-stdio": "A call over stdio",
     "calls-http": "A call over Streamable HTTP",
     "memory": "Memory",
-    "conduct": "In trouble",
+    "conduct": "Failures",
 }
 TEXTS = {
     "import": """\
-CPU of the import alone, in a new interpreter. dragoman puts the import of the SDK off until the first
-connection; that part is in *from a new process* below.
+CPU of the import alone, in a new interpreter. dragoman defers the import of the SDK until the first
+connection; *from a new process* below includes it.
 """,
     "start": """\
-Time until the tools of all servers can be used, over stdio, with the libraries imported already. A slow
-server answers after 1.5 s, a dead one ends at once; there the time is that of the good ones. *From a new
-process* counts from the start of the interpreter. dragoman starts without what it remembers from the last
-run, which would make its tools known at once.
+Time until the tools of all servers can be used, over stdio, after the libraries are imported. A slow server
+responds after 1.5 s, a dead one exits at once; these rows measure the other servers. *From a new process*
+counts from the start of the interpreter. dragoman runs without its cache, which would make the tools
+available at once.
 """,
     "calls-stdio": """\
-CPU of the client for each call of a tool that echoes five letters, and the time: the median of calls that
-are made one after the other, or the share of each where 32 are under way.
+CPU of the client per call of a tool that echoes five letters, and the time: the median of sequential calls,
+or the time per call with 32 concurrent calls.
 """,
-    "calls-http": "The same over HTTP, with answers as JSON.\n",
+    "calls-http": "The same over HTTP, with JSON responses.\n",
     "memory": """\
-Of a new process that is connected to 20 servers with 50 tools each, keeps their listings and has made one
-call. PSS counts pages that are shared with other processes in part.
+Memory of a new process that is connected to 20 servers with 50 tools each, keeps their tool lists and has
+made one call. PSS counts shared pages proportionally.
 """,
     "conduct": """\
-Observed, each with a deadline. **Bold** is what a user does not want. A helper is a process that a server
-has started and that outlives it.
+Observed behaviour, each with a deadline. **Bold** is undesired behaviour. A helper is a process that a server
+started and that outlives it.
 """,
 }
-_SHARED = (
-    "The servers' own CPU, shared by the cores, is most of this time; the client's own CPU stands beside it."
-)
+_SHARED = "The servers' own CPU is most of this time; the client's CPU has its own row."
 WHY = {
-    "start-1": "One server takes about the same time for all clients, which is that of the server itself.",
+    "start-1": "All clients take about the same time for one server, mostly that of the server itself.",
     "start-5": _SHARED,
     "start-20": _SHARED,
     "start-cpu-20": (
-        "dragoman enters each process in a ledger, marks it, guards it so that it dies with its client, "
-        "and checks, compares and registers each listing."
+        "dragoman records and marks each process, makes sure that it ends with the client, and checks, "
+        "compares and registers each tool list."
     ),
     "cold-5": (
-        "Most of it is the import of the SDK, whose models of three protocol versions are built then; "
-        "dragoman's servers start meanwhile, and its own modules come on top."
+        "Most of it is the import of the SDK, which builds models of three protocol versions; dragoman "
+        "starts its servers meanwhile, and imports its own modules as well."
     ),
     "memory": (
-        "On top of the SDK come our modules, and where they are needed an HTTP client of our own (aiohttp) "
-        "and the validator of schemas (jsonschema-rs)."
+        "In addition to the SDK, dragoman loads its own modules and, if needed, an HTTP client (aiohttp) "
+        "and a schema validator (jsonschema-rs)."
     ),
     "left-crash": (
-        "A process that a server has started is ended by the next start of dragoman, which finds it by its "
-        "mark; nobody is there to do it earlier."
+        "The next start of dragoman finds processes that a server has started by their marker, and ends them."
     ),
 }
-"""What is known about rows, or sections, in which some peer is ahead or level."""
+"""Explanations for rows or sections in which a peer is ahead or level."""
 
 
 ABOVE_THE_FLOOR = (
-    "A call costs more than the floor because arguments and results are checked, deadlines and cancellation "
-    "are kept, and events and metrics are counted."
+    "A call costs more than the floor because dragoman validates arguments and results, handles "
+    "deadlines and cancellation, and records events and metrics."
 )
 
 
@@ -148,7 +145,7 @@ def _table(rows: list[Row], result: Result) -> str:
     for peer in result.versions:
         cells = [_cell(row, peer) for row in rows]
         lines.append(f"| {_title(peer)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n\nBelow each figure: times dragoman's, times the floor's."
+    return "\n".join(lines) + "\n\nBelow each figure: the ratio to dragoman and to the floor."
 
 
 def _cell(row: Row, peer: str) -> str:
@@ -174,7 +171,7 @@ def _conduct(rows: list[Row], result: Result) -> str:
 
 
 def _who(result: Result) -> str:
-    lines = ["## Who and where", "", "| | versions | used as |", "| --- | --- | --- |"]
+    lines = ["## Clients and machine", "", "| | versions | used as |", "| --- | --- | --- |"]
     for peer, versions in result.versions.items():
         named = ", ".join(f"{name} {version}" for name, version in versions.items()) or "—"
         way = BY_NAME[peer].way if peer in BY_NAME else ""
@@ -182,7 +179,7 @@ def _who(result: Result) -> str:
     lines += ["", "; ".join(f"{name}: {value}" for name, value in result.facts.items()) + "."]
     lines += [
         "",
-        "Measure on your machine: `make bench ARGS=peers` (`ARGS='peers --quick'` for a short look).",
+        "Measure on your machine: `make bench ARGS=peers` (`ARGS='peers --quick'` for a short run).",
     ]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""What a run has found: rows of figures, kept as JSON, and what they say of the goals."""
+"""The result of a run: rows of figures, stored as JSON, and the goals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from bench.peers.field import FLOOR, OURS
 
 LEVEL = 0.03
-"""Two figures that differ by less than this share are level: a run does not tell them apart."""
+"""Figures that differ by less than this fraction are level: the noise of a run is as large."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Row:
         return None if mine is None or not other else mine / other
 
     def ahead(self) -> dict[str, float | None]:
-        """Return the peers that are ahead of us, with their ratio to us; the floor is no peer."""
+        """Return the peers that are ahead of us, with their ratio to us; the floor does not count."""
         ours = self.figures.get(OURS, Figure())
         found: dict[str, float | None] = {}
         for peer, figure in self.figures.items():
@@ -53,14 +53,14 @@ class Row:
         return found
 
     def level(self) -> dict[str, float]:
-        """Return the peers that cannot be told from us."""
+        """Return the peers whose figures are level with ours."""
         ratios = {peer: self.ratio(peer, OURS) for peer in self.figures if peer not in (OURS, FLOOR)}
         return {peer: ratio for peer, ratio in ratios.items() if ratio and abs(ratio - 1) <= LEVEL}
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound on a ratio of two figures, and whether it is kept."""
+    """An upper bound on a ratio of two figures."""
 
     title: str
     bound: float
@@ -85,7 +85,7 @@ class Result:
         return next((row for row in self.rows if row.name == name), None)
 
     def goals(self) -> list[Goal]:
-        """Return the bounds that dragoman is held to."""
+        """Return the goals of dragoman."""
 
         def ratio(name: str, to: str) -> float | None:
             row = self.row(name)
@@ -107,7 +107,7 @@ class Result:
         ]
 
     def to_json(self) -> str:
-        """Return everything, to be kept."""
+        """Return the result as JSON."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
 
@@ -122,7 +122,7 @@ def from_json(text: str) -> Result:
 
 
 def shown(figure: Figure, unit: str) -> str:
-    """Write a figure for people."""
+    """Return a figure with its unit."""
     value = figure.value
     if value is None:
         return figure.text or "—"

@@ -1,4 +1,4 @@
-"""One whole run: what is installed, measured row by row, recorded, and written to the page."""
+"""A complete run: install the peers, measure each row, record the result, write the page."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 
 
 def install(peers: Sequence[Peer]) -> bool:
-    """Put the environments in place, once; tell whether they are."""
+    """Install the environments if needed; return whether that succeeded."""
     names = sorted({peer.environment for peer in peers if peer.environment})
     if not names:
         return True
@@ -87,7 +87,7 @@ def install(peers: Sequence[Peer]) -> bool:
 
 
 async def measure(peers: Sequence[Peer], effort: Effort, kinds: Sequence[str]) -> Result:
-    """Measure everything that is asked for, and print each row as it comes."""
+    """Measure the requested kinds, and print each row as soon as it is measured."""
     result = Result(facts(), {peer.name: peer.versions() for peer in peers})
     began = time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

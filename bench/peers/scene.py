@@ -1,4 +1,4 @@
-"""What the peers are set to work on: servers, good ones, slow ones and dead ones, and which still run."""
+"""The servers that the peers use (working, slow and dead ones), and which of them still run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BENCH = Path(__file__).resolve().parents[1]
 SLOW_SECONDS = 1.5
-# The plain interpreter, not an environment's: all peers start the very same servers.
+# The base interpreter, not an environment's: all peers start the same servers.
 PYTHON = getattr(sys, "_base_executable", sys.executable)
 
 
@@ -27,12 +27,12 @@ def stdio(name: str, *options: str, tools: int = 1, **fields: Any) -> dict[str, 
 
 
 def fleet(count: int, *, tools: int = 1) -> list[dict[str, Any]]:
-    """Return so many good servers."""
+    """Return this number of working servers."""
     return [stdio(f"s{number}", tools=tools) for number in range(count)]
 
 
 def mixed(count: int) -> list[dict[str, Any]]:
-    """Return so many servers, of which the second is slow and the third dead."""
+    """Return this number of servers; the second is slow and the third is dead."""
     servers = fleet(count)
     servers[1] = stdio("slow", "--delay", str(SLOW_SECONDS), odd=True)
     servers[2] = dead()
@@ -40,13 +40,13 @@ def mixed(count: int) -> list[dict[str, Any]]:
 
 
 def dead() -> dict[str, Any]:
-    """Return a server that ends at once."""
+    """Return a server that exits at once."""
     return {"name": "dead", "command": [PYTHON, "-S", "-c", "raise SystemExit(1)"], "odd": True}
 
 
 @asynccontextmanager
 async def http(tools: int = 1) -> AsyncGenerator[str]:
-    """Run a server over HTTP, and give its address."""
+    """Run a server over HTTP, and yield its URL."""
     process = await asyncio.create_subprocess_exec(
         *(PYTHON, "-S", str(BENCH / "echo_http_server.py"), str(tools)), stdout=asyncio.subprocess.PIPE
     )
@@ -59,7 +59,7 @@ async def http(tools: int = 1) -> AsyncGenerator[str]:
 
 
 def processes(mark: str) -> dict[int, str]:
-    """Return the processes that carry a mark among their arguments: servers and their helpers."""
+    """Return the processes with a marker in their arguments: servers and their helpers."""
     found: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -72,7 +72,7 @@ def processes(mark: str) -> dict[int, str]:
 
 
 async def settled(mark: str, seconds: float) -> dict[int, str]:
-    """Wait until nothing that carries the mark runs, but no longer than that; return what still does."""
+    """Wait until no process with the marker runs, or the time is over; return those that still run."""
     until = time.monotonic() + seconds
     while (left := processes(mark)) and time.monotonic() < until:  # noqa: ASYNC110 -- nothing tells of it
         await asyncio.sleep(0.05)
@@ -80,7 +80,7 @@ async def settled(mark: str, seconds: float) -> dict[int, str]:
 
 
 def end(pids: dict[int, str]) -> None:
-    """Kill what was left."""
+    """Kill the remaining processes."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

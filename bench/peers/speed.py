@@ -1,4 +1,4 @@
-"""How fast and how big: imports, starts, calls and memory, in turns, the best round of each."""
+"""Measure imports, starts, calls and memory, alternately; the best round of each counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMPORTED = "import time; t = time.process_time(); {}; print(time.process_time() 
 
 @dataclass(frozen=True)
 class Effort:
-    """How often things are done."""
+    """The number of rounds and calls."""
 
     rounds: int = 5
     mixed_rounds: int = 2
@@ -41,27 +41,27 @@ QUICK = Effort(rounds=1, mixed_rounds=1, cold_rounds=1, memory_rounds=1, calls=6
 
 
 class Best:
-    """The best figures of rows, and why there are none of some peers."""
+    """The best figure of each peer and row, or the reason why it has none."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], float] = {}
         self._reasons: dict[tuple[str, str], str] = {}
 
     def take(self, row: str, peer: str, value: float | None) -> None:
-        """Keep the least."""
+        """Record a figure if it is the best so far."""
         if value is not None:
             self._values[row, peer] = min(value, self._values.get((row, peer), value))
 
     def fail(self, row: str, peer: str, reason: str) -> None:
-        """Keep why a peer has no figure."""
+        """Record why a peer has no figure."""
         self._reasons.setdefault((row, peer), reason)
 
     def row(self, name: str, peers: Sequence[Peer], *, section: str, title: str, unit: str) -> Row:
-        """Return what was found."""
+        """Return the row."""
         figures: dict[str, Figure] = {}
         for peer in peers:
             key = (name, peer.name)
-            # One failed round out of several would hide that it fails.
+            # A peer that failed in one round has failed, even if other rounds succeeded.
             if key in self._reasons:
                 figures[peer.name] = Figure(text=f"— ({self._reasons[key]})", good=False)
             elif key in self._values:
@@ -70,7 +70,7 @@ class Best:
 
 
 def turns(peers: Sequence[Peer], rounds: int) -> list[Peer]:
-    """Return the peers round by round, each round beginning with another one."""
+    """Return the peers for each round; every round starts with another peer."""
     order: list[Peer] = []
     for number in range(rounds):
         at = number % len(peers)
@@ -79,13 +79,13 @@ def turns(peers: Sequence[Peer], rounds: int) -> list[Peer]:
 
 
 async def imports(peers: Sequence[Peer], effort: Effort, folder: str) -> AsyncGenerator[Row]:
-    """Measure the CPU of what a program has to import."""
+    """Measure the CPU of the imports."""
     best = Best()
     for peer in turns(peers, effort.rounds):
         best.take("import", peer.name, await _imported(peer.python, peer.statement, folder))
         names = {OURS: "import dragoman", "sdk-client": "import mcp"}
         if peer.name in names:
-            # Both from our environment, where the same packages lie about.
+            # Both in dragoman's environment, so that the same packages are installed.
             best.take("import-name", peer.name, await _imported(sys.executable, names[peer.name], folder))
     yield best.row("import", peers, section="import", title="what a program imports", unit="ms")
     yield best.row("import-name", peers, section="import", title="`import dragoman`, `import mcp`", unit="ms")
@@ -103,13 +103,13 @@ async def _imported(python: str, statement: str, folder: str) -> float:
 
 
 async def starts(peers: Sequence[Peer], effort: Effort, folder: str) -> AsyncGenerator[Row]:
-    """Measure from the start to all tools, with libraries that are imported already."""
+    """Measure from the start to all tools, after the libraries are imported."""
     best = Best()
     drivers = {peer.name: Driver(peer, folder=folder) for peer in peers}
     try:
         for peer in peers:
             await drivers[peer.name].__aenter__()
-            # What is imported late, and what is found out once, belongs to the cold start.
+            # Late imports and one-time initialization belong to the cold start.
             await started(drivers[peer.name], scene.fleet(1), {"s0"})
         for size in effort.sizes:
             for peer in turns(peers, effort.rounds):
@@ -141,7 +141,7 @@ async def cold_starts(peers: Sequence[Peer], effort: Effort, folder: str) -> Asy
 
 
 async def mixed_starts(peers: Sequence[Peer], effort: Effort, folder: str) -> AsyncGenerator[Row]:
-    """Measure when the tools of good servers can be used while one is slow and one is dead."""
+    """Measure when the tools of working servers can be used while one is slow and one is dead."""
     best = Best()
     for size in effort.mixed_sizes:
         servers = scene.mixed(size)
@@ -162,7 +162,7 @@ async def mixed_starts(peers: Sequence[Peer], effort: Effort, folder: str) -> As
 async def started(
     driver: Driver, servers: list[dict[str, Any]], wanted: set[str], *, began: float | None = None
 ) -> dict[str, Any]:
-    """Start and stop; return the seconds until all that are wanted were ready, or why they never were."""
+    """Start and stop; return the seconds until the required servers were ready, or why they were not."""
     answer = await driver.ask("start", servers=servers, deadline=DEADLINE)
     wall = time.perf_counter() - began if began is not None else None
     stopped = await driver.ask("stop", deadline=DEADLINE)

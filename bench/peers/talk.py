@@ -1,4 +1,4 @@
-"""The harness's end of a peer's script: a process that takes commands, and is ended when it hangs."""
+"""Control a peer's script: a process that receives commands, and is killed when it hangs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from bench.peers.field import Peer
 
 GRACE = 5.0
-"""Seconds that a script gets beyond the deadline of what it was told."""
+"""Seconds that a script gets beyond the deadline of a command."""
 
 
 class PeerGoneError(Exception):
-    """The script ended, or did not answer in time; what it wrote last is the message."""
+    """The script ended or did not respond in time; the message is its last output."""
 
 
 class Driver:
@@ -51,7 +51,7 @@ class Driver:
         return self._running().pid
 
     async def ask(self, do: str, *, within: float = 60.0, **fields: Any) -> dict[str, Any]:
-        """Give a command and return its answer.
+        """Send a command and return its response.
 
         Raises:
             PeerGoneError: There is none, since the script ended or hangs; it is ended.
@@ -77,12 +77,12 @@ class Driver:
         return json.loads(line)
 
     def kill(self) -> None:
-        """End the script as a crash would."""
+        """Kill the script."""
         with suppress(ProcessLookupError):
             self._running().send_signal(signal.SIGKILL)
 
     async def close(self) -> None:
-        """Let the script end by itself, and wait for that; one that does not is killed."""
+        """Let the script end, and wait for it; kill it if it does not end in time."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
@@ -93,12 +93,12 @@ class Driver:
             except TimeoutError:
                 process.kill()
                 await process.wait()
-            # What it read last may still be in the pipe.
+            # Its last output may still be in the pipe.
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 -- asyncio has no public way
         self._errors.close()
 
     def last_words(self) -> str:
-        """Return the end of what the script wrote to its standard error."""
+        """Return the last lines of the script's stderr."""
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - 600))
         return self._errors.read(600).decode("utf-8", "replace").strip()
@@ -109,7 +109,7 @@ class Driver:
 
 
 def environment(folder: str) -> dict[str, str]:
-    """Return what a script gets: a home of its own, and bytecode as an installed program has it."""
+    """Return the environment of a script: its own home folder, and bytecode as in an installed program."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
     return {
         **kept,

@@ -1,4 +1,4 @@
-"""ExcelManus: an agent with a built-in tool and those of a server, at work on a real workbook."""
+"""ExcelManus: an agent with a built-in tool and an MCP server edits a workbook."""
 
 import asyncio
 import shutil
@@ -29,14 +29,14 @@ def share(part: float, total: float) -> str:
 
 
 async def main() -> bool:
-    """Ask one question, show how it is answered, and return whether every call succeeded."""
+    """Ask one question, print the calls and the answer, and return whether every call succeeded."""
     chosen = await model()
     registry = ToolRegistry()
     registry.register(share)
     with tempfile.TemporaryDirectory() as folder:
         project = shutil.copytree(Path(__file__).parent / "project", Path(folder), dirs_exist_ok=True)
-        # The project's mcp.json, else ~/.excelmanus/mcp.json; a file that EXCELMANUS_MCP_CONFIG names wins.
-        # The folder is new each time, so there is nothing to remember of it.
+        # Reads EXCELMANUS_MCP_CONFIG, else the project's mcp.json, else ~/.excelmanus/mcp.json.
+        # The folder is temporary, so a cache would be useless.
         mcp = McpManager.from_config(
             "excelmanus", root=project, trust_project=True, registry=registry, cache=False
         )
@@ -56,7 +56,7 @@ def contents(folder: Path) -> list[str]:
 
 
 def show(event: AgentEvent) -> None:
-    """Show a call that has ended, and what the model is told besides."""
+    """Print a finished call, or a notice to the model."""
     match event:
         case ToolFinished(tool=name, result=result):
             line = " ".join(f"{'✓' if result.success else '✗'} {name}  {result.text}".splitlines())

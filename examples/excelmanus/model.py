@@ -1,4 +1,4 @@
-"""The model: one that follows a script and needs no network, or the real one that `DRAGOMAN_MODEL` names."""
+"""The model: a script that needs no network, or the real model that `DRAGOMAN_MODEL` names."""
 
 import json
 import os
@@ -24,7 +24,7 @@ async def model() -> Provider:
 
 
 def script(request: ModelRequest) -> Say:
-    """Say the next thing, by the results that there are."""
+    """Return the next message, depending on the results so far."""
     results = [message.text for message in request.messages if message.role == "tool"]
     for message in request.messages:
         if message.is_error:
@@ -45,7 +45,7 @@ def script(request: ModelRequest) -> Say:
 
 
 def total(read: str) -> int:
-    """Take the value out of what the server read."""
+    """Return the total in the server's result."""
     try:
         return int(json.loads(read)["values"][0][0])
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""kode: a global and a project file, merged, and tools that people know as `server:tool`."""
+"""kode: a global and a project file, merged, and tools named `server:tool`."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ from model import model
 
 from dragoman import DragomanError, McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
-from dragoman.config.discover import load
+from dragoman.config.load import load
 
 HERE = Path(__file__).parent
 FILES = {"user": "~/.kode.json", "project": "./.kode.json"}
@@ -17,9 +17,9 @@ QUESTION = "Which port does kode listen on? See notes.md."
 
 
 async def main() -> bool:
-    """Show what the two files give, name the tools, ask one question; return whether its calls succeeded."""
+    """Print the merged servers and the tools, ask one question; return whether its calls succeeded."""
     chosen = await model()
-    # An own home for the example; an application leaves `home` out, or uses `McpManager.from_config("kode")`.
+    # The example has its own home folder; an application uses `McpManager.from_config("kode")`.
     settings = load("kode", root=HERE / "project", home=HERE / "home")
     for spec in settings.servers:
         hidden = "".join(f", hides {FILES[one.scope]}" for one in spec.shadowed)
@@ -35,7 +35,7 @@ async def main() -> bool:
 
 
 def names(mcp: McpManager) -> None:
-    """Show each tool's name for people, and what the models of two APIs call it."""
+    """Print each tool's name and its aliases in two APIs."""
     openai, gemini = mcp.registry.export("openai"), mcp.registry.export("gemini")
     print(f"\n{'people':<26}{'OpenAI':<26}Gemini")
     for tool in mcp.tools():
@@ -43,7 +43,7 @@ def names(mcp: McpManager) -> None:
 
 
 def show(event: AgentEvent) -> None:
-    """Show a call under both of its names."""
+    """Print a finished call with its name and its alias, or a notice to the model."""
     match event:
         case ToolFinished(tool=name, call=call, result=result):
             print(f"  {'✓' if result.success else '✗'} {name}, which the model calls {call.name}")

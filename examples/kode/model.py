@@ -1,4 +1,4 @@
-"""The model: one that follows a script and needs no network, or the real one that `DRAGOMAN_MODEL` names."""
+"""The model: a script that needs no network, or the real model that `DRAGOMAN_MODEL` names."""
 
 import os
 import re
@@ -21,7 +21,7 @@ async def model() -> Provider:
 
 
 def script(request: ModelRequest) -> Say:
-    """Call the tool that reads files by the name it is offered under; then answer with what it read."""
+    """Call the tool that reads files, by its alias; then answer with the content."""
     last = request.messages[-1]
     if last.role != "tool":
         offered = [tool["function"]["name"] for tool in request.tools]

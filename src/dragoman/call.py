@@ -1,7 +1,7 @@
-"""The pipeline of one call: resolve, validate, decide, send, render, report. A failed call is a result.
+"""The pipeline of one call: resolve, validate, permit, send, limit, render, report.
 
-There is no other road to a tool. What goes wrong becomes a `ToolResult` with the typed error in it;
-only a cancellation passes through.
+Every tool call takes this path. A failed call is a result: an error becomes a `ToolResult` that holds the
+typed exception. Only a cancellation is raised.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import re
 import secrets
 import time
+from collections import deque
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,80 +28,168 @@ from dragoman.errors import (
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
-from dragoman.guard import Guard
 from dragoman.model import Part, ServerState, ToolResult
-from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
-from dragoman.server.pace import Pace
-from dragoman.server.wire import Traffic, calling, traffic
-from dragoman.tools.mending import MENDED
-from dragoman.tools.outcome import LARGE_CHARS, Settling, check, is_large, settle, size_of
+from dragoman.server.protocol.wire import Traffic, with_headers
 from dragoman.tools.registry import run_builtin
-from dragoman.tools.validation import Validators
+from dragoman.tools.result.build import LARGE_CHARS, ResultContext, build_result, check, is_large, size_of
+from dragoman.tools.schema.coerce import COERCED
+from dragoman.tools.schema.validate import Validators
+from dragoman.trust.gate import Gate
 from dragoman.trust.limits import rate_text
+from dragoman.trust.masking import mask_arguments
 from dragoman.trust.policy import copied
-from dragoman.trust.redact import mask_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
     from dragoman.model import ProgressHandler, ServerSpec, ToolDef
-    from dragoman.observe.calllog import CallLog
-    from dragoman.server.connection import Connection
+    from dragoman.observe.call_log import CallLog
     from dragoman.server.supervisor import Supervisor
-    from dragoman.spill import Spill
-    from dragoman.tools.budget import Budget
-    from dragoman.tools.content import Answer
-    from dragoman.tools.mending import Change
+    from dragoman.storage.results import ResultStore
     from dragoman.tools.registry import ToolRegistry
+    from dragoman.tools.result.budget import TextBudget
+    from dragoman.tools.schema.coerce import ArgumentChange
+
+# ── How many calls may begin in one iteration of the event loop
+
+
+BURST = 200
+"""About 15 ms of work."""
+
+
+class CallThrottle:
+    """Starts calls in their order, at most `BURST` in one iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+        """How many calls began in this iteration of the loop."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._planned = False
+
+    def has_room(self) -> bool:
+        """Begin a call now and return True, or return False if it must wait for its `turn`."""
+        if self._waiting or self._begun >= BURST:
+            return False
+        self._begun += 1
+        if not self._planned:
+            self._plan()
+        return True
+
+    async def turn(self) -> None:
+        """Wait until a call for which `has_room` was false may begin."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        if not self._planned:
+            self._plan()
+        await waiting
+
+    def _plan(self) -> None:
+        self._planned = True
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._begun, self._planned = 0, False
+        while self._waiting and self._begun < BURST:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                self._begun += 1
+        if self._begun:
+            self._plan()
+
+
+# ── The log of failed calls: limited, so that logging never delays the event loop
+
 
 logger = logging.getLogger("dragoman")
 
+LINES_PER_TURN = 20
+
+
+class FailureLog:
+    """Logs failed calls, at most `LINES_PER_TURN` in one iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        """How many lines were written in this iteration of the loop."""
+        self._more: dict[tuple[str, str], tuple[int, str, str]] = {}
+        """By server and error code: how many more calls failed, the last one, and its error."""
+
+    def note(self, server: str, code: str, call: str, error: str | None) -> None:
+        """Log that a call failed.
+
+        Args:
+            server: The server of the tool; empty for a built-in tool.
+            code: The stable code of the error.
+            call: The call, as `id of tool`.
+            error: The error that the caller gets.
+        """
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        if self._lines < LINES_PER_TURN:
+            self._lines += 1
+            logger.error("%s: call %s failed: %s", server or "builtin", call, error)
+        else:
+            known = self._more.get((server, code))
+            self._more[server, code] = (known[0] + 1 if known else 1, call, error or "")
+
+    def _end_turn(self) -> None:
+        self._lines = 0
+        more, self._more = self._more, {}
+        for (server, code), (count, call, error) in more.items():
+            line = "%s: %d more calls failed at the same time (%s), the last is call %s: %s"
+            logger.error(line, server or "builtin", count, code, call, error)
+
+
+# ── The pipeline
+
+
 SUMMARY_CHARS = 300
 FALLBACK = "dragoman/fallback"
-"""The key in a result's `meta` that names who answered instead."""
+"""The key in a result's `meta` that names the server or tool that answered instead."""
 MAX_TRIES = 3
 RETRY_PAUSE = 1.0
 RETRIED_STATUSES = frozenset({421, 425, 429, 503})
-"""Refusals that may be over a moment later; the others would be the same again."""
+"""HTTP statuses that may change within a second; a retry of any other gets the same answer."""
 
 _RUN = secrets.token_hex(4)
 _NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """What a call finds its way by."""
+class CallContext:
+    """What a call needs: the tools, the servers, and the rules."""
 
     registry: ToolRegistry
     supervisors: Mapping[str, Supervisor]
     publish: Callable[[Event], None]
     is_heard: Callable[[], bool] = lambda: True
-    """Whether anybody would hear what is published: else events of calls are not even made."""
+    """Return whether the events have a subscriber; without one, no events of calls are created."""
     validators: Validators = field(default_factory=Validators)
-    mends: bool = False
-    """Whether arguments that nearly fit are mended, where a server's spec does not say."""
-    budget: Budget | None = None
-    """How long the text of a result may be; unlimited unless given."""
-    spill: Spill | None = None
-    """Where results over the budget are kept, and pieces that are bytes."""
+    coerce: bool = False
+    """Whether arguments of the wrong type are coerced, for servers whose spec does not say."""
+    budget: TextBudget | None = None
+    """The limit for the text of a result; unlimited by default."""
+    spill: ResultStore | None = None
+    """Keeps results over the budget, and binary parts."""
     failures: FailureLog = field(default_factory=FailureLog)
-    pace: Pace = field(default_factory=Pace)
-    guard: Guard = field(default_factory=Guard)
-    """What decides whether a call is made; it allows every call unless given."""
+    throttle: CallThrottle = field(default_factory=CallThrottle)
+    gate: Gate = field(default_factory=Gate)
+    """Decides whether a call is made; the default allows every call."""
     metrics: Metrics = field(default_factory=Metrics)
     log: CallLog | None = None
 
 
-def unrecorded(route: Route, registry: ToolRegistry) -> Route:
-    """Return a route to other tools by the same rules, whose calls are not counted, written down or told."""
-    return replace(route, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
+def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
+    """Return a context for other tools by the same rules; its calls are not counted, logged or published."""
+    return replace(context, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
 
 
 class Caller(Protocol):
-    """What calls a tool as `McpManager.call` does."""
+    """A function that calls a tool like `McpManager.call`."""
 
     async def __call__(
         self,
@@ -111,22 +200,21 @@ class Caller(Protocol):
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ToolResult:
-        """Call it."""
+        """Call the tool."""
         ...
 
 
 class _Call:
-    """One call under way."""
+    """One call in progress."""
 
     __slots__ = (
         "arguments",
         "began",
+        "changes",
         "fields",
         "id",
-        "mended",
         "name",
         "on_progress",
-        "original_name",
         "timeout",
         "traffic",
     )
@@ -140,80 +228,71 @@ class _Call:
         self.on_progress = on_progress
         self.id = f"{_RUN}-{next(_NUMBERS)}"
         self.began = time.monotonic()
-        self.original_name = ""
-        """What the server in question calls the tool."""
         self.fields: dict[str, Any] = {}
-        """The arguments as they are sent."""
-        self.mended: Sequence[Change] = ()
+        """The arguments that are sent: validated, and coerced if need be."""
+        self.changes: Sequence[ArgumentChange] = ()
         self.traffic = Traffic()
-
-    def send(self, connection: Connection, left: float) -> Awaitable[Answer]:
-        """Send it, with so many seconds left."""
-        traffic.set(self.traffic)
-        return connection.call_tool(self.original_name, self.fields, left, on_progress=self.on_progress)
 
 
 async def run(
-    route: Route,
+    context: CallContext,
     name: str,
     arguments: object,
     *,
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
 ) -> ToolResult:
-    """Call a tool by its exposed name, and return a result whatever happens to the call."""
+    """Call a tool by its exposed name; a failure is a result too."""
     call = _Call(name, arguments, timeout, on_progress)
-    tool = route.registry.get(name)
+    tool = context.registry.get(name)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("%s: calling `%s` with %s", server or "builtin", name, summary(arguments))
-    if route.is_heard():
-        route.publish(CallStarted(server=server, tool=name, call_id=call.id))
-    route.metrics.begun(server, name)
+    if context.is_heard():
+        context.publish(CallStarted(server=server, tool=name, call_id=call.id))
+    context.metrics.begun(server, name)
     try:
-        result = await _answered(route, tool, call)
+        result = await _answered(context, tool, call)
     except BaseException:
-        _note(route, server, call, time.monotonic() - call.began, CANCELLED)
+        _note(context, server, call, time.monotonic() - call.began, CANCELLED)
         raise
-    finally:
-        traffic.set(None)
     if result.exception is not None and result.provenance is not None:
-        result = _without_secrets(route, result, result.exception)
-    if call.mended:
-        result = replace(result, meta={**result.meta, MENDED: [change.as_dict() for change in call.mended]})
-    _report(route, server, call, result)
+        result = _without_secrets(context, result, result.exception)
+    if call.changes:
+        result = replace(result, meta={**result.meta, COERCED: [change.as_dict() for change in call.changes]})
+    _report(context, server, call, result)
     return result
 
 
-async def _answered(route: Route, tool: ToolDef | None, call: _Call) -> ToolResult:
+async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> ToolResult:
     try:
         if tool is None:
-            raise route.guard.pinboard.refusal(call.name) or _unknown(route, call.name)
-        if not route.pace.has_room():
-            await route.pace.turn()
-        fields = _checked(route, tool, call)
-        if route.guard.watches_calls:
-            fields = await _permit(route, tool, fields)
+            raise context.gate.pin_checker.refusal(call.name) or _unknown(context, call.name)
+        if not context.throttle.has_room():
+            await context.throttle.turn()
+        fields = _checked(context, tool, call)
+        if context.gate.watches_calls:
+            fields = await _permit(context, tool, fields)
         if tool.func is not None:
             return await _run_here(tool, call, fields)
-        return await _send(route, tool, call, fields)
+        return await _send(context, tool, call, fields)
     except ToolUnavailableError as exc:
-        return await _answered_instead(route, tool, call, exc) or _failed(route, call, exc)
+        return await _answered_instead(context, tool, call, exc) or _failed(context, call, exc)
     except ToolExecutionError as exc:
-        return _failed(route, call, exc)
+        return _failed(context, call, exc)
 
 
-def _unknown(route: Route, name: str) -> UnknownToolError:
-    """Say that there is no such tool, or that its server, by its name, has not been connected to."""
-    error = route.registry.unknown(name)
-    if route.registry.contenders(name):
+def _unknown(context: CallContext, name: str) -> UnknownToolError:
+    """Return the error for an unknown tool; its hint names a server that is not ready but may have it."""
+    error = context.registry.unknown(name)
+    if context.registry.contenders(name):
         return error
-    for supervisor in route.supervisors.values():
+    for supervisor in context.supervisors.values():
         server = supervisor.spec.name
         if supervisor.state is not ServerState.READY and _plain(server) in _plain(name):
             why = supervisor.error or f"it is {supervisor.state.value}"
             if supervisor.is_refused:
-                # A model is told nothing that stands in a file that is not approved.
+                # A model must not see text from a file that the user has not approved, not even a name.
                 error.hint = error.hint or "a server of the project is not approved by the user"
                 continue
             error.hint = f"server `{server}` is not ready: {why}"
@@ -224,12 +303,12 @@ def _plain(name: str) -> str:
     return re.sub(r"\W", "_", name).lower()
 
 
-def caller(route: Route, check: Callable[[], None]) -> Caller:
-    """Return what calls by a route.
+def make_caller(context: CallContext, check: Callable[[], None]) -> Caller:
+    """Return a function that calls tools in a context.
 
     Args:
-        route: The route.
-        check: Called before each call; raises where no call may be made at all.
+        context: The tools, the servers, and the rules.
+        check: Called before each call; raises if no call may be made, such as after the manager has closed.
     """
 
     async def call(
@@ -241,42 +320,45 @@ def caller(route: Route, check: Callable[[], None]) -> Caller:
         headers: Mapping[str, str] | None = None,
     ) -> ToolResult:
         check()
-        with calling(headers) if headers else nullcontext():
-            return await run(route, name, arguments, timeout=timeout, on_progress=on_progress)
+        with with_headers(headers) if headers else nullcontext():
+            return await run(context, name, arguments, timeout=timeout, on_progress=on_progress)
 
     return call
 
 
-async def _permit(route: Route, tool: ToolDef, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Let a call pass that is allowed; no deadline runs while a person is asked.
+async def _permit(context: CallContext, tool: ToolDef, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Check that the policy or the user allows a call; no deadline runs while the user is asked.
 
     Returns:
-        The arguments that were judged: a copy, so that neither the caller nor a handler can change what is
-        sent.
+        A copy of the arguments that were checked, so that neither the caller nor a handler can change them
+        before they are sent.
 
     Raises:
-        CallDeniedError: It is not.
-        UnknownToolError: The tool went, or became another, while a person was asked.
+        CallDeniedError: The call is not allowed.
+        UnknownToolError: The tool was removed or replaced while the user was asked.
     """
-    supervisor = route.supervisors.get(tool.server)
+    supervisor = context.supervisors.get(tool.server)
     trusts = supervisor is not None and supervisor.spec.trust_annotations
     judged = copied(dict(fields))
-    asked = await route.guard.permit(tool, judged, trusts_hints=trusts)
-    if asked and route.registry.get(tool.name) != tool:
-        raise route.guard.pinboard.refusal(tool.name) or route.registry.unknown(tool.name)
+    asked = await context.gate.permit(tool, judged, trusts_hints=trusts)
+    if asked and context.registry.get(tool.name) != tool:
+        raise context.gate.pin_checker.refusal(tool.name) or context.registry.unknown(tool.name)
     return judged
 
 
 async def _answered_instead(
-    route: Route, tool: ToolDef | None, call: _Call, exc: ToolUnavailableError
+    context: CallContext, tool: ToolDef | None, call: _Call, exc: ToolUnavailableError
 ) -> ToolResult | None:
-    """Get the answer from what stands in for a tool while its server cannot; nothing if nobody can."""
-    supervisor = route.supervisors.get(tool.server) if tool is not None else None
+    """Return the result of the first fallback that answers, or `None`.
+
+    A call that may have run is not sent to a fallback: it could run twice.
+    """
+    supervisor = context.supervisors.get(tool.server) if tool is not None else None
     if exc.may_have_run or tool is None or tool.func is not None or supervisor is None:
         return None
     for name in supervisor.spec.fallback:
-        if (other := _stand_in(route, tool, name)) is not None:
-            result = await _stood_in(route, other, call, _checked(route, tool, call))
+        if (other := _stand_in(context, tool, name)) is not None:
+            result = await _stood_in(context, other, call, _checked(context, tool, call))
             if result is not None:
                 note = f"[answered by `{name}`, since `{tool.server}` is not available]"
                 meta = {**result.meta, FALLBACK: name}
@@ -284,24 +366,24 @@ async def _answered_instead(
     return None
 
 
-def _stand_in(route: Route, tool: ToolDef, name: str) -> ToolDef | None:
-    """Find what a fallback means: a built-in tool of that name, or the same tool of another server."""
-    found = route.registry.get(name)
+def _stand_in(context: CallContext, tool: ToolDef, name: str) -> ToolDef | None:
+    """Return the tool that a fallback names: a built-in tool, or the same tool of another server."""
+    found = context.registry.get(name)
     if found is not None and found.func is not None:
         return found
-    same = (one for one in route.registry if one.server == name and one.original_name == tool.original_name)
+    same = (one for one in context.registry if one.server == name and one.original_name == tool.original_name)
     return next(same, None)
 
 
 async def _stood_in(
-    route: Route, other: ToolDef, call: _Call, arguments: dict[str, Any]
+    context: CallContext, other: ToolDef, call: _Call, arguments: dict[str, Any]
 ) -> ToolResult | None:
     try:
-        if route.guard.watches_calls:
-            arguments = await _permit(route, other, arguments)
+        if context.gate.watches_calls:
+            arguments = await _permit(context, other, arguments)
         if other.func is not None:
             return await _run_here(other, call, arguments)
-        return await _send(route, other, call, arguments)
+        return await _send(context, other, call, arguments)
     except ToolExecutionError:
         logger.exception("%s: the fallback failed too", other.server or other.name)
         return None
@@ -318,23 +400,34 @@ async def _run_here(tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> To
     )
 
 
-async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
-    supervisor = route.supervisors.get(tool.server)
+async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
+    supervisor = context.supervisors.get(tool.server)
     if supervisor is None:
-        msg = f"`{tool.name}` belongs to server `{tool.server}`, which is gone"
+        msg = f"`{tool.name}` belongs to server `{tool.server}`, which was removed"
         raise ToolUnavailableError(msg, tool=tool.name, server=tool.server)
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
-    until = time.monotonic() + seconds
-    call.original_name, call.fields = tool.original_name, arguments
-    holds_back = route.guard.pinboard.holds_back(supervisor.spec)
-    send = _as_pinned(route, tool, supervisor, call) if holds_back else call.send
+    # One deadline covers everything: waiting for a turn, connecting, and every retry.
+    deadline = time.monotonic() + seconds
+    call.fields = arguments
+    pins = context.gate.pin_checker
+    is_pinned = pins.holds_back(supervisor.spec)
     if supervisor.bucket is not None:
-        await _take_turn(supervisor, tool, until)
+        await _take_turn(supervisor, tool, deadline)
     tries = 0
     while True:
         tries += 1
         try:
-            answer = await supervisor.request(send, seconds=until - time.monotonic())
+            async with supervisor.acquire(deadline) as connection:
+                if is_pinned:
+                    # Acquiring may have opened a new connection, and its listing may define another tool.
+                    pins.check(supervisor.spec, tool)
+                answer = await connection.call_tool(
+                    tool.original_name,
+                    arguments,
+                    deadline=deadline,
+                    on_progress=call.on_progress,
+                    traffic=call.traffic,
+                )
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -343,56 +436,45 @@ async def _send(route: Route, tool: ToolDef, call: _Call, arguments: dict[str, A
             ) from exc
         except ServerError as exc:
             pause = _pause_before_retry(exc, tool, supervisor.spec)
-            if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= until:
+            if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= deadline:
                 raise _unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
     limits = supervisor.limits
-    by = Settling(
+    by = ResultContext(
         tool=tool,
-        validators=route.validators,
+        validators=context.validators,
         call_id=call.id,
         server_version=supervisor.server_version,
         at=time.time(),
         duration=time.monotonic() - call.began,
         attribution=supervisor.spec.attribution,
-        budget=route.budget,
-        keeper=route.spill,
+        budget=context.budget,
+        keeper=context.spill,
     )
     large = is_large(answer, by)
     if (large or limits.result_bytes < LARGE_CHARS) and (
         wrong := limits.excess("result_bytes", size_of(answer), what=f"the result of `{tool.name}`")
     ):
         raise InvalidResultError(wrong, tool=tool.name, server=tool.server, problems=[wrong])
-    # Files are written, and long texts searched, beside the loop, which has other calls to serve.
-    return await asyncio.to_thread(settle, answer, by) if large else settle(answer, by)
+    # A large result is written to files and searched: in a thread, so that other calls go on.
+    return await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
 
 
-def _as_pinned(
-    route: Route, tool: ToolDef, supervisor: Supervisor, call: _Call
-) -> Callable[[Connection, float], Awaitable[Answer]]:
-    """Return what sends a call only if its tool is as it was pinned on the connection that it is sent on."""
-
-    def send(connection: Connection, left: float) -> Awaitable[Answer]:
-        route.guard.pinboard.check(supervisor.spec, tool)
-        return call.send(connection, left)
-
-    return send
-
-
-async def _take_turn(supervisor: Supervisor, tool: ToolDef, until: float) -> None:
-    """Wait until a server that takes so many calls a second has room for one more."""
+async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: float) -> None:
+    """Wait until the rate limit of the server allows one more call."""
     while (bucket := supervisor.bucket) is not None and (wait := bucket.take(time.monotonic())) > 0:
-        if time.monotonic() + wait >= until:
+        if time.monotonic() + wait >= deadline:
             msg = rate_text(supervisor.limits, server=tool.server, wait=wait)
             raise ToolUnavailableError(msg, tool=tool.name, server=tool.server, hint="try again later")
         await asyncio.sleep(wait)
 
 
 def _pause_before_retry(exc: ServerError, tool: ToolDef, spec: ServerSpec) -> float | None:
-    """Return how long to wait before sending again; `None` if that is not safe or of no use.
+    """Return how long to wait before a retry; `None` if a retry is unsafe or pointless.
 
-    Safe is what surely has not run: never written, or refused unrun. What may have run is sent again only if
-    the tool calls itself harmless and the spec trusts it in that.
+    A retry is safe if the call certainly did not run: it was never sent, or the server refused it. A call
+    that may have run is repeated only if the tool declares itself read-only or idempotent and the spec trusts
+    these annotations.
     """
     if isinstance(exc, HttpStatusError):
         return (exc.retry_after or RETRY_PAUSE) if exc.status in RETRIED_STATUSES else None
@@ -404,25 +486,27 @@ def _pause_before_retry(exc: ServerError, tool: ToolDef, spec: ServerSpec) -> fl
 
 def _unavailable(tool: ToolDef, exc: ServerError) -> ToolUnavailableError:
     ran = isinstance(exc, ConnectionLostError) and exc.may_have_run
-    # A server that breaks over a request may have done what it was asked for before.
+    # A server that fails with an HTTP 5xx may have run the tool before it failed.
     ran = ran or (isinstance(exc, HttpStatusError) and not exc.refused_unrun)
     msg = f"`{tool.name}` is not available: {exc}"
     hint = "it may have run: check before you repeat it" if ran else ""
     return ToolUnavailableError(msg, tool=tool.name, server=tool.server, may_have_run=ran, hint=hint)
 
 
-def _checked(route: Route, tool: ToolDef, call: _Call) -> dict[str, Any]:
-    supervisor = route.supervisors.get(tool.server)
-    wanted = supervisor.spec.mend_arguments if supervisor is not None else None
-    mends = route.mends if wanted is None else wanted
-    fields, call.mended = check(route.validators.of(tool.input_schema), tool, call.arguments, mends=mends)
+def _checked(context: CallContext, tool: ToolDef, call: _Call) -> dict[str, Any]:
+    supervisor = context.supervisors.get(tool.server)
+    wanted = supervisor.spec.coerce_arguments if supervisor is not None else None
+    coerce = context.coerce if wanted is None else wanted
+    fields, call.changes = check(
+        context.validators.of(tool.input_schema), tool, call.arguments, coerces=coerce
+    )
     return fields
 
 
-def _failed(route: Route, call: _Call, exc: ToolExecutionError) -> ToolResult:
-    # A result may be kept for long, and frames would keep alive whatever the call was given.
+def _failed(context: CallContext, call: _Call, exc: ToolExecutionError) -> ToolResult:
+    # Results may be kept for long; the frames of a traceback would keep the arguments of the call alive.
     exc.__traceback__ = None
-    route.guard.scrub(exc)
+    context.gate.scrub(exc)
     text = str(exc)
     return ToolResult(
         success=False,
@@ -434,22 +518,22 @@ def _failed(route: Route, call: _Call, exc: ToolExecutionError) -> ToolResult:
     )
 
 
-def _without_secrets(route: Route, result: ToolResult, exc: DragomanError) -> ToolResult:
-    """Take known secrets out of what a tool says about its failure; its pieces stay as they are."""
-    told = result.text == result.error
-    route.guard.scrub(exc)
-    return replace(result, error=str(exc), text=str(exc) if told else result.text)
+def _without_secrets(context: CallContext, result: ToolResult, exc: DragomanError) -> ToolResult:
+    """Mask known secrets in the error of a tool; the parts of the result stay unchanged."""
+    is_text_too = result.text == result.error
+    context.gate.scrub(exc)
+    return replace(result, error=str(exc), text=str(exc) if is_text_too else result.text)
 
 
-def _report(route: Route, server: str, call: _Call, result: ToolResult) -> None:
+def _report(context: CallContext, server: str, call: _Call, result: ToolResult) -> None:
     exc = result.exception
     if exc is not None:
         if isinstance(exc, ToolExecutionError):
             exc.call_id = call.id
-        route.failures.note(server, exc.code, f"{call.id} of `{call.name}`", result.error)
-    _note(route, server, call, result.duration, exc.code if exc else "", result.text)
-    if route.is_heard():
-        route.publish(
+        context.failures.note(server, exc.code, f"{call.id} of `{call.name}`", result.error)
+    _note(context, server, call, result.duration, exc.code if exc else "", result.text)
+    if context.is_heard():
+        context.publish(
             CallFinished(
                 server=server,
                 tool=call.name,
@@ -461,12 +545,12 @@ def _report(route: Route, server: str, call: _Call, result: ToolResult) -> None:
         )
 
 
-def _note(route: Route, server: str, call: _Call, seconds: float, code: str, text: str = "") -> None:
-    """Count a call that has ended, and write it down if that is wanted."""
+def _note(context: CallContext, server: str, call: _Call, seconds: float, code: str, text: str = "") -> None:
+    """Count a finished call, and write it to the call log if one is configured."""
     moved = call.traffic
-    route.metrics.ended(server, call.name, seconds, code, sent=moved.sent, received=moved.received)
-    if route.log is not None:
-        route.log.note(
+    context.metrics.ended(server, call.name, seconds, code, sent=moved.sent, received=moved.received)
+    if context.log is not None:
+        context.log.note(
             server=server,
             tool=call.name,
             call_id=call.id,
@@ -478,6 +562,6 @@ def _note(route: Route, server: str, call: _Call, seconds: float, code: str, tex
 
 
 def summary(arguments: object) -> str:
-    """Return a call's arguments for a log: short, and without secrets."""
+    """Return the arguments of a call for a log line: short, and with secrets masked."""
     text = json.dumps(mask_arguments(arguments), ensure_ascii=False, default=repr)
     return text if len(text) <= SUMMARY_CHARS else f"{text[:SUMMARY_CHARS]}…"

@@ -1,10 +1,10 @@
-"""Every exception dragoman raises, and nothing else.
+"""Every exception that dragoman raises: what they are called, and which fields they have.
 
 DragomanError                     code (stable string), hint
 ├── ConfigError                   source, pointer, line
 │   ├── ConfigSyntaxError         the file does not parse
-│   ├── InvalidSpecError          an entry is wrong: all its problems at once
-│   └── MissingVariableError      a `${…}` has no value: its variable and its field
+│   ├── InvalidSpecError          an entry is wrong: problems
+│   └── MissingVariableError      a `${…}` has no value: variable
 ├── ServerError                   server
 │   ├── UnknownServerError        suggestions
 │   ├── ServerNotReadyError       state, retry_in
@@ -12,51 +12,53 @@ DragomanError                     code (stable string), hint
 │   │   └── AuthRequiredError     url
 │   ├── HttpStatusError           status, retry_after, challenge
 │   └── ConnectionLostError       may_have_run
-│       └── SessionGoneError      refused unrun: the server forgot our session
-├── ToolExecutionError            server, tool, call_id: the one that callers of a tool catch
+│       └── SessionGoneError      the server forgot our session; the request did not run
+├── ToolExecutionError            server, tool, call_id; callers of a tool catch this one
 │   ├── UnknownToolError          suggestions
 │   ├── ToolUnavailableError      its server is down, lost or needs a login; may_have_run
 │   ├── InvalidArgumentsError     problems, worded for a model
 │   ├── CallDeniedError           rule
 │   ├── CallTimeoutError          seconds (also a TimeoutError)
 │   ├── ProtocolError             rpc_code, data
-│   ├── InvalidResultError        breaks the declared output schema: problems, and the result itself
-│   └── ToolFailedError           the server said isError
+│   ├── InvalidResultError        the result breaks the output schema: problems, result
+│   └── ToolFailedError           the tool reported an error (`isError`)
 └── AgentError
     ├── ModelError                the model's API failed
     └── BudgetExceededError       a limit of the loop was reached
 
-Messages say what, which, and what to do. Cancellation is never wrapped. Whatever text of a server or a file
-a message has in it, an error is safe to print: what would steer a terminal or turn text around shows as `�`,
-and a long message keeps its beginning and its end. Names (`server`, `tool`, `suggestions`) and `data` stay as
-they are: they are for programs.
+A class declares its fields as annotations; all of them are keyword arguments of its constructor.
+
+Messages say what happened, to which server or tool, and what to do. Cancellation is never wrapped. An error
+is safe to print, even if its message quotes a server or a file: characters that control a terminal or reverse
+text show as `�`, and the middle of a long message is left out. Names (`server`, `tool`, `suggestions`) and
+`data` are for programs and stay unchanged.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 _UNRUN = frozenset({401, 403, 404, 405, 406, 407, 411, 413, 414, 415, 421, 425, 426, 429, 431, 503})
-"""HTTP statuses with which a server says that it did not begin with the request."""
+"""HTTP statuses that mean: the server did not start to process the request."""
 
 
 MAX_CHARS = 32_000
 """Of one message; the middle of a longer one is left out."""
 _STEERING = re.compile(
-    # Controls, bidi marks, line and paragraph separators, what has no width, and halves of characters
+    # Control characters, bidi marks, line and paragraph separators, zero-width characters, lone surrogates
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    # Tag characters hide text, except behind the black flag, which three countries have
+    # Tag characters hide text, except after the black flag: the flags of three countries use them
     r"\ud800-\udfff]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]"
 )
 
 
 def printable(text: str) -> str:
-    """Return a text that is safe to print: bounded, and nothing in it steers a terminal."""
+    """Return a text that is safe to print: bounded, and without characters that control a terminal."""
     if len(text) > MAX_CHARS:
         left_out = len(text) - MAX_CHARS
         text = (
@@ -65,17 +67,74 @@ def printable(text: str) -> str:
     return text if text.isprintable() else _STEERING.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
-class DragomanError(Exception):
-    """The root of everything dragoman raises on purpose."""
+_REQUIRED: Any = object()
+"""Stands for the default of a field that must be given."""
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("hint", "rule", "stderr_tail"), printable),
+    "problems": lambda texts: tuple(map(printable, texts)),
+    "suggestions": tuple,
+}
+"""What the constructor does with the values of some fields, by the name of the field."""
+
+
+def _positional(*, kw_only: bool) -> Any:  # noqa: ARG001 -- type checkers read it
+    """Declare the one field that is not a keyword argument."""
+    return _REQUIRED
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(_positional,))
+class _DeclaredFields(Exception):  # noqa: N818 -- the base of `DragomanError` only
+    """Gives a subclass a constructor with the fields that it declares, as a dataclass has.
+
+    Real dataclasses would do, but making them takes some milliseconds of each start. A class with its own
+    constructor declares no fields.
+    """
+
+    declared_fields: ClassVar[dict[str, Any]] = {}
+    """The default of each field, those of the base classes included."""
+
+    def __init_subclass__(cls) -> None:
+        own = {} if "__init__" in cls.__dict__ else cls.__annotations__
+        names = [name for name, kind in own.items() if not str(kind).startswith("ClassVar")]
+        cls.declared_fields = {
+            **cls.declared_fields,
+            **{name: cls.__dict__.get(name, _REQUIRED) for name in names},
+        }
+
+    def __init__(self, message: str, **given: Any) -> None:
+        values = {**self.declared_fields, **given, "message": printable(message)}
+        wrong = [name for name in values if name not in self.declared_fields or values[name] is _REQUIRED]
+        if wrong:
+            problem = "unexpected" if wrong[0] in given else "missing"
+            msg = f"{type(self).__name__}: {problem} keyword argument {wrong[0]!r}"
+            raise TypeError(msg)
+        super().__init__(values["message"])
+        for name, value in values.items():
+            convert = _CONVERTERS.get(name)
+            setattr(self, name, value if convert is None else convert(value))
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Complete the fields; for subclasses."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The usual way calls the constructor with the message alone; some classes require more.
+        return _new, (type(self),), {**self.__dict__, "args": self.args}
+
+
+def _new(kind: type[_DeclaredFields]) -> _DeclaredFields:
+    return kind.__new__(kind)
+
+
+class DragomanError(_DeclaredFields):
+    """The base class of all errors that dragoman raises."""
 
     code: ClassVar[str] = "error"
-    """A stable string for programs: never reworded, unlike the message."""
+    """A stable string for programs; unlike the message, it never changes."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        self.message = printable(message)
-        super().__init__(self.message)
-        self.hint = printable(hint)
-        """What the reader can do about it; may be empty."""
+    message: str = _positional(kw_only=False)
+    hint: str = ""
+    """What the reader can do about it; may be empty."""
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
@@ -90,26 +149,16 @@ class ConfigError(DragomanError):
 
     code = "config"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        source: str = "",
-        pointer: str = "",
-        line: int | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.source = source
-        """The file's path, or the name of an environment variable."""
-        self.pointer = pointer
-        """The key inside the source, as `mcpServers.files.command`."""
-        self.line = line
-        """The line in the file, counted from 1, where it is known."""
+    source: str = ""
+    """The file's path, or the name of an environment variable."""
+    pointer: str = ""
+    """The key inside the source, as `mcpServers.files.command`."""
+    line: int | None = None
+    """The line in the file, counted from 1, where it is known."""
 
     @property
     def location(self) -> str:
-        """Where it is, as `path:line: key`."""
+        """Where the problem is, as `path:line: key`."""
         place = f"{self.source}:{self.line}" if self.source and self.line else self.source
         return printable(": ".join(part for part in (place, self.pointer) if part))
 
@@ -129,18 +178,11 @@ class InvalidSpecError(ConfigError):
 
     code = "config.invalid"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        problems: Sequence[str] = (),
-        source: str = "",
-        pointer: str = "",
-        line: int | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, source=source, pointer=pointer, line=line, hint=hint)
-        self.problems = tuple(map(printable, problems)) or (self.message,)
+    problems: Sequence[str] = ()
+    """Every reason; the message itself where none was given."""
+
+    def __post_init__(self) -> None:
+        self.problems = self.problems or (self.message,)
 
 
 class MissingVariableError(ConfigError):
@@ -148,28 +190,15 @@ class MissingVariableError(ConfigError):
 
     code = "config.missing_variable"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        variable: str,
-        source: str = "",
-        pointer: str = "",
-        line: int | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, source=source, pointer=pointer, line=line, hint=hint)
-        self.variable = variable
+    variable: str
 
 
 class ServerError(DragomanError):
-    """Something is wrong with one server; the others are untouched."""
+    """Something is wrong with one server; the others are not affected."""
 
     code = "server"
 
-    def __init__(self, message: str, *, server: str, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.server = server
+    server: str
 
 
 class UnknownServerError(ServerError):
@@ -177,9 +206,7 @@ class UnknownServerError(ServerError):
 
     code = "server.unknown"
 
-    def __init__(self, message: str, *, server: str, suggestions: Sequence[str] = (), hint: str = "") -> None:
-        super().__init__(message, server=server, hint=hint)
-        self.suggestions = tuple(suggestions)
+    suggestions: Sequence[str] = ()
 
 
 class ServerNotReadyError(ServerError):
@@ -187,13 +214,9 @@ class ServerNotReadyError(ServerError):
 
     code = "server.not_ready"
 
-    def __init__(
-        self, message: str, *, server: str, state: str, retry_in: float | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(message, server=server, hint=hint)
-        self.state = state
-        self.retry_in = retry_in
-        """Seconds until the next attempt to connect, where one is planned."""
+    state: str
+    retry_in: float | None = None
+    """Seconds until the next attempt to connect, where one is planned."""
 
 
 class ConnectError(ServerError):
@@ -201,81 +224,53 @@ class ConnectError(ServerError):
 
     code = "server.connect"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        server: str,
-        stage: str,
-        exit_code: int | None = None,
-        stderr_tail: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, server=server, hint=hint)
-        self.stage = stage
-        """How far it came: `variables`, `spawn`, `connect`, `handshake` or `listing`."""
-        self.exit_code = exit_code
-        self.stderr_tail = printable(stderr_tail)
-        """The last lines a child wrote to its standard error."""
+    stage: str
+    """How far it came: `variables`, `spawn`, `connect`, `handshake` or `listing`."""
+    exit_code: int | None = None
+    stderr_tail: str = ""
+    """The last lines that a child process wrote to its standard error."""
 
 
 class AuthRequiredError(ConnectError):
-    """The server wants a login; a person has to act."""
+    """The server requires a login; a person has to act."""
 
     code = "server.auth_required"
 
-    def __init__(
-        self, message: str, *, server: str, url: str = "", stage: str = "connect", hint: str = ""
-    ) -> None:
-        super().__init__(message, server=server, stage=stage, hint=hint)
-        self.url = url
+    stage: str = "connect"
+    url: str = ""
 
 
 class ConnectionLostError(ServerError):
-    """A live connection ended under a request."""
+    """A live connection ended during a request."""
 
     code = "server.lost"
 
-    def __init__(self, message: str, *, server: str, may_have_run: bool, hint: str = "") -> None:
-        super().__init__(message, server=server, hint=hint)
-        self.may_have_run = may_have_run
-        """Whether the server may have carried the request out."""
+    may_have_run: bool
+    """Whether the server may have carried the request out."""
 
 
 class SessionGoneError(ConnectionLostError):
-    """The server does not know our session any more; the request was refused unrun."""
+    """The server does not know our session any more; it refused the request without running it."""
 
     code = "server.session_gone"
 
-    def __init__(self, message: str, *, server: str, hint: str = "") -> None:
-        super().__init__(message, server=server, may_have_run=False, hint=hint)
+    may_have_run: bool = False
 
 
 class HttpStatusError(ServerError):
-    """The server refused a request with an HTTP status; what the status said is kept."""
+    """The server refused a request with an HTTP status."""
 
     code = "server.http"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        server: str,
-        status: int,
-        retry_after: float | None = None,
-        challenge: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, server=server, hint=hint)
-        self.status = status
-        self.retry_after = retry_after
-        """Seconds, where the server named them."""
-        self.challenge = challenge
-        """What it said about logging in (`WWW-Authenticate`)."""
+    status: int
+    retry_after: float | None = None
+    """Seconds, where the server named them."""
+    challenge: str = ""
+    """What it said about logging in (`WWW-Authenticate`)."""
 
     @property
     def refused_unrun(self) -> bool:
-        """Whether the request surely did not run, so that sending it again is safe."""
+        """Whether the request certainly did not run, so that sending it again is safe."""
         return self.status in _UNRUN or 300 <= self.status < 400
 
 
@@ -284,13 +279,9 @@ class ToolExecutionError(DragomanError):
 
     code = "tool"
 
-    def __init__(
-        self, message: str, *, tool: str = "", server: str = "", call_id: str = "", hint: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.tool = tool
-        self.server = server
-        self.call_id = call_id
+    tool: str = ""
+    server: str = ""
+    call_id: str = ""
 
 
 class UnknownToolError(ToolExecutionError):
@@ -298,18 +289,7 @@ class UnknownToolError(ToolExecutionError):
 
     code = "tool.unknown"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        tool: str = "",
-        server: str = "",
-        call_id: str = "",
-        suggestions: Sequence[str] = (),
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.suggestions = tuple(suggestions)
+    suggestions: Sequence[str] = ()
 
 
 class ToolUnavailableError(ToolExecutionError):
@@ -317,18 +297,7 @@ class ToolUnavailableError(ToolExecutionError):
 
     code = "tool.unavailable"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        tool: str = "",
-        server: str = "",
-        call_id: str = "",
-        may_have_run: bool = False,
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.may_have_run = may_have_run
+    may_have_run: bool = False
 
 
 class InvalidArgumentsError(ToolExecutionError):
@@ -336,18 +305,7 @@ class InvalidArgumentsError(ToolExecutionError):
 
     code = "tool.invalid_arguments"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        tool: str = "",
-        server: str = "",
-        call_id: str = "",
-        problems: Sequence[str] = (),
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.problems = tuple(map(printable, problems))
+    problems: Sequence[str] = ()
 
 
 class CallDeniedError(ToolExecutionError):
@@ -355,18 +313,7 @@ class CallDeniedError(ToolExecutionError):
 
     code = "tool.denied"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        tool: str = "",
-        server: str = "",
-        call_id: str = "",
-        rule: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.rule = printable(rule)
+    rule: str = ""
 
 
 class CallTimeoutError(ToolExecutionError, TimeoutError):
@@ -374,39 +321,16 @@ class CallTimeoutError(ToolExecutionError, TimeoutError):
 
     code = "tool.timeout"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        seconds: float,
-        tool: str = "",
-        server: str = "",
-        call_id: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.seconds = seconds
+    seconds: float
 
 
 class ProtocolError(ToolExecutionError):
-    """The server answered with a JSON-RPC error, or with something that is no answer."""
+    """The server answered with a JSON-RPC error, or with something that is not a valid answer."""
 
     code = "tool.protocol"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        rpc_code: int | None = None,
-        data: object = None,
-        tool: str = "",
-        server: str = "",
-        call_id: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.rpc_code = rpc_code
-        self.data = data
+    rpc_code: int | None = None
+    data: object = None
 
 
 class InvalidResultError(ToolExecutionError):
@@ -414,21 +338,9 @@ class InvalidResultError(ToolExecutionError):
 
     code = "tool.invalid_result"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        tool: str = "",
-        server: str = "",
-        call_id: str = "",
-        problems: Sequence[str] = (),
-        result: Any = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, tool=tool, server=server, call_id=call_id, hint=hint)
-        self.problems = tuple(map(printable, problems))
-        self.result = result
-        """The `ToolResult` as it would be without the check: text, parts, structured content, provenance."""
+    problems: Sequence[str] = ()
+    result: Any = None
+    """The `ToolResult` as it would be without the check: text, parts, structured content, provenance."""
 
 
 class ToolFailedError(ToolExecutionError):

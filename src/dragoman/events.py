@@ -1,4 +1,4 @@
-"""What happened, as frozen data: the only thing listeners, metrics and logs are built from."""
+"""Events, as frozen data: the only input of listeners, metrics and logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ToolsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameContested:
-    """Tools of several servers want one exposed name, or names that are alike; none of them has it."""
+    """Tools of several servers have the same or a similar exposed name; none of them gets it."""
 
     name: str
     """The name, as one of them wants it."""
@@ -47,17 +47,17 @@ class NameContested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionsChanged:
-    """What a server offers is not what was pinned; it stays so until somebody approves it."""
+    """A server's tools, prompts or instructions differ from their pins, until the change is approved."""
 
     server: str
     tools: Sequence[str] = ()
     """The tools in question, as the server calls them; prompts or instructions may have changed too."""
     withheld: Sequence[str] = ()
-    """Those of them that are not offered until they are approved, as the server's `trust` has it."""
+    """The tools that are withheld until they are approved, because of the server's `trust`."""
     changes: Sequence[str] = ()
-    """Each difference in lines for a person, harmless and without secrets."""
+    """Each difference as lines for a person, safe to print and without secrets."""
     fingerprint: str = ""
-    """What `McpManager.approve` takes, to approve this and nothing newer."""
+    """Pass this to `McpManager.approve` to approve exactly these changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFinished:
-    """A call has ended, one way or the other."""
+    """A call has ended, successfully or not."""
 
     server: str
     tool: str

@@ -1,38 +1,185 @@
-"""The nouns: what a server is, in which state it is, what it offers, what a call gave.
+"""The data model: servers and their states, tools, resources, prompts, and results of calls.
 
-All are frozen dataclasses without behaviour of their own beyond small readings of their fields.
-Text that may hold `${…}` is a template: it is kept as written and expanded when a connection is
-opened (`config/expand.py`). What may hold a secret all the same, because somebody wrote it down, is left out
-of every `repr`.
+All are frozen dataclasses with no behaviour beyond small properties. Text that may contain `${…}` is a
+template: it is kept as written and expanded when a connection is opened (`config/templates.py`). Fields that
+may contain a literal secret are left out of every `repr`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints  # noqa: TC003 -- users resolve the fields' type hints
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
-
-from dragoman.results import (
-    ApprovalHandler,
-    CallRequest,
-    Handler,
-    Handlers,
-    HeaderProvider,
-    Part,
-    ProgressHandler,
-    Prompt,
-    Provenance,
-    Resource,
-    SourceRef,
-    ToolResult,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dragoman.errors import DragomanError
+
+# ── Resources, prompts, results of calls, and the application's handlers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One piece of a result: a text, an image, a sound, a link, a resource, or data."""
+
+    kind: Literal["text", "image", "audio", "link", "resource", "structured"]
+    text: str = ""
+    """The text itself, or what stands for the piece where only text can go."""
+    data: bytes = b""
+    mime_type: str = ""
+    uri: str = ""
+    value: Any = None
+    """Structured data."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """Something that a server lets be read, or a template for many such things."""
+
+    server: str
+    uri: str
+    """Its address; that of a template has `{…}` in it."""
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    mime_type: str = ""
+    is_template: bool = False
+    annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A message, or several, that a server has prepared for a person to use."""
+
+    server: str
+    name: str
+    title: str = ""
+    description: str = ""
+    arguments: Sequence[Mapping[str, Any]] = ()
+    """What it takes: name, description, whether it is required."""
+
+
+ProgressHandler: TypeAlias = "Callable[[float, float | None, str | None], Any]"
+"""Given progress, total and message as a server reports them; may be async."""
+Handler: TypeAlias = "Callable[[str, dict[str, Any]], Any]"
+"""Given a server's name and its request; returns the answer, or an awaitable of it."""
+RootsProvider: TypeAlias = "Callable[[str], Sequence[str] | None]"
+"""Given a server's name; returns URIs, or nothing if the server is not to know that there are any."""
+ApprovalHandler: TypeAlias = "Callable[[CallRequest], bool | Awaitable[bool]]"
+"""Given a call that a policy wants confirmed; returns whether it may be made, or an awaitable of that."""
+HeaderProvider: TypeAlias = "Callable[[str], Mapping[str, str] | Awaitable[Mapping[str, str]]]"
+"""Given a server's name; returns headers, or an awaitable of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRequest:
+    """A call, or a look at a resource or a prompt, that a person has to confirm before it is made."""
+
+    server: str
+    """Empty for a built-in tool."""
+    tool: str
+    """The exposed name; the address of a resource, or the name of a prompt."""
+    original_name: str
+    """What the server calls it, which is what rules are about."""
+    arguments: Mapping[str, Any] = field(repr=False)
+    """As they will be sent; a copy: what is changed in it is not sent."""
+    kind: Literal["tool", "resource", "prompt"] = "tool"
+    rule: str = ""
+    """The rule that wants it confirmed; empty where the policy's default does."""
+    reason: str = ""
+    """What the rule says about itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handlers:
+    """What the application answers when a server asks, or a policy."""
+
+    sampling: Handler | None = None
+    """Gets the parameters of `sampling/createMessage`; returns its result: role, content, model."""
+    elicitation: Handler | None = None
+    """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
+    roots: Sequence[str] | RootsProvider | None = None
+    """The URIs of the directories that servers may look at, or what gives them."""
+    logging: Handler | None = None
+    """Gets each log message: level, logger, data."""
+    headers: HeaderProvider | None = None
+    """Gives more headers for each HTTP request."""
+    approval: ApprovalHandler | None = None
+    """Asks a person whether a call may be made; without it what would be asked is denied. No deadline runs
+    meanwhile, and a plain function is run in a thread."""
+    login: Handler | None = None
+    """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginUI:
+    """How the caller of `login()` reaches the person who logs in."""
+
+    open_url: Callable[[str], Any] | None = None
+    """Gets the address to open; may be async. If it returns an address, that counts as pasted."""
+    paste: Callable[[], Awaitable[str]] | None = None
+    """Asks for the address that the browser ended at. An error that it raises ends the login."""
+    on_refused: Callable[[str], Any] | None = None
+    """Gets the reason why a pasted address cannot be used, before `paste` is called again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRef:
+    """Where a piece of an answer comes from, and how fresh it is."""
+
+    title: str
+    locator: str = ""
+    url: str = ""
+    updated: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Which server and tool an answer comes from, when, and on which sources it rests."""
+
+    server: str
+    tool: str
+    server_version: str = ""
+    at: float = 0.0
+    """Seconds since the epoch, when the answer came."""
+    sources: Sequence[SourceRef] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a call gave, whether it went well or not."""
+
+    success: bool
+    text: str = ""
+    """Everything as one string, for a model or a terminal."""
+    error: str | None = None
+    exception: DragomanError | None = None
+    """The typed error of a failed call."""
+    structured: Any = None
+    parts: Sequence[Part] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    provenance: Provenance | None = None
+    duration: float = 0.0
+    call_id: str = ""
+
+    @property
+    def output(self) -> str:
+        """The text of a call that went well, else nothing."""
+        return self.text if self.success else ""
+
+    def raise_for_error(self) -> ToolResult:
+        """Raise the call's error, if it has one; else return the result itself."""
+        if self.exception is not None:
+            raise self.exception
+        return self
+
+
+# ── Servers, settings, states and tools
+
 
 __all__ = [
     "ATTRIBUTION_KEYS",
@@ -71,7 +218,7 @@ __all__ = [
     "ToolResult",
     "Transport",
 ]
-"""Whoever wants a noun finds it here, also those of `results.py`."""
+"""The public names of the data model."""
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -118,7 +265,7 @@ class Stdio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Whom a server behind a URL has to be, and how we prove who we are; paths are templates."""
+    """TLS settings of a server behind a URL: trusted and client certificates; paths are templates."""
 
     ca: str | None = None
     """A file or a directory of certificates that are trusted instead of the system's."""
@@ -127,7 +274,7 @@ class Tls:
     key: str | None = None
     """The private key of `cert`, where it is not in the same file; not an encrypted one."""
     verify: bool = True
-    """Whether the server's certificate is checked; off means that anybody may listen."""
+    """Whether the server's certificate is checked; off means that anyone may intercept the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +355,7 @@ class Origin:
     line: int | None = None
     dialect: str = "dragoman"
     scope: Literal["session", "local", "project", "user", "system", "code"] = "code"
-    """`project`: the file came with the project and is not trusted until somebody approves it."""
+    """`project`: the file came with the project and is not trusted until a person approves it."""
     pointer: str = ""
     """The key inside the source, as `mcpServers.files`."""
 
@@ -258,8 +405,10 @@ class ServerSpec:
     max_concurrency: int | None = None
     parallel: bool = False
     """Whether an agent may run several calls to this server at once."""
-    mend_arguments: bool | None = None
-    """Whether arguments that nearly fit are mended before a call; the application decides unless given."""
+    coerce_arguments: bool | None = None
+    """Whether arguments that nearly fit are corrected before a call; the application decides unless given."""
+    mend_arguments: InitVar[bool | None] = None
+    """The old keyword for `coerce_arguments`."""
     attribution: Mapping[str, str] = field(default_factory=dict[str, str])
     """Where an answer names its sources: JSON pointers in which `*` is any key, under `ATTRIBUTION_KEYS`."""
     naming: str | None = None
@@ -297,10 +446,12 @@ class ServerSpec:
     """Keys that mean nothing to dragoman, kept as written."""
     notes: Sequence[Note] = ()
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, mend_arguments: bool | None) -> None:
         if not self.name:
             msg = "a server needs a name"
             raise ValueError(msg)
+        if mend_arguments is not None:
+            object.__setattr__(self, "coerce_arguments", mend_arguments)
         object.__setattr__(self, "timeouts", Timeouts(**self.timeouts))
         object.__setattr__(self, "attribution", dict(self.attribution))
         object.__setattr__(self, "limits", dict(self.limits))
@@ -460,6 +611,8 @@ class ServerStatus:
     last_error: str | None = None
     error_code: str | None = None
     """The stable code of the last error."""
+    error: DragomanError | None = field(default=None, repr=False, compare=False)
+    """The last error itself, with its fields."""
     login_url: str = field(default="", repr=False)
     """The address that a person has to open, while the server waits for that."""
     retry_in: float | None = None

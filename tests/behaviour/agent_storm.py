@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 
 from dragoman import ServerSpec, Stdio
 from dragoman.agent.engine import AgentEngine
+from dragoman.agent.messages import ToolFinished, Transcript
 from dragoman.agent.providers import Say, ScriptedProvider
-from dragoman.agent.steps import ToolFinished
-from dragoman.agent.transcript import Transcript
 
 if TYPE_CHECKING:
-    from dragoman.agent.messages import Message, ModelRequest
-    from dragoman.agent.steps import AgentEvent
+    from dragoman.agent.messages import AgentEvent, Message, ModelRequest
 
 SERVER = Path(__file__).resolve().parents[1] / "servers" / "plain.py"
 

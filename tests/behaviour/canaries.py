@@ -28,10 +28,10 @@ from tests.behaviour.turning import SERVER, Turncoat, read_tool
 
 from dragoman import Http, McpManager, ServerSpec, Sse, Stdio
 from dragoman.agent.engine import AgentEngine
+from dragoman.agent.messages import Transcript
 from dragoman.agent.providers import Say, ScriptedProvider
-from dragoman.agent.transcript import Transcript
 from dragoman.model import Auth
-from dragoman.server.auth_store import Login, TokenStore
+from dragoman.server.oauth.token_store import Login, TokenStore
 
 if TYPE_CHECKING:
     import random
@@ -310,7 +310,7 @@ def written(folder: Path) -> list[tuple[str, str]]:
 
     Not the logins: they are kept for their owner alone, which is tried where they are planted.
     """
-    from dragoman.server.auth_store import default_folder
+    from dragoman.server.oauth.token_store import default_folder
 
     ours = [path for path in Path(os.environ["HOME"]).rglob("*") if path.is_file()]
     ours = [path for path in ours if not path.is_relative_to(default_folder())]
@@ -353,8 +353,8 @@ async def _run(garden: Garden, specs: list[ServerSpec], inputs: dict[str, str], 
             garden.see(f"error of {name}", supervisor.error)
             garden.see("changes", *map(str, mcp.changes(name)))
             garden.see("stderr", *mcp.logs(name))
-        await asyncio.gather(*mcp._guard.pinboard.looking())
-        garden.see("manager", mcp, mcp.settings, mcp._guard, mcp._guard.redactor, mcp._crew)
+        await asyncio.gather(*mcp._gate.pin_checker.looking())
+        garden.see("manager", mcp, mcp.settings, mcp._gate, mcp._gate.redactor, mcp._pool)
     garden.see("event", *events.take())
     assert log.stat().st_size > 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from dragoman import Http, ServerSpec, Sse, Stdio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 
@@ -73,3 +74,18 @@ async def official(request: pytest.FixtureRequest) -> AsyncIterator[ServerSpec]:
         return
     async with listening(transport) as url:
         yield ServerSpec("official", Http(url) if transport == "http" else Sse(url))
+
+
+@pytest.fixture
+def faults() -> Iterator[str]:
+    """A server over HTTP with a path for every fault; its address."""
+    with subprocess.Popen(
+        [sys.executable, str(SERVERS / "http_faults.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdout.readline().strip().rstrip("/")
+        process.stdin.close()

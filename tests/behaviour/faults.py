@@ -46,8 +46,8 @@ MISSHAPEN = [
     Fault("list", ProtocolError, "a list as its result"),
     Fault("string", ProtocolError, "a text as its result"),
     Fault("nothing", ProtocolError, "no result"),
-    Fault("no-content", ProtocolError, "no result"),
-    Fault("odd-content", ProtocolError, "no result"),
+    Fault("no-content", ProtocolError, "an invalid result"),
+    Fault("odd-content", ProtocolError, "an invalid result"),
     Fault("error-text", ProtocolError, "went wrong"),
     Fault("error-empty", ProtocolError, "reported an error"),
     Fault("error-code-text", ProtocolError, "E42"),
@@ -162,5 +162,5 @@ def asked(mode: str) -> list[str]:
 
 
 def started(mode: str) -> bool:
-    """Tell whether a server has been started at all."""
+    """Return whether a server has been started at all."""
     return Path(f"{mode}.log").exists()

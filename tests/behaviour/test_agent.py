@@ -8,22 +8,28 @@ import os
 import re
 import signal
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 from tests.behaviour.agent_storm import cancel_anywhere, kill_while_it_works
 
-from dragoman import McpManager, ServerSpec, ToolDef, ToolRegistry
-from dragoman.agent.asking import handlers
-from dragoman.agent.budget import Budget
-from dragoman.agent.engine import AgentEngine
-from dragoman.agent.forms import Form
-from dragoman.agent.messages import Message, ModelRequest, Usage
-from dragoman.agent.offering import ToolLimit
+from dragoman import McpManager, ServerSpec, ToolDef, ToolRegistry, tool
+from dragoman.agent.engine import AgentEngine, Budget
+from dragoman.agent.handlers import Form, handlers
+from dragoman.agent.messages import (
+    INTERRUPTED,
+    Answer,
+    Message,
+    ModelRequest,
+    Noticed,
+    ToolFinished,
+    ToolStarted,
+    Transcript,
+    Usage,
+)
+from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
-from dragoman.agent.steps import Answer, Noticed, ToolFinished, ToolStarted
-from dragoman.agent.transcript import INTERRUPTED, Transcript
 from dragoman.errors import AgentError, BudgetExceededError, ModelError
 from dragoman.events import StateChanged
 
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from dragoman.agent.steps import AgentEvent
+    from dragoman.agent.messages import AgentEvent
 
     Make = Callable[..., ServerSpec]
 
@@ -327,7 +333,7 @@ async def test_above_the_limit_tools_are_searched_loaded_and_called(server: Make
     assert names[2] == ["load_tools", "search_tools", "mcp_one_add", "mcp_one_echo"]
     found, loaded, called = (message.text for message in answer.messages if message.role == "tool")
     assert found.startswith("mcp_one_echo")
-    assert loaded == "loaded: mcp_one_echo\nthere is no tool named: nonsense"
+    assert loaded == "loaded: mcp_one_echo\nunknown tools: nonsense"
     assert called == "found you"
 
 
@@ -407,7 +413,7 @@ async def test_a_servers_question_goes_to_a_person(server: Make, given: object, 
     assert [message.text for message in answer.messages if message.role == "tool"] == [expected]
 
 
-async def test_slips_are_mended_and_long_results_are_cut_and_can_be_read_on(server: Make) -> None:
+async def test_slips_are_corrected_and_long_results_are_cut_and_can_be_read_on(server: Make) -> None:
     def script(request: ModelRequest) -> Say | str:
         last = request.messages[-1]
         match len(model.requests):
@@ -431,6 +437,37 @@ async def test_slips_are_mended_and_long_results_are_cut_and_can_be_read_on(serv
     assert not read.is_error, read.text
     assert "read_result" not in [tool["function"]["name"] for tool in model.requests[0].tools]
     assert "read_result" in [tool["function"]["name"] for tool in model.requests[1].tools]
+
+
+@pytest.mark.parametrize(
+    ("option", "is_error"),
+    [({}, False), ({"coerce_arguments": False}, True), ({"mend_arguments": False}, True)],
+    ids=str,
+)
+async def test_arguments_are_coerced_unless_turned_off(option: dict[str, Any], is_error: bool) -> None:
+    def double(number: int) -> str:
+        return str(2 * number)
+
+    registry = ToolRegistry()
+    registry.register(tool(double))
+    model = ScriptedProvider([Say(calls=[("double", {"number": "3"})]), "done"])
+    async with AgentEngine(model, registry, **option) as agent:
+        answer = await agent.run("go")
+    (told,) = (message for message in answer.messages if message.role == "tool")
+    assert told.is_error is is_error
+    assert (told.text == "6") is not is_error
+
+
+@pytest.mark.parametrize("how", [{"coerce": True}, {"mends": True}], ids=str)
+async def test_a_caller_coerces_arguments_on_request(how: dict[str, bool]) -> None:
+    def double(number: int) -> str:
+        return str(2 * number)
+
+    registry = ToolRegistry()
+    registry.register(tool(double))
+    async with McpManager([], registry=registry) as mcp:
+        assert (await mcp.caller(**how)("double", {"number": "3"})).text == "6"
+        assert not (await mcp.caller()("double", {"number": "3"})).success
 
 
 async def test_misuse_is_named() -> None:

@@ -16,7 +16,7 @@ from tests.behaviour.test_trust import approve
 from tests.behaviour.turning import SERVER, Turncoat
 
 from dragoman import McpManager, ServerState
-from dragoman.trust_store import Approvals
+from dragoman.trust.approval_store import Approvals
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,7 +158,7 @@ async def test_the_program_that_was_looked_at_is_the_one_that_is_started(
             assert await mcp.wait_ready()
             monkeypatch.setenv("PATH", f"{second}:{first}:{path}")
             await mcp.restart("coat")
-            assert f"`serve` is {second / 'serve'} now, which is another program" in why(mcp)
+            assert f"`serve` is now another program: {second / 'serve'}" in why(mcp)
             monkeypatch.setenv("PATH", f"{first}:{path}")
             # An upgrade of the program itself asks nobody.
             (first / "serve").write_text((first / "serve").read_text() + "# newer\n")

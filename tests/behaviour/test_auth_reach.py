@@ -10,12 +10,12 @@ from tests.servers.authorization import Authorization
 from tests.servers.certificates import server_context
 from tests.servers.forward_proxy import ForwardProxy
 from tests.servers.http_peer import Peer
-from tests.unit.server.test_auth_fetch import ADDRESSES, canary, lookup
+from tests.unit.server.oauth.test_safe_fetch import ADDRESSES, canary, lookup
 
 from dragoman.errors import AuthRequiredError, ConnectionLostError
-from dragoman.model import Auth, Http, Tls
-from dragoman.server.auth import Authorizer
-from dragoman.server.http import open_http
+from dragoman.model import Auth, Http, LoginUI, Tls
+from dragoman.server.oauth.authorizer import Authorizer
+from dragoman.server.transports.http import open_http
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ async def refusal(url: str, *, resolve: Any = None, tls: Tls | None = None) -> B
 
 
 def sendable(address: str) -> bool:
-    """Tell whether a header can hold an address."""
+    """Return whether a header can hold an address."""
     return address.isascii() and address.isprintable() and '"' not in address and "\\" not in address
 
 
@@ -113,7 +113,7 @@ async def test_code_of_a_login_goes_to_no_other_network() -> None:
         async with Authorization(metadata={"token_endpoint": address}) as server:
             authorizer = Authorizer("law", server.url, Auth())
             with pytest.raises(AuthRequiredError):
-                await authorizer.login(open_url=server.open)
+                await authorizer.login(LoginUI(open_url=server.open))
             assert server.seen["/authorize"] == 1
 
 

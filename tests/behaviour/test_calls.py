@@ -22,7 +22,7 @@ from dragoman import (
     ToolUnavailableError,
     UnknownToolError,
 )
-from dragoman.call import Route, run
+from dragoman.call import CallContext, run
 from dragoman.errors import ConnectionLostError, InvalidResultError
 from dragoman.events import CallFinished, CallStarted
 
@@ -331,12 +331,12 @@ async def test_arguments_that_do_not_fit_are_refused_before_sending_and_the_mess
     error = result.exception
     assert isinstance(error, InvalidArgumentsError)
     assert sorted(error.problems) == [
-        "the required key `text` (a string) is missing; did you mean it by `txet`?",
-        "unknown key `n`; known are `text`",
+        "the required key `text` (a string) is missing; is `txet` a typo?",
+        "unknown key `n`; known keys: `text`",
         "unknown key `txet`; did you mean `text`?",
     ]
     assert all(problem in str(error) for problem in error.problems)
-    assert "was not called" in result.text
+    assert "nothing was sent" in result.text
     # The server was not even asked: there, this would be a failure of another kind.
     assert isinstance((await mcp.call("mcp_fs_1_echo")).exception, InvalidArgumentsError)
     assert (await mcp.call("mcp_fs_1_echo", {"text": "x"})).text == "x"
@@ -348,9 +348,9 @@ async def test_arguments_are_checked_while_the_server_cannot_be_reached() -> Non
     registry.register(
         ToolDef(name="x", description="", input_schema=schema, server="gone", original_name="x")
     )
-    route = Route(registry=registry, supervisors={}, publish=lambda event: None)
-    assert isinstance((await run(route, "x", {"n": "1"})).exception, InvalidArgumentsError)
-    assert isinstance((await run(route, "x", {"n": 1})).exception, ToolUnavailableError)
+    context = CallContext(registry=registry, supervisors={}, publish=lambda event: None)
+    assert isinstance((await run(context, "x", {"n": "1"})).exception, InvalidArgumentsError)
+    assert isinstance((await run(context, "x", {"n": 1})).exception, ToolUnavailableError)
 
 
 @pytest.mark.requirement("excel-7.2")

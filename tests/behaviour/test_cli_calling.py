@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.program import configure, dragoman, entry, misfits
 
+from dragoman.cli.json_shapes import CallReport, FailureShape
 from dragoman.cli.main import run
-from dragoman.cli.shapes import CallReport, FailureShape
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +52,11 @@ def test_arguments_come_from_words_a_json_object_files_or_standard_input() -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["plain", "echo"], 2, "`echo` of server `plain` needs `text: str`"),
+        (["plain", "echo"], 2, "missing arguments for `echo` of server `plain`: `text: str`"),
         (["plain", "echo", "text=a", "other=b"], 2, "other"),
         (["plain", "fail"], 7, "the disk is full"),
         (["plain", "refuse"], 7, "no such thing"),
-        (["plain", "wrong-output"], 7, "breaks its own output schema"),
+        (["plain", "wrong-output"], 7, "violates its output schema"),
         (["plain", "slow", "--timeout", "3"], 6, "did not answer within"),
         (["plain", "exit"], 4, "it may have run"),
         (["dying", "anything"], 4, "license file missing"),
@@ -64,7 +64,7 @@ def test_arguments_come_from_words_a_json_object_files_or_standard_input() -> No
         (["unset", "echo"], 3, "`SURELY_NOT_SET`"),
         (["plain", "eco"], 9, "did you mean `echo`?"),
         (["plan", "echo"], 9, "did you mean plain?"),
-        (["nothing_like_it"], 9, "there is no server and no tool called"),
+        (["nothing_like_it"], 9, "unknown server or tool"),
     ],
 )
 def test_a_failure_is_one_line_and_the_exit_code_of_its_kind(
@@ -83,12 +83,12 @@ def test_a_failure_is_one_line_and_the_exit_code_of_its_kind(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "which tool?"),
-        (["plain"], "which tool of `plain`?"),
-        (["plain", "echo", "hello"], "`hello` is no key=value"),
-        (["plain", "echo", "text=a", "--args", "{}"], "in one way"),
+        ([], "Missing SERVER and TOOL"),
+        (["plain"], "Missing TOOL"),
+        (["plain", "echo", "hello"], "Expected key=value, not `hello`"),
+        (["plain", "echo", "text=a", "--args", "{}"], "Use only one of"),
         (["plain", "echo", "--args", "[1]"], "JSON object"),
-        (["plain", "echo", "text=@missing.txt"], "`missing.txt` cannot be read"),
+        (["plain", "echo", "text=@missing.txt"], "Cannot read `missing.txt`"),
         (["plain", "echo", "--timeout", "soon"], "duration"),
     ],
 )
@@ -119,7 +119,7 @@ def test_images_are_saved_and_nothing_is_written_over() -> None:
     for number in (1, 2):
         done = dragoman("call", "plain", "image", "--save", "pictures")
         assert done.returncode == 0
-        assert f"saved ./pictures/image-{number}.png" in done.stderr
+        assert f"Saved ./pictures/image-{number}.png" in done.stderr
         assert done.stdout.startswith("[image: image/png, 64x32")
     assert Path("pictures/image-1.png").read_bytes()[:4] == b"\x89PNG"
     part = json.loads(dragoman("call", "plain", "image", "--json").stdout)["parts"][0]
@@ -156,4 +156,4 @@ def test_a_time_that_is_too_short_to_connect_is_said_to_be(capsys: pytest.Captur
     capsys.readouterr()
     assert run(["call", "moody", "echo", "text=a", "--timeout", "0.5"]) == 6
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("error: server `moody` did not connect within the 0.5 s of `--timeout` (allow")
+    assert last.startswith("error: server `moody` did not connect within 0.5 s (increase")

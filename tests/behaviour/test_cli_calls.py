@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tests.unit.cli.program import dragoman, entry, misfits
 
+from dragoman.cli.json_shapes import CallRecordShape, CallsReport, StatusReport
 from dragoman.cli.main import run
-from dragoman.cli.shapes import CallRecordShape, CallsReport, StatusReport
-from dragoman.observe.call_database import default_path
-from dragoman.observe.calllog import CallLog
+from dragoman.observe.call_log import CallLog, default_path
 
 if TYPE_CHECKING:
     import pytest
@@ -126,7 +125,7 @@ def test_status_adds_the_logged_calls_up(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_call_that_nobody_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["show", "7"], ["again", "no-such-id"]):
         assert run(["calls", *words]) == 1
-        assert "was written down" in capsys.readouterr().err
+        assert "no recorded call" in capsys.readouterr().err
 
 
 def test_control_characters_of_a_result_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

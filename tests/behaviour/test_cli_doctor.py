@@ -1,27 +1,22 @@
-"""`dragoman doctor` on servers that are ill in every way: the stage, the cause, and what to do."""
+"""`dragoman doctor` on servers that fail in every way: the stage, the cause, and what to do."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
-from tests.unit.cli.program import SERVERS, configure, dragoman, entry, misfits
+from tests.unit.cli.program import configure, dragoman, entry, misfits
 
-from dragoman.cli.shapes import DoctorReport
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from dragoman.cli.json_shapes import DoctorReport
 
 HEALTHY = ["config", "variables", "command", "start", "handshake", "listing", "schemas", "probe"]
 
 
-def examine(*names: str, code: int, **environment: str) -> dict[str, Any]:
+def diagnoses(*names: str, code: int, **environment: str) -> dict[str, Any]:
     done = dragoman("doctor", *names, "--json", "--timeout", "6", **environment)
     assert done.returncode == code, done.stdout + done.stderr
     report = json.loads(done.stdout)
@@ -29,24 +24,9 @@ def examine(*names: str, code: int, **environment: str) -> dict[str, Any]:
     return {one["name"]: one for one in report["servers"]}
 
 
-@pytest.fixture
-def faults() -> Iterator[str]:
-    """A server over HTTP with a path for every fault; its address."""
-    with subprocess.Popen(
-        [sys.executable, str(SERVERS / "http_faults.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield process.stdout.readline().strip().rstrip("/")
-        process.stdin.close()
-
-
 def test_a_healthy_server_passes_every_stage() -> None:
     configure(good=entry("official.py", "stdio"), plain=entry("plain.py"))
-    found = examine(code=0)
+    found = diagnoses(code=0)
     assert [stage["stage"] for stage in found["good"]["stages"]] == HEALTHY
     assert {stage["outcome"] for stage in found["good"]["stages"]} == {"ok"}
     assert found["good"]["cause"] is None
@@ -69,15 +49,15 @@ def test_each_ill_server_has_its_stage_its_cause_and_a_hint() -> None:
         old={"command": sys.executable, "args": [str(old.absolute())]},
         mute=entry("mute.py"),
     )
-    found = examine(code=1)
+    found = diagnoses(code=1)
     assert found["good"]["ok"]
     for name, stage, hint in (
-        ("typo", "command", "did you mean"),
+        ("typo", "command", "Did you mean"),
         ("split", "command", '"args": ["-y", "thing"]'),
         ("nodeless", "command", "Node.js"),
         ("unset", "variables", "SURELY_NOT_SET"),
         ("homeless", "command", "`cwd`"),
-        ("dying", "handshake", "by hand"),
+        ("dying", "handshake", "Run the command yourself"),
         ("locked", "listing", "cannot list"),
         ("old", "handshake", "mcp<2"),
         ("mute", "handshake", "over stdio"),
@@ -105,14 +85,14 @@ def test_each_ill_address_has_its_stage_and_a_hint(faults: str) -> None:
         tls={"type": "http", "url": f"{faults.replace('http:', 'https:')}/sound"},
         guessed={"url": f"{faults}/sound"},
     )
-    found = examine(code=1)
+    found = diagnoses(code=1)
     assert found["good"]["ok"]
     assert found["guessed"]["ok"]
     assert [stage["stage"] for stage in found["good"]["stages"]][2:4] == ["address", "connect"]
     for name, stage, hint in (
-        ("closed", "connect", "nothing listens"),
-        ("nowhere", "address", "no such host"),
-        ("page", "handshake", "a web page answers"),
+        ("closed", "connect", "Nothing listens"),
+        ("nowhere", "address", "Host not found"),
+        ("page", "handshake", "A web page answers"),
         ("moved", "handshake", "/mcp"),
         ("token", "handshake", "the token is wrong"),
         ("wrong", "handshake", '"transport": "http"'),
@@ -121,26 +101,26 @@ def test_each_ill_address_has_its_stage_and_a_hint(faults: str) -> None:
         one = found[name]
         assert (name, one["stages"][-1]["stage"]) == (name, stage)
         assert any(hint in text for text in one["hints"]), one
-    assert examine("token", code=5)["token"]["cause"]["code"] == "server.auth_required"
+    assert diagnoses("token", code=5)["token"]["cause"]["code"] == "server.auth_required"
 
 
 def test_a_proxy_that_is_closed_is_named() -> None:
     configure(far={"type": "http", "url": "http://server.invalid/mcp"})
-    found = examine(code=4, http_proxy="http://127.0.0.1:9")["far"]
+    found = diagnoses(code=4, http_proxy="http://127.0.0.1:9")["far"]
     assert found["stages"][-1]["stage"] == "connect"
     assert any("NO_PROXY" in hint for hint in found["hints"])
 
 
 def test_a_projects_server_is_not_started_before_it_is_approved() -> None:
     Path("mcp.json").write_text(json.dumps({"mcpServers": {"sound": entry("faulty.py", "sound")}}), "utf-8")
-    found = examine(code=8)["sound"]
+    found = diagnoses(code=8)["sound"]
     assert found["stages"][-1]["stage"] == "approval"
     assert not Path("sound.log").exists()
     assert dragoman("trust", "approve", "sound", "--yes").returncode == 0
-    assert examine(code=0)["sound"]["ok"]
+    assert diagnoses(code=0)["sound"]["ok"]
 
 
-def test_secrets_in_the_last_words_are_masked() -> None:
+def test_secrets_in_stderr_are_masked() -> None:
     script = Path("leak.py")
     script.write_text("import os, sys\nsys.exit('key ' + os.environ['API_TOKEN'])\n", "utf-8")
     configure(
@@ -153,12 +133,12 @@ def test_secrets_in_the_last_words_are_masked() -> None:
     done = dragoman("doctor", SECRET_X="hunter2-hunter2")
     assert done.returncode == 4
     assert "hunter2" not in done.stdout + done.stderr
-    assert "its last words:" in done.stdout
+    assert "Last stderr lines:" in done.stdout
 
 
-def test_problems_of_files_count_and_a_server_that_is_off_is_examined_if_named() -> None:
+def test_problems_of_files_count_and_a_server_that_is_off_is_checked_if_named() -> None:
     path = configure(off=entry("plain.py", enabled=False))
-    assert examine("off", code=0)["off"]["ok"]
+    assert diagnoses("off", code=0)["off"]["ok"]
     path.write_text('{"mcpServers": {"x": {"command": 3}}}', "utf-8")
     done = dragoman("doctor", "--json")
     assert done.returncode == 3

@@ -18,7 +18,7 @@ sys.exit(1)
 """
 
 
-def examine(name: str, *, code: int) -> dict[str, Any]:
+def diagnosis(name: str, *, code: int) -> dict[str, Any]:
     done = dragoman("doctor", name, "--json", "--timeout", "20")
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)["servers"][0]
@@ -28,18 +28,18 @@ def test_a_reason_before_a_long_help_text_is_found() -> None:
     script = Path("helpful.py")
     script.write_text(HELP, "utf-8")
     configure(helpful={"command": sys.executable, "args": [str(script.absolute())]})
-    found = examine("helpful", code=4)
-    assert "it wants the variable `WATCHER_TOKEN`" in found["hints"][0]
+    found = diagnosis("helpful", code=4)
+    assert "It needs the variable `WATCHER_TOKEN`" in found["hints"][0]
     assert len(found["stderr"]) == 20
     assert found["stderr"][-1].startswith("  --option-59")
 
 
 def test_a_server_without_anything_works_and_is_told_of() -> None:
     configure(empty=entry("empty.py"), full=entry("plain.py"))
-    found = examine("empty", code=0)
+    found = diagnosis("empty", code=0)
     assert found["ok"]
-    assert [hint for hint in found["hints"] if "it has no tools and no prompts" in hint]
-    assert examine("full", code=0)["hints"] == []
+    assert [hint for hint in found["hints"] if "has no tools and no prompts" in hint]
+    assert diagnosis("full", code=0)["hints"] == []
 
 
 def test_a_program_that_is_not_in_a_directory_is_looked_for_there_alone() -> None:
@@ -50,8 +50,8 @@ def test_a_program_that_is_not_in_a_directory_is_looked_for_there_alone() -> Non
         near={"command": str(folder.absolute() / "mcp-serve")},
         far={"command": str(folder.absolute() / "mcp")},
     )
-    assert "did you mean `mcp-server`?" in examine("near", code=4)["hints"]
-    assert not any("did you mean" in hint for hint in examine("far", code=4)["hints"])
+    assert "Did you mean `mcp-server`?" in diagnosis("near", code=4)["hints"]
+    assert not any("Did you mean" in hint for hint in diagnosis("far", code=4)["hints"])
 
 
 def test_what_failed_before_is_told_without_the_servers_name_again() -> None:
@@ -65,7 +65,7 @@ def test_what_failed_before_is_told_without_the_servers_name_again() -> None:
         assert process.stdout is not None
         address = process.stdout.readline().strip().rstrip("/")
         configure(lost={"url": f"{address}/all-404"})
-        found = examine("lost", code=4)
+        found = diagnosis("lost", code=4)
         process.stdin.close()
     detail = found["stages"][-1]["detail"]
     assert "; before that (" in detail

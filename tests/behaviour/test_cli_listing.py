@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.program import configure, dragoman, entry, misfits
 
-from dragoman.cli import shapes
+from dragoman.cli import json_shapes
 
 LEGAL = {"command": sys.executable, "args": ["-m", "dragoman.demo.legal"]}
 
@@ -37,7 +37,7 @@ def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
         dying=entry("dying.py"),
         off=entry("plain.py", enabled=False),
     )
-    found = report(shapes.StatusReport, "status", code=4)
+    found = report(json_shapes.StatusReport, "status", code=4)
     rows = {row["name"]: row for row in found["servers"]}
     assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 14)
     assert (rows["modern"]["state"], rows["modern"]["era"]) == ("ready", "modern")
@@ -53,29 +53,29 @@ def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
 
 def test_status_waits_no_longer_than_it_was_told() -> None:
     configure(mute=entry("mute.py"))
-    found = report(shapes.StatusReport, "status", "--timeout", "2", code=6)
+    found = report(json_shapes.StatusReport, "status", "--timeout", "2", code=6)
     assert found["servers"][0]["state"] == "connecting"
 
 
 def test_status_without_connecting_starts_nothing() -> None:
     configure(sound=entry("faulty.py", "sound"))
-    found = report(shapes.StatusReport, "status", "--no-connect")
+    found = report(json_shapes.StatusReport, "status", "--no-connect")
     assert [(row["state"], row["tools"]) for row in found["servers"]] == [("idle", None)]
     assert not started("sound")
 
 
 def test_known_tools_are_listed_without_starting_a_server() -> None:
     configure(sound=entry("faulty.py", "sound"))
-    first = report(shapes.ToolsReport, "tools")["servers"][0]
+    first = report(json_shapes.ToolsReport, "tools")["servers"][0]
     assert (first["source"], started("sound")) == ("server", True)
     Path("sound.log").unlink()
-    again = report(shapes.ToolsReport, "tools", "--schema", "--tokens")["servers"][0]
+    again = report(json_shapes.ToolsReport, "tools", "--schema", "--tokens")["servers"][0]
     assert (again["source"], started("sound")) == ("cache", False)
     assert [tool["tool"] for tool in again["tools"]] == [tool["tool"] for tool in first["tools"]]
     assert again["tokens"] == sum(tool["tokens"] for tool in again["tools"]) > 0
     assert again["tools"][0]["input_schema"]["type"] == "object"
-    assert report(shapes.StatusReport, "status", "--no-connect")["servers"][0]["tools"] == 2
-    report(shapes.ToolsReport, "tools", "--refresh")
+    assert report(json_shapes.StatusReport, "status", "--no-connect")["servers"][0]["tools"] == 2
+    report(json_shapes.ToolsReport, "tools", "--refresh")
     assert started("sound")
 
 
@@ -96,7 +96,7 @@ def test_every_model_api_gets_its_own_form_from_the_cache() -> None:
     assert forms["openai"][0]["function"]["name"] == forms["anthropic"][0]["name"] == "mcp_plain_add"
     assert "input_schema" in forms["anthropic"][0]
     assert forms["gemini"][0]["name"] == "mcp_plain_add"
-    whole = report(shapes.ExportReport, "tools", "--format", "responses")
+    whole = report(json_shapes.ExportReport, "tools", "--format", "responses")
     assert whole["names"]["mcp_plain_echo"] == "mcp_plain_echo"
     sdk = json.loads(dragoman("tools", "--format", "ai-sdk").stdout)
     assert len(sdk) == 14
@@ -114,10 +114,10 @@ def test_a_server_that_cannot_list_is_named_and_the_others_are_listed() -> None:
 
 def test_resources_are_listed_and_read() -> None:
     configure(legal=LEGAL, plain=entry("plain.py"))
-    listed = report(shapes.ResourcesReport, "resources")["resources"]
+    listed = report(json_shapes.ResourcesReport, "resources")["resources"]
     uri = next(one["uri"] for one in listed if not one["template"])
     assert any(one["template"] for one in listed)
-    parts = report(shapes.ReadReport, "read", uri)["parts"]
+    parts = report(json_shapes.ReadReport, "read", uri)["parts"]
     assert parts[0]["text"]
     assert dragoman("read", uri, "--server", "legal").stdout.strip()
     assert dragoman("read", "nothing://here").returncode == 9
@@ -125,10 +125,10 @@ def test_resources_are_listed_and_read() -> None:
 
 def test_prompts_are_listed_and_filled_in() -> None:
     configure(legal=LEGAL, plain=entry("plain.py"))
-    prompts = report(shapes.PromptsReport, "prompts", "legal")["prompts"]
+    prompts = report(json_shapes.PromptsReport, "prompts", "legal")["prompts"]
     name, fields = prompts[0]["name"], prompts[0]["arguments"]
     words = [f"{field['name']}=deposit" for field in fields]
-    filled = report(shapes.PromptReport, "prompt", name, *words)
+    filled = report(json_shapes.PromptReport, "prompt", name, *words)
     assert filled["server"] == "legal"
     assert "deposit" in dragoman("prompt", name, *words, "--server", "legal").stdout
     assert dragoman("prompt", "no-such-prompt", "--server", "legal").returncode == 7
@@ -141,12 +141,12 @@ def test_a_log_is_read_from_its_file_or_from_a_start_just_now() -> None:
         kept=entry("plain.py", log_file=str(log)),
         far={"type": "http", "url": "http://127.0.0.1:9/mcp"},
     )
-    fresh = report(shapes.LogsReport, "logs", "dying")
+    fresh = report(json_shapes.LogsReport, "logs", "dying")
     assert (fresh["file"], fresh["lines"]) == (None, ["license file missing"])
     log.write_text("".join(f"line {number}\n" for number in range(9)), "utf-8")
     log.with_name("server.log.1").write_text("older\n", "utf-8")
     assert dragoman("logs", "kept", "-n", "2").stdout == "line 7\nline 8\n"
-    assert report(shapes.LogsReport, "logs", "kept", "--lines", "99")["lines"][0] == "older"
+    assert report(json_shapes.LogsReport, "logs", "kept", "--lines", "99")["lines"][0] == "older"
     assert dragoman("logs", "far").returncode == 1
 
 

@@ -19,8 +19,8 @@ import pytest
 from tests.servers.authorization import Authorization
 from tests.unit.cli.program import PROGRAM, configure, entry, misfits
 
-from dragoman.cli.logins import _has_browser, open_browser
-from dragoman.cli.shapes import LoginReport
+from dragoman.cli.commands.login import _has_browser, open_browser
+from dragoman.cli.json_shapes import LoginReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,7 +65,7 @@ async def test_logging_in_makes_the_server_usable_and_logging_out_forgets_it() -
         assert (await dragoman("logout", "law"))[:2] == (0, "logged out of `law`\n")
         code, shown, _ = await dragoman("status", "--json")
         assert (code, json.loads(shown)["servers"][0]["state"]) == (5, "needs_auth")
-        assert (await dragoman("logout", "law"))[1] == "there was no login to `law`\n"
+        assert (await dragoman("logout", "law"))[1] == "not logged in to `law`\n"
 
 
 async def test_nobody_who_logs_in_is_an_end_in_time() -> None:
@@ -73,10 +73,10 @@ async def test_nobody_who_logs_in_is_an_end_in_time() -> None:
         configure(law={"type": "http", "url": server.url}, plain=entry("plain.py"))
         code, _, said = await dragoman("login", "law", "--no-browser", "--timeout", "1")
         assert code == 5
-        assert "nobody logged in to server `law` within 1 s" in said
+        assert "the login to `law` was not completed within 1 s" in said
         code, _, said = await dragoman("login", "plain")
         assert code == 3
-        assert "not logged in to with OAuth" in said
+        assert "does not use OAuth" in said
         assert (await dragoman("login", "law", "--paste"))[0] == 2
 
 
@@ -144,7 +144,7 @@ async def test_address_is_pasted_where_the_browser_runs_elsewhere() -> None:
             await terminal.until(r"begins with\n`http://127\.0\.0\.1:\d+/callback`")
             await terminal.until(r"\naddress:")
             terminal.press("nonsense\r")
-            await terminal.until("That cannot be used: it is no address that a login ends at")
+            await terminal.until("That address cannot be used: it is not the address at the end of a login")
             terminal.press(f"{await server.where(url)}\r")
             await terminal.until("logged in to `law`")
         assert terminal.process.returncode == 0
@@ -166,7 +166,7 @@ async def test_paste_that_nobody_does_ends_in_time() -> None:
     async with Authorization() as server:
         configure(law={"type": "http", "url": server.url})
         async with on_a_terminal("login", "law", "--paste", "--timeout", "3") as terminal:
-            await terminal.until("nobody logged in to server `law` within 3 s")
+            await terminal.until("the login to `law` was not completed within 3 s")
         assert terminal.process.returncode == 5
 
 
@@ -174,7 +174,7 @@ async def test_interrupt_ends_the_wait_for_the_browser() -> None:
     async with Authorization() as server:
         configure(law={"type": "http", "url": server.url})
         async with on_a_terminal("login", "law", "--no-browser") as terminal:
-            await terminal.until("Ctrl-C gives up")
+            await terminal.until("Ctrl-C cancels")
             terminal.process.send_signal(signal.SIGINT)
             await terminal.until("interrupted")
         assert terminal.process.returncode == 130

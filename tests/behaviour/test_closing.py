@@ -12,7 +12,7 @@ import pytest
 from tests.servers.http_faults import FaultServer
 
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, Stdio, ToolUnavailableError
-from dragoman.server.ledger import relatives
+from dragoman.server.process.orphans import descendants
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -88,11 +88,11 @@ async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path:
             await arrived.wait()
         await has_ended(call)
         assert mcp.status()["s"].state is ServerState.CLOSED
-        for left in relatives(group=pid):
+        for left in descendants(group=pid):
             await is_gone(left)
     lines = heard.read_text().split("\n")
     assert lines[-2:] == ["end of input", ""]
-    assert relatives(group=pid) == []
+    assert descendants(group=pid) == []
 
 
 @pytest.mark.requirement("otter-close")

@@ -53,7 +53,7 @@ async def test_server_that_fails_is_logged_and_skipped_and_the_others_connect(
             states = {name: status.state for name, status in mcp.status().items()}
             assert states == {"dies": "backoff", "absent": "failed", "good": "ready"}
             assert (await mcp.call("mcp_good_echo", {"text": "x"})).success
-            error = mcp._supervisors["dies"].error
+            error = mcp.status()["dies"].error
             assert isinstance(error, ConnectError)
             assert (error.exit_code, error.stderr_tail) == (3, "license file missing")
             assert "license file missing" in (mcp.status()["dies"].last_error or "")
@@ -116,7 +116,7 @@ async def test_missing_variable_fails_its_server_only_and_says_where(server: Mak
     with anyio.fail_after(20):
         async with McpManager([needy, server("good", "plain.py")]) as mcp:
             await mcp.wait_ready()
-            assert isinstance(mcp._supervisors["needy"].error, MissingVariableError)
+            assert isinstance(mcp.status()["needy"].error, MissingVariableError)
             assert "NOT_SET_ANYWHERE" in (mcp.status()["needy"].last_error or "")
             assert mcp.status()["good"].state is ServerState.READY
 
@@ -274,7 +274,7 @@ async def test_servers_are_added_and_removed_at_run_time(server: Make) -> None:
             assert list(mcp.status()) == ["one"]
             changes = [await anext(events) for _ in range(4)]
             assert ToolsChanged(server="two", added=("mcp_two_t0",)) in changes
-            with pytest.raises(UnknownServerError, match="no server `two`"):
+            with pytest.raises(UnknownServerError, match="unknown server `two`"):
                 await mcp.remove("two")
 
 

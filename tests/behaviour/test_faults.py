@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from dragoman import (
     UnknownToolError,
 )
 from dragoman.events import StateChanged, ToolsChanged
-from dragoman.server import child
+from dragoman.server.process import spawn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,8 +42,8 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask politely for a moment only: many of these servers have to be killed."""
-    monkeypatch.setattr(child, "STDIN_GRACE", 0.2)
-    monkeypatch.setattr(child, "TERM_GRACE", 0.2)
+    monkeypatch.setattr(spawn, "STDIN_GRACE", 0.2)
+    monkeypatch.setattr(spawn, "TERM_GRACE", 0.2)
 
 
 async def neighbours(mcp: McpManager) -> None:
@@ -139,9 +140,8 @@ async def test_tool_that_is_not_listed_is_refused_by_the_server_without_a_hidden
             await mcp.wait_ready()
             assert isinstance((await mcp.call("mcp_bad_unlisted")).exception, UnknownToolError)
             with pytest.raises(ProtocolError, match="no tool unlisted"):
-                await mcp._supervisors["bad"].request(
-                    lambda connection, left: connection.call_tool("unlisted", {}, left), seconds=5
-                )
+                async with mcp._supervisors["bad"].acquire(time.monotonic() + 5) as connection:
+                    await connection.call_tool("unlisted", {}, deadline=time.monotonic() + 5)
             assert asked("sound").count("tools/list") == 1
 
 
@@ -245,7 +245,7 @@ async def first(mcp: McpManager, kind: type, count: int, events: Any = None) -> 
 
 
 def gone(pid: int | None) -> bool:
-    """Tell whether a process has ended; one that waits to be buried has."""
+    """Return whether a process has ended; one that waits to be buried has."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0] == "Z"
     except OSError:

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from dragoman import McpManager, ServerSpec, Stdio
-from dragoman.server import child as children
-from dragoman.server.ledger import identify
+from dragoman.server.process import spawn as children
+from dragoman.server.process.orphans import identify
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,8 @@ from tests.servers.http_faults import FaultServer
 from tests.servers.http_peer import Peer
 
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, ToolUnavailableError
-from dragoman.server import http_answer
-from dragoman.server.http import open_http
-from dragoman.server.outbox import MAX_ANSWERING
+from dragoman.server.transports import http_response
+from dragoman.server.transports.http import MAX_ANSWERING, open_http
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -78,7 +77,7 @@ async def test_packed_flood_leaves_others_their_turn(faults: FaultServer) -> Non
         assert await client.text() == "ok"
         taker.cancel()
     assert sum(client.heard_in.values()) == NOTES
-    assert max(client.heard_in.values()) * 80 < 2 * http_answer.TURN_BYTES
+    assert max(client.heard_in.values()) * 80 < 2 * http_response.PIECE_BYTES
 
 
 async def test_comments_never_add_up_to_an_event_that_is_too_long(faults: FaultServer) -> None:
@@ -98,7 +97,7 @@ async def test_call_whose_stream_broke_off_is_never_sent_again(faults: FaultServ
                 result = await mcp.call("mcp_bad_fault")
         assert isinstance(result.exception, ToolUnavailableError)
         assert result.exception.may_have_run
-        assert "the stream ended before the answer to `tools/call`" in str(result.exception)
+        assert "the stream ended before the response to `tools/call`" in str(result.exception)
         assert len(faults.sent("tools/call")) == 1
         assert elsewhere.connections == 0
 
@@ -141,7 +140,7 @@ async def test_redirect_to_no_address_is_refused_at_once(faults: FaultServer, mo
         async with McpManager([spec(faults, mode)]) as mcp:
             assert await mcp.wait_ready()
             result = await mcp.call("mcp_bad_fault")
-    assert "it redirects to an unusable address" in str(result.exception)
+    assert "it redirects to an invalid address" in str(result.exception)
     assert len(faults.sent("tools/call")) == 1
 
 

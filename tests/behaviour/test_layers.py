@@ -14,8 +14,7 @@ from tests.unit.cli.program import entry
 
 from dragoman import Handlers, McpManager, ServerState
 from dragoman.cli.main import run
-from dragoman.config.discover import load
-from dragoman.trust_store import Approvals
+from dragoman.config.load import approvals, load
 
 pytestmark = pytest.mark.anyio
 
@@ -70,7 +69,7 @@ async def test_a_projects_file_cannot_define_servers_of_the_users(
         assert not mcp.status()
     assert not (tmp_path / "ran").exists()
     (problem,) = load(profile, root=tmp_path).problems
-    assert "counts in a file of yours only" in str(problem)
+    assert "own files only" in str(problem)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ async def test_the_users_server_goes_on_beside_a_projects_of_the_same_name(
         assert mcp.status()["plain"].origin.scope == "user"
         if theirs != {"command": 5}:
             assert [spec.name for spec in mcp.settings.unapproved] == ["plain"]
-            assert "defines `plain` too; that is not approved and not in effect" in caplog.text
+            assert "also defines `plain`; it is not approved and not in effect" in caplog.text
 
 
 async def test_an_approved_definition_of_the_projects_takes_over_at_the_next_reload(tmp_path: Path) -> None:
@@ -113,12 +112,12 @@ async def test_an_approved_definition_of_the_projects_takes_over_at_the_next_rel
     async with McpManager.from_config(root=tmp_path) as mcp:
         await settled(mcp)
         assert ECHO in mcp.registry
-        Approvals().approve(mcp.settings.unapproved[0], tmp_path)
+        approvals().approve(mcp.settings.unapproved[0], tmp_path)
         await mcp.reload()
         await settled(mcp)
         assert "theirs_echo" in mcp.registry
         assert mcp.status()["plain"].origin.scope == "project"
-        Approvals().revoke("plain", tmp_path)
+        approvals().revoke("plain", tmp_path)
         await mcp.reload()
         await settled(mcp)
         assert mcp.status()["plain"].origin.scope == "user"
@@ -134,7 +133,7 @@ def test_by_field_a_users_server_is_built_from_the_users_files_alone(tmp_path: P
     (spec,) = mcp.settings.servers
     assert spec.transport == load("codex", root=tmp_path / "else").servers[0].transport
     (theirs,) = mcp.settings.unapproved
-    Approvals().approve(theirs, tmp_path)
+    approvals().approve(theirs, tmp_path)
     (spec,) = McpManager.from_config("codex", root=tmp_path).settings.servers
     assert spec.transport == theirs.transport
 
@@ -149,7 +148,7 @@ def test_a_projects_file_that_would_be_the_only_one_hides_nothing(
     assert [spec.name for spec in settings.servers] == ["mine", *theirs]
     assert [source.status for source in settings.sources] == ["loaded", "loaded"]
     assert [one.key for one in settings.project] == ["hides"]
-    Approvals().approve_settings(settings.project, tmp_path)
+    approvals().approve_settings(settings.project, tmp_path)
     approved = McpManager.from_config("excelmanus", root=tmp_path).settings
     assert [spec.name for spec in approved.servers] == [*theirs]
     assert [spec.name for spec in load("excelmanus", root=tmp_path).servers] == [*theirs]
@@ -187,7 +186,7 @@ async def test_a_projects_settings_do_not_govern_the_users_servers_before_they_a
             assert (await mcp.call(ECHO, {"text": "hello"})).text == "hello"
         statements = mcp.settings.project
     assert "are not approved and not in effect for your servers" in caplog.text
-    Approvals().approve_settings(statements, tmp_path)
+    approvals().approve_settings(statements, tmp_path)
     assert McpManager.from_config(root=tmp_path).settings.naming == "{tool}"
     write(tmp_path / "dragoman.toml", SETTINGS.replace("{tool}", "x_{tool}"))
     assert McpManager.from_config(root=tmp_path).settings.naming == without.naming
@@ -235,7 +234,7 @@ async def test_a_projects_rules_hold_at_once_but_their_wording_is_not_passed_on(
     said = f"{denied.text} {denied.error} {denied.exception} {asked}"
     assert asked
     assert REASON not in said
-    Approvals().approve_settings(statements, tmp_path)
+    approvals().approve_settings(statements, tmp_path)
     async with McpManager.from_config(root=tmp_path) as mcp:
         await settled(mcp)
         assert REASON in (await mcp.call(ECHO, {"text": "hello"})).text
@@ -264,7 +263,7 @@ async def test_a_projects_broken_file_does_not_keep_the_users_rules_from_being_t
         await mcp.reload()
         assert not (await mcp.call(ECHO, {"text": "hello"})).success
         # What the broken file said before still holds, too.
-        assert "was not called" in (await mcp.call("mcp_plain_fail", {})).text
+        assert "is blocked by rule" in (await mcp.call("mcp_plain_fail", {})).text
 
 
 async def test_a_projects_file_that_appears_later_changes_nothing(tmp_path: Path) -> None:
@@ -300,7 +299,7 @@ def vscode(tmp_path: Path, *, mine: Any, theirs: Any) -> None:
     settings = load("vscode", root=tmp_path)
     spec = settings.server("theirs")
     assert spec is not None
-    Approvals().approve(spec, tmp_path, inputs=settings.inputs)
+    approvals().approve(spec, tmp_path, inputs=settings.inputs)
 
 
 async def test_a_projects_input_does_not_redefine_one_of_the_users(tmp_path: Path) -> None:

@@ -10,15 +10,14 @@ from tests.behaviour.test_trust_canaries import NASTY, RAW
 from tests.behaviour.turning import Turncoat
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry
-from dragoman.agent.asking import handlers
-from dragoman.agent.engine import AgentEngine
-from dragoman.agent.notices import Notices
-from dragoman.agent.offering import ToolLimit
+from dragoman.agent.engine import AgentEngine, Notices
+from dragoman.agent.handlers import handlers
+from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.events import StateChanged, ToolsChanged
+from dragoman.manager.resources import prompt_tools, resource_tools, result_tool
 from dragoman.model import Part, Prompt, Resource, ServerState
-from dragoman.resource_tools import prompt_tools, resource_tools, result_tool
-from dragoman.spill import Spill
+from dragoman.storage.results import ResultStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +98,7 @@ class Nasty:
 
 
 async def test_resources_prompts_and_kept_results_are_harmless(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "kept")
+    spill = ResultStore(tmp_path / "kept")
     kept = spill.keep_text(NASTY)
     registry = ToolRegistry()
     registry.register_all([*resource_tools(Nasty()), *prompt_tools(Nasty()), result_tool(spill)])

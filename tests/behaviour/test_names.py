@@ -63,7 +63,7 @@ async def test_call_never_goes_to_the_server_that_listed_first(
             assert (contested.name, set(contested.servers)) == (AMBIGUOUS, {"git", "git_hub"})
             moved = [event for event in seen if isinstance(event, ToolsChanged) and event.server == first]
             assert AMBIGUOUS in moved[-1].removed
-            assert "is ambiguous and goes to neither" in caplog.text
+            assert "is ambiguous, so no tool gets it" in caplog.text
             # The one that had it has it back; the other never gets it.
             other = "git_hub" if first == "git" else "git"
             await mcp.remove(other)

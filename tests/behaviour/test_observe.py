@@ -14,8 +14,7 @@ import pytest
 
 from dragoman import McpManager, ServerSpec
 from dragoman.events import CallStarted
-from dragoman.observe.call_history import CallHistory
-from dragoman.observe.calllog import CallLog
+from dragoman.observe.call_log import CallHistory, CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,14 +14,15 @@ import anyio
 import pytest
 from tests.unit.cli.program import configure, entry
 
-from dragoman import McpManager, ToolDef, ToolRegistry, blocking
+from dragoman import McpManager, ToolDef, ToolRegistry
 from dragoman.adapters.bridge import Bridge
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers.scripted import Say, ScriptedProvider
+from dragoman.blocking import manager
 from dragoman.cli.main import run
 from dragoman.errors import CallDeniedError
+from dragoman.manager.resources import prompt_tools, resource_tools
 from dragoman.model import CallRequest, Handlers, ServerSpec
-from dragoman.resource_tools import prompt_tools, resource_tools
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ async def test_agents_own_tools_and_local_ones_are_judged(offering: Callable[...
             await agent.run("go")
             answers = [message for message in agent.messages if message.role == "tool"]
     assert [answer.is_error for answer in answers] == [True, True]
-    assert all("the default of the policy denies it" in answer.text for answer in answers)
+    assert all("is blocked by the policy's default" in answer.text for answer in answers)
     assert ran == []
 
 
@@ -193,7 +194,7 @@ def test_blocking_manager_is_judged(offering: Callable[..., ServerSpec]) -> None
     registry = ToolRegistry()
     registry.register(local())
     specs = [offering("law", **OFFER)]
-    with blocking.McpManager(specs, registry=registry, cache=False, policy={"default": "deny"}) as mcp:
+    with manager.McpManager(specs, registry=registry, cache=False, policy={"default": "deny"}) as mcp:
         mcp.wait_ready()
         for job in (
             lambda: mcp.registry.call("here"),
@@ -215,7 +216,7 @@ def test_program_is_judged(words: list[str], capsys: pytest.CaptureFixture[str])
     document = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps(document | {"mcp": {"policy": {"default": "deny"}}}), "utf-8")
     assert run(words) == 8
-    assert "the default of the policy denies it" in capsys.readouterr().err
+    assert "is blocked by the policy's default" in capsys.readouterr().err
 
 
 # What was judged is what is sent
@@ -286,7 +287,7 @@ async def test_arguments_are_judged_as_they_are_after_they_were_corrected() -> N
 
     rules = {"default": "deny", "rules": [{"action": "allow", "arguments": {"number": 7}}]}
     with anyio.fail_after(20):
-        async with McpManager([scripted.spec(mend_arguments=True)], cache=False, policy=rules) as mcp:
+        async with McpManager([scripted.spec(coerce_arguments=True)], cache=False, policy=rules) as mcp:
             await mcp.wait_ready()
             assert (await mcp.call("mcp_one_double", {"number": "7"})).text == "14"
             denied = await mcp.call("mcp_one_double", {"number": "8"})

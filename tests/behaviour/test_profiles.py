@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.config.discover import load
-from dragoman.config.expand import Surroundings, expand_transport
+from dragoman.config.load import load
+from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.errors import ConfigError, MissingVariableError
 from dragoman.model import Http, ServerSpec, Settings, Sse, Stdio, Transport
 
@@ -93,7 +93,7 @@ def test_excelmanus_looks_in_the_project_first_and_at_home_second(tmp_path: Path
     [
         ('{"transport": "stdio", "command": "x"}', "a server needs a name"),
         ('{"name": "a", "command": "x"}', "`transport` is missing: stdio, http or sse"),
-        ('{"name": "a", "transport": "pigeon", "command": "x"}', "`pigeon` is no transport"),
+        ('{"name": "a", "transport": "pigeon", "command": "x"}', "`pigeon` is not stdio, http or sse"),
         ('{"name": "a", "transport": "stdio"}', "needs a `command`"),
         ('{"name": "a", "transport": "sse"}', "needs a `url`"),
     ],
@@ -376,7 +376,7 @@ args = [
     assert settings.problems == []
     assert "${TRACKER_TOKEN}" in str(server(settings, "tracker").transport.headers)  # type: ignore[union-attr]
     env = {"TRACKER_TOKEN": "t0k3n", "TRACKER_URL": "", "RUNNER": "npx", "ROOT": "/data"}
-    around = Surroundings(env=env, root=settings.root, home="/home/ana")
+    around = ExpansionContext(env=env, root=settings.root, home="/home/ana")
     assert expand_transport(server(settings, "tracker"), around) == Http(
         "https://tracker.example.org/mcp",
         headers={"Authorization": "Bearer t0k3n", "X-Literal": "$HOME"},

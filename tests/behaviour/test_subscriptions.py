@@ -1,4 +1,4 @@
-"""Changes of resources, log messages and roots: in both eras, over both wires, and after a server was away."""
+"""Changes of resources, log messages and roots: old and new protocol, stdio and HTTP, after reconnections."""
 
 from __future__ import annotations
 
@@ -14,16 +14,8 @@ import anyio
 import pytest
 from tests.real.servers import command
 
-from dragoman import (
-    DragomanError,
-    Handlers,
-    McpManager,
-    ServerSpec,
-    ServerState,
-    Stdio,
-    UnknownServerError,
-    blocking,
-)
+from dragoman import DragomanError, Handlers, McpManager, ServerSpec, ServerState, Stdio, UnknownServerError
+from dragoman.blocking import manager
 from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged
 
 if TYPE_CHECKING:
@@ -96,7 +88,7 @@ async def test_changes_of_listings_are_told_without_a_subscription(script: str) 
         async with McpManager([spec(script)], cache=False) as mcp:
             assert await mcp.wait_ready()
             events = mcp.events()
-            # A modern server tells only who listens already, which nobody waits for.
+            # A modern server notifies only open streams; `subscribe` waits until the stream is open.
             await mcp.subscribe(DAY)
             await succeed(mcp, "rearrange")
             assert await until(events, ResourcesChanged) == ResourcesChanged(server="s")
@@ -181,7 +173,7 @@ async def test_subscription_that_is_refused_is_an_error_and_forgotten() -> None:
             with pytest.raises(DragomanError, match="not that one"):
                 await mcp.subscribe("sample://secret", "s", on_change=print)
             with pytest.raises(UnknownServerError):
-                await mcp.subscribe(DAY, "nobody")
+                await mcp.subscribe(DAY, "unknown")
             await mcp.restart("s")
             assert json.loads(await succeed(mcp, "subscribed")) == []
 
@@ -200,7 +192,7 @@ async def test_handler_that_fails_is_logged_and_the_next_change_told(caplog: Any
             for _ in range(2):
                 await succeed(mcp, "touch", uri=DAY)
                 await told.get()
-    assert "the handler of a change failed" in caplog.text
+    assert "handler of a subscription failed" in caplog.text
 
 
 @ERAS
@@ -219,13 +211,13 @@ async def test_log_messages_come_from_the_level_on_that_was_asked_for(script: st
             await mcp.restart("s")
             await succeed(mcp, "log", level="debug", text="quiet")
             while said.empty():
-                # The level is set right after the restart; until then the server goes by its own.
+                # The level is set right after the restart; until then the server uses its own.
                 await succeed(mcp, "log", level="info", text="murmur")
                 await anyio.lowlevel.checkpoint()
             assert (await said.get())["data"] == {"said": "murmur"}
             with pytest.raises(UnknownServerError):
-                await mcp.set_log_level("info", "nobody")
-    assert "it says (error" in caplog.text
+                await mcp.set_log_level("info", "unknown")
+    assert "log message (error" in caplog.text
 
 
 async def test_everything_tells_of_resources_logs_and_asks_for_other_roots() -> None:
@@ -253,12 +245,12 @@ async def test_everything_tells_of_resources_logs_and_asks_for_other_roots() -> 
             while "1 root(s)" not in str(await said.get()):
                 pass
             with pytest.raises(UnknownServerError):
-                await mcp.set_roots([], "nobody")
+                await mcp.set_roots([], "unknown")
 
 
 def test_twin_without_await_tells_of_changes_too() -> None:
     told: SimpleQueue[ResourceChanged] = SimpleQueue()
-    with blocking.McpManager([spec("telling.py")], cache=False) as mcp:
+    with manager.McpManager([spec("telling.py")], cache=False) as mcp:
         assert mcp.wait_ready(timeout=30)
         mcp.subscribe(DAY, on_change=told.put)
         mcp.set_log_level("error")

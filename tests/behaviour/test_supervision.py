@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,8 @@ from dragoman import (
 )
 from dragoman.errors import ServerNotReadyError
 from dragoman.events import StateChanged
-from dragoman.server import child
 from dragoman.server import connection as connections
+from dragoman.server.process import spawn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,8 +38,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "STDIN_GRACE", 0.2)
-    monkeypatch.setattr(child, "TERM_GRACE", 0.2)
+    monkeypatch.setattr(spawn, "STDIN_GRACE", 0.2)
+    monkeypatch.setattr(spawn, "TERM_GRACE", 0.2)
 
 
 async def until(events: AsyncIterator[Event], state: ServerState) -> StateChanged:
@@ -155,9 +156,8 @@ async def test_call_of_a_server_that_hangs_at_its_start_ends_with_its_own_deadli
     with anyio.fail_after(30):
         async with McpManager([faulty("slow", "mute", lazy=True)]) as mcp:
             with pytest.raises(ServerNotReadyError, match="is connecting"):
-                await mcp._supervisors["slow"].request(
-                    lambda connection, left: connection.call_tool("echo", {}, left), seconds=0.3
-                )
+                async with mcp._supervisors["slow"].acquire(time.monotonic() + 0.3):
+                    pytest.fail("acquired")
             assert mcp.status()["slow"].state is ServerState.CONNECTING
 
 
@@ -193,10 +193,10 @@ async def test_restart_at_every_moment_of_a_start_never_leaves_it_ready_without_
 async def test_required_server_that_cannot_be_had_fails_the_start_and_ends_the_others() -> None:
     specs = [faulty("good"), faulty("bad", "crash-at-start", required=True)]
     with anyio.fail_after(30):
-        with pytest.raises(ConnectError, match=r"`bad` is required.*license file missing"):
+        with pytest.raises(ConnectError, match=r"required server `bad` is not ready.*license file missing"):
             async with McpManager(specs):
                 pytest.fail("entered")
-        with pytest.raises(ConnectError, match="`bad` is required"):
+        with pytest.raises(ConnectError, match="required server `bad` is not ready"):
             await McpManager.connect_all(specs)
 
 
@@ -209,10 +209,10 @@ async def test_lazy_server_starts_at_its_first_call_and_stops_when_it_is_not_use
             assert mcp.status()["lazy"].state is ServerState.IDLE
             assert not started("sound")
             for _ in range(2):
-                answer = await supervisor.request(
-                    lambda connection, left: connection.call_tool("echo", {"text": "x", "pause": 0.4}, left),
-                    seconds=10,
-                )
+                deadline = time.monotonic() + 10
+                async with supervisor.acquire(deadline) as connection:
+                    slow = {"text": "x", "pause": 0.4}
+                    answer = await connection.call_tool("echo", slow, deadline=deadline)
                 assert answer.parts[0].text == "x"
                 stopped = await until(events, ServerState.IDLE)
                 assert stopped.reason == "unused"
@@ -367,7 +367,7 @@ async def test_children_die_with_us_even_if_we_are_killed() -> None:
 
 def watchdog_of(pid: int) -> int:
     lists = [task.joinpath("children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    (found,) = [int(child) for listed in lists for child in listed.split()]
+    (found,) = [int(spawn) for listed in lists for spawn in listed.split()]
     return found
 
 

@@ -103,7 +103,7 @@ async def test_headers_are_sent_and_a_refusal_asks_for_a_login(
             try:
                 assert mcp.status()["in"].state is ServerState.READY
                 assert mcp.status()["out"].state is ServerState.NEEDS_AUTH
-                assert isinstance(mcp._supervisors["out"].error, AuthRequiredError)
+                assert isinstance(mcp.status()["out"].error, AuthRequiredError)
             finally:
                 await mcp.shutdown()
     assert "abc123" not in "".join(one.getMessage() for one in ours(caplog))

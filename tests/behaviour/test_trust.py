@@ -14,12 +14,12 @@ import pytest
 from tests.behaviour.turning import RUG_PULLS, VICTIMS, Turncoat, read_tool, shuffled
 
 from dragoman import Handlers, McpManager, ServerSpec, ServerState, Stdio, ToolRegistry, tool
-from dragoman.config.discover import load
+from dragoman.config.load import approvals, load
 from dragoman.errors import CallDeniedError, ConfigError, ConnectError, DragomanError, UnknownToolError
 from dragoman.events import DefinitionsChanged
 from dragoman.model import CallRequest, Settings
+from dragoman.storage.files import data_folder
 from dragoman.testing import InstantClock, ScriptedServer
-from dragoman.trust_store import Approvals, data_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -58,7 +58,7 @@ def inline(value: Any) -> str:
 def approve(name: str, root: Path) -> None:
     spec = load(root=root).server(name)
     assert spec is not None
-    Approvals().approve(spec, root)
+    approvals().approve(spec, root)
 
 
 # Projects
@@ -113,7 +113,7 @@ async def test_an_approval_counts_at_once_for_that_content_and_that_project_only
         project(tmp_path, coat.spec, env={"LD_PRELOAD": "./evil.so"})
         async with McpManager.from_config(root=tmp_path) as mcp:
             assert not await mcp.wait_ready()
-            assert "was changed since it was approved" in str(mcp.status()["coat"].last_error)
+            assert "has changed since it was approved" in str(mcp.status()["coat"].last_error)
             # What it offered last time is not remembered for whoever changed it.
             assert mcp.tools() == []
     assert coat.log.count("start") == 1
@@ -204,9 +204,9 @@ async def pull(
         await mcp.wait_ready()
         told = events_of(mcp)
         if mode == "restart":
-            await mcp._crew.leave()
+            await mcp._pool.flush()
         else:
-            await asyncio.gather(*mcp._guard.pinboard.looking())
+            await asyncio.gather(*mcp._gate.pin_checker.looking())
             waiting = asyncio.ensure_future(anext(told))
             await asyncio.sleep(0)
             coat.change(how)
@@ -274,7 +274,7 @@ async def test_what_is_withheld_can_be_approved_and_stays_so(tmp_path: Path) -> 
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
             assert len(mcp.tools()) == 6
-            with pytest.raises(DragomanError, match="no server"):
+            with pytest.raises(DragomanError, match="unknown server"):
                 mcp.changes("cot")
     assert "call send" not in coat.log
 
@@ -289,7 +289,7 @@ async def test_an_approval_of_what_was_shown_does_not_cover_what_came_since(tmp_
             shown = mcp.changes("coat")
             coat.change(RUG_PULLS["a new tool"])
             await mcp.restart("coat")
-            with pytest.raises(DragomanError, match="offers something else than what was shown"):
+            with pytest.raises(DragomanError, match="changed again since they were shown"):
                 await mcp.approve("coat", fingerprint=shown.fingerprint)
             assert [
                 tool.original_name for tool in mcp.tools() if tool.original_name in ("read", "send")
@@ -311,8 +311,8 @@ async def test_with_strict_trust_nothing_is_offered_that_cannot_be_pinned(tmp_pa
             assert set(mcp.instructions()) == {"plain"}
             result = await mcp.call("mcp_coat_read", {"path": "x"})
             assert isinstance(result.exception, CallDeniedError)
-            assert "what it offers cannot be pinned" in str(result.error)
-            assert "make that place writable" in str(result.error)
+            assert "its tools cannot be pinned" in str(result.error)
+            assert "make the file writable" in str(result.error)
             place.unlink()
             await mcp.restart("coat")
             assert (await mcp.call("mcp_coat_read", {"path": "x"})).success
@@ -373,7 +373,7 @@ async def test_prompts_and_instructions_are_pinned_too(tmp_path: Path) -> None:
             await mcp.wait_ready()
             assert mcp.instructions() == {}
             assert await mcp.prompts() == []
-            with pytest.raises(CallDeniedError, match="`sum` was not asked for"):
+            with pytest.raises(CallDeniedError, match="`sum` is withheld"):
                 await mcp.prompt("sum", server="coat")
             assert {change.kind for change in mcp.changes("coat")} == {"prompt", "instructions"}
             assert (await mcp.call("mcp_coat_read", {"path": "x"})).success
@@ -410,7 +410,7 @@ async def test_trust_that_a_reload_changes_holds_at_once(tmp_path: Path) -> None
             for trust, count in (("strict", 4), ("off", 5), ("strict", 4), ("warn", 5)):
                 project(tmp_path, coat.spec, trust=trust)
                 assert (await mcp.reload()).kept == ("coat",)
-                await asyncio.gather(*mcp._crew._tasks)
+                await asyncio.gather(*mcp._pool._tasks)
                 assert len(mcp.tools()) == count, trust
 
 
@@ -482,7 +482,7 @@ async def test_a_person_is_asked_and_only_a_plain_yes_counts(
     assert request.arguments == {"path": "x"}
     if answer is not True:
         assert isinstance(result.exception, CallDeniedError)
-        assert "the user said no" in str(result.error)
+        assert "the user declined" in str(result.error)
 
 
 def test_no_deadline_runs_while_a_person_thinks() -> None:
@@ -517,7 +517,7 @@ async def test_where_nobody_can_be_asked_the_call_is_denied(tmp_path: Path) -> N
             await mcp.wait_ready()
             result = await mcp.call("mcp_coat_read", {"path": "x"})
             assert isinstance(result.exception, CallDeniedError)
-            assert "nobody can be asked here" in str(result.error)
+            assert "no one can be asked here" in str(result.error)
             assert result.exception.rule == "default"
 
 
@@ -548,7 +548,7 @@ async def test_who_stands_in_is_judged_too(tmp_path: Path, server: Make) -> None
     with anyio.fail_after(20):
         async with McpManager([first, coat.spec], policy=rules) as mcp:
             await mcp.wait_ready()
-            mcp._crew.toolbox.listed(first, raw, "mcp_{server}_{tool}", serves=True, ready=False)
+            mcp._catalog.update(first, raw, "mcp_{server}_{tool}", is_current=True, is_ready=False)
             result = await mcp.call("mcp_first_read", {"path": "x"})
             assert not result.success
     assert "call read" not in coat.log
@@ -574,11 +574,11 @@ async def test_a_policy_of_files_holds_and_a_project_can_only_narrow(tmp_path: P
             await mcp.reload()
             denied = await mcp.call("mcp_coat_announce")
             assert isinstance(denied.exception, CallDeniedError)
-            assert any("`action` has to be" in str(problem) for problem in mcp.settings.problems)
+            assert any("`action` must be" in str(problem) for problem in mcp.settings.problems)
             file.write_text("[mcp]\nbroken")
             await mcp.reload()
             assert not (await mcp.call("mcp_coat_refuse")).success
-    with pytest.raises(ConfigError, match="`action` has to be"):
+    with pytest.raises(ConfigError, match="`action` must be"):
         McpManager([], policy=[{"action": "perhaps"}])
 
 
@@ -672,13 +672,13 @@ async def test_limits_of_files_hold_and_a_project_can_only_narrow(tmp_path: Path
 
 
 async def test_an_agent_may_call_by_other_rules(tmp_path: Path) -> None:
-    from dragoman.tools.budget import Budget
+    from dragoman.tools.result.budget import TextBudget
 
     coat = Turncoat(tmp_path)
     with anyio.fail_after(20):
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
-            call = mcp.caller(mends=True, budget=Budget(limit=500))
+            call = mcp.caller(coerce=True, budget=TextBudget(limit=500))
             result = await call("mcp_coat_read", json.dumps({"path": "x" * 5000}), timeout=5)  # type: ignore[arg-type]
             assert result.success
             assert len(result.text) <= 500

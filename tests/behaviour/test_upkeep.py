@@ -1,4 +1,4 @@
-"""What a manager can be asked about one server, and what can be done to it."""
+"""Disable and enable servers, and read their logs."""
 
 from __future__ import annotations
 

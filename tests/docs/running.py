@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 import pyte
 from tests.real.servers import CACHE, NPM
 
-from dragoman.config.discover import load
+from dragoman.config.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,7 +87,7 @@ class Reader:
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder = folder
         self.home = home
-        self.environment = os.environ | surroundings(folder, home)
+        self.environment = os.environ | expansion(folder, home)
         self.printed = ""
         self._state = home / ".shell-state"
 
@@ -185,7 +185,7 @@ class Reader:
         path.write_text(block.text, "utf-8")
 
 
-def surroundings(folder: Path, home: Path) -> dict[str, str]:
+def expansion(folder: Path, home: Path) -> dict[str, str]:
     """Give a reader the programs of one: return the variables that lead to them, and link what they need."""
     shutil.copy(NPM / "package.json", folder)
     (folder / "node_modules").symlink_to(NPM / "node_modules")
@@ -215,7 +215,7 @@ def commands(text: str) -> list[str]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Tell whether something was printed as a page shows it."""
+    """Return whether something was printed as a page shows it."""
     lines: list[str] = []
     for line in shown.strip("\n").splitlines():
         if line.strip() == "…":

@@ -15,11 +15,11 @@ from tests.docs.pages import ROOT, blocks
 
 from dragoman import Http, ServerSpec, Stdio
 from dragoman.config.dialects import HOSTS, dialect
-from dragoman.config.discover import load
-from dragoman.config.expand import NONE, Surroundings, expand_transport, to_template
+from dragoman.config.load import load
 from dragoman.config.profiles import BUILT_IN, profile_named
+from dragoman.config.templates import NONE, ExpansionContext, expand_transport, to_template
 from dragoman.errors import MissingVariableError
-from dragoman.server.rpc import MAX_MESSAGE_BYTES
+from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES
 from dragoman.trust.limits import Limits
 from dragoman.trust.policy import read_policy
 
@@ -52,6 +52,7 @@ SAMPLES: dict[str, object] = {
     "denied_tools": ["b"],
     "max_concurrency": 3,
     "parallel": True,
+    "coerce_arguments": True,
     "mend_arguments": True,
     "attribution": {"title": "/results/*/name"},
     "max_message_bytes": "64MiB",
@@ -187,7 +188,7 @@ def test_the_places_are_those_that_the_program_looks_at_in_that_order() -> None:
     ],
 )
 def test_the_table_of_variables_holds(text: str, environment: dict[str, str], becomes: str | None) -> None:
-    around = Surroundings(env=environment, root="/projects/p", home="/home/ann", inputs={"id": "answer"})
+    around = ExpansionContext(env=environment, root="/projects/p", home="/home/ann", inputs={"id": "answer"})
     spec = ServerSpec("one", Stdio("~/bin/x", [text], cwd="~/w"))
     if becomes is None:
         with pytest.raises(MissingVariableError, match="VAR"):
@@ -263,8 +264,8 @@ def test_the_files_of_a_profile_are_looked_for_in_the_documented_order() -> None
 
 
 def test_config_check_exits_as_documented() -> None:
-    assert "exits\nwith 3" in PAGE
+    assert "exits with 3" in " ".join(PAGE.split())
     Path("mcp.json").write_text('{"mcpServers": {"a": {}, "b": {"command": "true"}}}', "utf-8")
     done = subprocess.run([PROGRAM, "config", "check"], capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert done.stdout.endswith("1 server from 1 place: 1 error, 0 warnings\n")
+    assert done.stdout.endswith("1 server in 1 source: 1 error, 0 warnings\n")

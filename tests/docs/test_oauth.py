@@ -20,7 +20,7 @@ from tests.docs.running import checked, matches
 from tests.servers.authorization import Authorization
 from tests.unit.cli.program import PROGRAM
 
-from dragoman.server.auth_dpop import DpopKey
+from dragoman.server.oauth.credentials import DpopKey
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,17 +8,17 @@ import pytest
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "SECURITY.md").read_text("utf-8")
-APPROVAL, STORE = "unit/trust/test_approval.py", "unit/test_trust_store.py"
+APPROVAL, STORE = "unit/trust/test_approvals.py", "unit/trust/test_store.py"
 TRUST, PULLS, PINS = "behaviour/test_trust.py", "behaviour/test_rug_pulls.py", "behaviour/test_cli_pins.py"
 POLICY, CANARIES = "unit/trust/test_policy.py", "behaviour/test_trust_canaries.py"
 SOURCES = "behaviour/test_secret_sources.py"
 
 LAYERS, NAMES, ROADS = "behaviour/test_layers.py", "behaviour/test_names.py", "behaviour/test_policy_roads.py"
-EVIDENCE, UNCHANGED = "unit/test_evidence.py", "behaviour/test_approved_means_unchanged.py"
-WATCHDOG = "unit/server/test_watchdog.py"
+EVIDENCE, UNCHANGED = "unit/config/test_evidence.py", "behaviour/test_approved_means_unchanged.py"
+WATCHDOG = "unit/server/process/test_watchdog.py"
 CREDENTIALS, LOGINS, COST = (
     "unit/server/test_http_credentials.py",
-    "unit/server/test_auth.py",
+    "unit/server/oauth/test_authorizer.py",
     "test_pattern_cost.py",
 )
 
@@ -61,10 +61,10 @@ PROMISES: dict[str, list[str]] = {
     "The question shows the exact command": [
         f"{APPROVAL}::test_the_question_shows_everything_that_counts",
         f"{APPROVAL}::test_nothing_in_a_question_can_hide_a_part_of_it",
-        "unit/cli/test_trusting.py::test_a_person_sees_the_whole_command_and_decides",
+        "unit/cli/commands/test_trust.py::test_a_person_sees_the_whole_command_and_decides",
     ],
     "`dragoman import` shows the file and scope": [
-        "unit/cli/test_importing.py::test_a_projects_server_is_not_taken_over_unseen",
+        "unit/cli/commands/test_import_.py::test_a_projects_server_is_not_taken_over_unseen",
     ],
     "Approvals are stored in the user's data folder": [
         f"{STORE}::test_an_approval_is_kept_outside_the_project_and_without_secrets",
@@ -72,7 +72,7 @@ PROMISES: dict[str, list[str]] = {
         f"{STORE}::test_a_file_that_cannot_be_trusted_approves_nothing",
     ],
     "Without a terminal, an unapproved server is refused": [
-        "unit/cli/test_trusting.py::test_without_a_terminal_nothing_is_approved_unless_somebody_says_yes",
+        "unit/cli/commands/test_trust.py::test_without_a_terminal_nothing_is_approved_unless_somebody_says_yes",
         f"{APPROVAL}::test_a_refusal_names_the_command_that_approves_and_no_secret",
     ],
     "`trust_project=True` in code": [
@@ -97,7 +97,7 @@ PROMISES: dict[str, list[str]] = {
         f"{PINS}::test_every_change_is_shown_and_approved_as_it_was_shown",
         f"{PINS}::test_a_person_sees_the_difference_and_decides",
         f"{PINS}::test_what_changes_while_a_person_reads_is_not_approved",
-        "unit/test_pinboard.py::test_only_what_was_told_is_approved",
+        "unit/trust/test_pin_checker.py::test_only_what_was_told_is_approved",
     ],
     "Every listing is checked": [
         f"{PULLS}::test_each_field_of_a_tool_is_watched_when_a_silent_server_is_connected_anew",
@@ -175,28 +175,28 @@ PROMISES: dict[str, list[str]] = {
         f"{PINS}::test_nothing_that_a_server_says_steers_the_terminal",
         "unit/test_errors.py::test_no_error_steers_a_terminal",
         "unit/test_errors.py::test_foreign_errors_in_the_chain_are_made_safe_too",
-        "unit/server/test_rotating.py::test_what_would_steer_a_terminal_is_written_as_a_mark",
+        "unit/server/process/test_rotating.py::test_what_would_steer_a_terminal_is_written_as_a_mark",
         "unit/trust/test_log_filter.py::test_a_message_is_one_harmless_line",
-        "unit/trust/test_sanitize.py::test_ordinary_text_of_any_script_stays_as_it_is",
+        "unit/trust/test_sanitizing.py::test_ordinary_text_of_any_script_stays_as_it_is",
         "property/test_trust.py::test_sanitising_is_idempotent_bounded_and_leaves_nothing_harmful",
     ],
     "`dragoman doctor` and `dragoman trust show`": [
         f"{PINS}::test_doctor_advises_and_fails_nothing",
         f"{PINS}::test_every_change_is_shown_and_approved_as_it_was_shown",
-        "unit/cli/test_trusting.py::test_servers_whose_names_look_alike_are_told",
+        "unit/cli/commands/test_trust.py::test_servers_whose_names_look_alike_are_told",
         "unit/trust/test_findings.py::test_poison_is_seen_in_every_field",
         "unit/trust/test_findings.py::test_real_tools_are_left_alone",
     ],
     "Values of variables and headers": [
         f"{CANARIES}::test_no_planted_secret_is_seen_anywhere",
-        "unit/trust/test_redactor.py::test_a_value_is_masked_in_every_dress",
-        "unit/trust/test_redactor.py::test_what_was_cut_within_a_value_is_masked_too",
-        "unit/trust/test_redact.py::test_a_secret_in_an_argument_is_found_in_every_usual_spelling",
-        "unit/trust/test_redact.py::test_a_secret_in_the_path_of_a_url_is_masked",
+        "unit/trust/test_redaction.py::test_a_value_is_masked_in_every_dress",
+        "unit/trust/test_redaction.py::test_what_was_cut_within_a_value_is_masked_too",
+        "unit/trust/test_masking.py::test_a_secret_in_an_argument_is_found_in_every_usual_spelling",
+        "unit/trust/test_masking.py::test_a_secret_in_the_path_of_a_url_is_masked",
         f"{PINS}::test_no_secret_is_shown_in_a_difference",
         "prove/test_canaries.py::test_fifty_secrets_are_seen_nowhere",
     ],
-    "Not masked are values": ["unit/trust/test_redactor.py::test_what_is_worth_masking"],
+    "Not masked are values": ["unit/trust/test_redaction.py::test_what_is_worth_masking"],
     "Lock files and approvals hold no secret": [
         f"{STORE}::test_an_approval_is_kept_outside_the_project_and_without_secrets",
         f"{PINS}::test_no_secret_is_shown_in_a_difference",
@@ -219,15 +219,15 @@ PROMISES: dict[str, list[str]] = {
         f"{WATCHDOG}::test_daemon_that_hides_in_every_way_ends_when_the_client_is_killed",
         f"{WATCHDOG}::test_chain_of_processes_that_hand_over_is_broken_when_the_client_is_killed",
         f"{WATCHDOG}::test_hidden_daemon_ends_with_its_server_and_no_other_one_does",
-        "unit/server/test_containers.py::test_container_ends_with_its_server",
-        "unit/server/test_containers.py::test_container_ends_when_the_client_is_killed",
+        "unit/server/process/test_containers.py::test_container_ends_with_its_server",
+        "unit/server/process/test_containers.py::test_container_ends_when_the_client_is_killed",
     ],
     "A signal or a closed terminal": [
         "unit/cli/test_running.py::test_signal_ends_the_servers_and_then_the_program",
         "unit/cli/test_running.py::test_terminal_that_is_closed_ends_the_servers_as_a_signal_does",
     ],
     "Folders that dragoman makes are 0700": [
-        "unit/test_private.py::test_everything_that_is_kept_is_private_under_any_umask",
+        "unit/storage/test_files.py::test_everything_that_is_kept_is_private_under_any_umask",
         f"{STORE}::test_files_and_folders_are_for_their_owner_alone",
     ],
 }
@@ -254,8 +254,8 @@ def test_the_tests_of_a_promise_are_there(begin: str) -> None:
 
 
 def test_the_commands_that_it_names_exist() -> None:
+    from dragoman.cli.commands.trust import trust
     from dragoman.cli.main import cli
-    from dragoman.cli.trusting import trust
 
     for words in re.findall(r"`dragoman ([a-z -]+)", PAGE):
         command, _, rest = words.strip().partition(" ")

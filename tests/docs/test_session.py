@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tests.docs.pages import ROOT, all_blocks, blocks
 from tests.docs.running import difference, matches
+from tests.unit.cli.commands.test_chat import model_api
 from tests.unit.cli.terminal import CTRL_D, PROMPT, at_terminal
-from tests.unit.cli.test_chat import model_api
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from dragoman.config.documents import without_comments
-from dragoman.config.dotenv import parse_env
+from dragoman.config.documents import parse_env, without_comments
 
 if TYPE_CHECKING:
     import random

@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dragoman.config.dialect import Place
-from dragoman.config.discover import load
-from dragoman.config.expand import Surroundings, expand_transport
+from dragoman.config.load import load
 from dragoman.config.profiles import Profile
+from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError, MissingVariableError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import ServerSpec, Settings
 
-AROUND = Surroundings(env={"HOME": "/home/ana"}, root="/home/ana/shop", home="/home/ana")
+AROUND = ExpansionContext(env={"HOME": "/home/ana"}, root="/home/ana/shop", home="/home/ana")
 
 
 def check_file(path: Path, dialect: str, original: Path, combine: Any = "replace") -> Settings:

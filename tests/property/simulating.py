@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dragoman.model import ServerState
-from dragoman.server.backoff import Backoff
-from dragoman.server.lifecycle import Order, Signal, step
+from dragoman.server.lifecycle import Backoff, Order, Signal, step
 
 if TYPE_CHECKING:
     import random

@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 from tests.model_api_rules import NAMES
 
 from dragoman.model import ToolDef
-from dragoman.tools.aliases import ANTHROPIC_PARAMETERS, GEMINI, GEMINI_PARAMETERS, OPENAI, Rule, assign
-from dragoman.tools.formats.export import APIS
-from dragoman.tools.naming import Pair, expose
+from dragoman.tools.export.export import APIS
+from dragoman.tools.names import (
+    ANTHROPIC_PARAMETERS,
+    GEMINI,
+    GEMINI_PARAMETERS,
+    OPENAI,
+    Pair,
+    Rule,
+    assign,
+    expose,
+)
 from dragoman.tools.registry import ToolRegistry
 
 RULES = {

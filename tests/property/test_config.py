@@ -19,12 +19,20 @@ from tests.property.reading import check_file
 
 from dragoman.config.dialect import Entry
 from dragoman.config.dialects import NAMES, dialect
-from dragoman.config.documents import parse
-from dragoman.config.durations import seconds
+from dragoman.config.documents import json_lines, parse, toml_lines
 from dragoman.config.entries import build
-from dragoman.config.expand import NATIVE, NONE, Style, Surroundings, escape, expand, to_template, variables
 from dragoman.config.merge import Layer, merge
-from dragoman.config.positions import json_lines, toml_lines
+from dragoman.config.templates import (
+    NATIVE,
+    NONE,
+    ExpansionContext,
+    VariableSyntax,
+    escape,
+    expand,
+    to_template,
+    variables,
+)
+from dragoman.config.values import seconds
 from dragoman.errors import ConfigSyntaxError, InvalidSpecError
 from dragoman.model import Stdio
 
@@ -57,7 +65,7 @@ PIECES += ["workspaceFolder", "${A}", "${B:-c}", "${input:x}", "$A"]
 TEXTS = st.one_of(st.text(max_size=20), st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 ENVIRONMENTS = st.dictionaries(st.sampled_from(["A", "B", "_x", "AB"]), TEXTS)
 STYLES = st.builds(
-    Style,
+    VariableSyntax,
     braces=st.booleans(),
     defaults=st.booleans(),
     default_if_empty=st.booleans(),
@@ -69,8 +77,8 @@ STYLES = st.builds(
 )
 
 
-def around(env: dict[str, str]) -> Surroundings:
-    return Surroundings(env=env, root="/project", home="/home", inputs={"x": "answer"})
+def around(env: dict[str, str]) -> ExpansionContext:
+    return ExpansionContext(env=env, root="/project", home="/home", inputs={"x": "answer"})
 
 
 def whole(_name: str, reference: str) -> str:
@@ -131,7 +139,9 @@ def test_native_text_is_a_template_already(text: str) -> None:
 
 @steady
 @given(TEXTS, STYLES, ENVIRONMENTS)
-def test_a_dialects_text_means_the_same_as_a_template(text: str, style: Style, env: dict[str, str]) -> None:
+def test_a_dialects_text_means_the_same_as_a_template(
+    text: str, style: VariableSyntax, env: dict[str, str]
+) -> None:
     """Compare with a reader of the dialect that is written without templates."""
     assert expand(to_template(text, style), around(env), empty) == directly(text, style, env)
 
@@ -140,7 +150,7 @@ def empty(_name: str, _reference: str) -> str:
     return ""
 
 
-def directly(text: str, style: Style, env: dict[str, str]) -> str:
+def directly(text: str, style: VariableSyntax, env: dict[str, str]) -> str:
     """Expand as the host does: from left to right, no escape, unset is empty."""
     result, at = "", 0
     while at < len(text):
@@ -168,7 +178,7 @@ def identifier(text: str) -> str:
     return name
 
 
-def braced(body: str, style: Style, env: dict[str, str]) -> str:
+def braced(body: str, style: VariableSyntax, env: dict[str, str]) -> str:
     literal = f"${{{body}}}"
     places = {
         "workspaceFolder": "/project",

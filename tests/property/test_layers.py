@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from tests.property.mutating import toml_key, toml_value
 
 from dragoman.config.dialects import HOSTS, dialect
-from dragoman.config.discover import load
-from dragoman.config.expand import Surroundings, expand_transport
 from dragoman.config.export import entry
 from dragoman.config.files import format_of
+from dragoman.config.load import approvals, load
 from dragoman.config.profiles import BUILT_IN, profile_named
+from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.config.write import put, target_at
-from dragoman.guard import Guard
 from dragoman.model import Http, ServerSpec, Settings, Stdio
+from dragoman.trust.gate import Gate
 from dragoman.trust.layers import in_question, of_project
 from dragoman.trust.policy import STRICTNESS, Request
 
@@ -186,10 +186,10 @@ def quiet_log() -> Any:
     logging.getLogger("dragoman").setLevel(logging.NOTSET)
 
 
-def _guard(profile: str, root: Path, home: Path) -> Guard:
+def _gate(profile: str, root: Path, home: Path) -> Gate:
     env = {"XDG_CONFIG_HOME": str(home / ".config"), "TOKEN": "t0ken"}
     read = load(profile, root=root, home=home, env=env, platform="linux", log_problems=False)
-    return Guard(read, root=str(root), trust_project=False)
+    return Gate(read, root=str(root), trust_project=False, approvals=approvals)
 
 
 def _users(profile: str, root: Path, home: Path) -> None:
@@ -206,26 +206,26 @@ def _users(profile: str, root: Path, home: Path) -> None:
         put(target_at(path, name, str(root)), MINE, replaces=False)
 
 
-def _meaning(spec: ServerSpec, guard: Guard, root: Path) -> dict[str, Any]:
+def _meaning(spec: ServerSpec, gate: Gate, root: Path) -> dict[str, Any]:
     """Return everything that matters about a server of the user's."""
-    held = guard.settings
-    answers = guard.answers(spec, held, ANSWERS)
+    held = gate.settings
+    answers = gate.answers(spec, held, ANSWERS)
     env = {"TOKEN": "t0ken"}
-    around = Surroundings(env=env, root=str(root), home="/home", inputs=answers)
+    around = ExpansionContext(env=env, root=str(root), home="/home", inputs=answers)
     return {
         "spec": replace(spec, shadowed=(), notes=()),
         "transport": expand_transport(spec, around),
         "answers": answers,
-        "defaults": guard.answers(spec, held, {}),
-        "limits": guard.limits_of(spec),
+        "defaults": gate.answers(spec, held, {}),
+        "limits": gate.limits_of(spec),
         "naming": spec.naming or held.naming,
-        "refusal": guard.refusal(spec),
+        "refusal": gate.refusal(spec),
     }
 
 
-def check(plain: Guard, guard: Guard, root: Path) -> None:
+def check(plain: Gate, gate: Gate, root: Path) -> None:
     """Compare what holds without a project's file with what holds with it."""
-    before, after = plain.settings, guard.settings
+    before, after = plain.settings, gate.settings
     for name in GLOBAL:
         assert getattr(after, name) == getattr(before, name), name
     assert not after.trusts_project
@@ -234,12 +234,12 @@ def check(plain: Guard, guard: Guard, root: Path) -> None:
     for spec in before.servers:
         same = after.server(spec.name)
         assert same is not None
-        assert _meaning(same, guard, root) == _meaning(spec, plain, root)
+        assert _meaning(same, gate, root) == _meaning(spec, plain, root)
     for spec in after.servers[len(mine) :]:
         assert of_project(spec, after)
-        assert guard.refusal(spec) is not None
+        assert gate.refusal(spec) is not None
     for request in PROBES:
-        allowed, decided = plain._policy.decide(request), guard._policy.decide(request)
+        allowed, decided = plain._policy.decide(request), gate._policy.decide(request)
         assert STRICTNESS[decided.action] >= STRICTNESS[allowed.action]
         assert CANARY not in f"{decided.rule} {decided.reason}"
 
@@ -255,11 +255,11 @@ def test_an_unapproved_project_changes_nothing_of_the_users_but_for_stricter_rul
         root.mkdir()
         home.mkdir()
         _users(profile, root, home)
-        plain = _guard(profile, root, home)
+        plain = _gate(profile, root, home)
         for path, name in _paths(profile, "project", root, home):
             if data.draw(st.booleans(), label=path.name):
                 _save(path, data.draw(documents(name, str(root)), label="file"))
-        check(plain, _guard(profile, root, home), root)
+        check(plain, _gate(profile, root, home), root)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -276,27 +276,27 @@ def test_any_settings_of_an_unapproved_project_are_without_effect_but_for_strict
             root.mkdir()
             home.mkdir()
             _users(profile, root, home)
-            plain = _guard(profile, root, home)
+            plain = _gate(profile, root, home)
             _save(root / file, data)
-            check(plain, _guard(profile, root, home), root)
+            check(plain, _gate(profile, root, home), root)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_users_own_servers_are_there_to_be_compared(profile: str, tmp_path: Path, home: Path) -> None:
-    """Guard the property itself: without servers of the user's it would say nothing."""
+    """Gate the property itself: without servers of the user's it would say nothing."""
     _users(profile, tmp_path, home)
-    found = [spec.name for spec in _guard(profile, tmp_path, home).settings.servers]
+    found = [spec.name for spec in _gate(profile, tmp_path, home).settings.servers]
     has_file = bool(_paths(profile, "user", tmp_path, home))
     assert found == (["a", "b"] if has_file else [])
 
 
 def test_what_the_project_says_is_seen_by_the_property(tmp_path: Path, home: Path) -> None:
-    """Guard the property itself: the generated kinds of files really reach the reader."""
+    """Gate the property itself: the generated kinds of files really reach the reader."""
     _users("dragoman", tmp_path, home)
     (tmp_path / "dragoman.toml").write_text(
         '[mcp]\nnaming = "{tool}"\n[mcp.servers.a]\ncommand = "evil"\n[mcp.servers.new]\ncommand = "evil"\n'
     )
-    guard = _guard("dragoman", tmp_path, home)
-    assert [spec.name for spec in in_question(guard.settings)] == ["new", "a"]
-    assert [one.key for one in guard.settings.project] == ["naming"]
-    assert isinstance(guard.settings, Settings)
+    gate = _gate("dragoman", tmp_path, home)
+    assert [spec.name for spec in in_question(gate.settings)] == ["new", "a"]
+    assert [one.key for one in gate.settings.project] == ["naming"]
+    assert isinstance(gate.settings, Settings)

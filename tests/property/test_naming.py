@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman.model import ToolDef, ToolResult
-from dragoman.tools.formats.export import APIS
-from dragoman.tools.naming import Pair, expose, unambiguous
+from dragoman.tools.export.export import APIS
+from dragoman.tools.names import Pair, expose, unambiguous
 from dragoman.tools.registry import ToolRegistry
 
 PLAIN = st.sampled_from(["a", "a_b", "b", "b_c", "c", "A", "a.b", "a:b", "a__b", "\u00e9", "e\u0301", "1"])

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.property.schemas import LEAF_WORDS, NAMES, ROOTS, TYPES
 
-from dragoman.tools.plain_schema import MAX_FIELDS, Glance, is_plain
-from dragoman.tools.validation import compile_schema
+from dragoman.tools.schema.cost import MAX_FIELDS, QuickCheck, is_plain
+from dragoman.tools.schema.validate import compile_schema
 
 REAL = [
     tool["inputSchema"]
@@ -101,7 +101,7 @@ def test_plain_schema_is_valid_and_compiles(schema: Any) -> None:
 @given(TOOLS, st.dictionaries(NAMES, MEMBERS, max_size=4))
 @QUICK
 def test_arguments_that_fit_at_a_glance_fit(schema: Any, value: Any) -> None:
-    glance = Glance.of(schema)
+    glance = QuickCheck.of(schema)
     assume(glance is not None)
     assert glance is not None
     if glance.fits(value):
@@ -116,7 +116,7 @@ def test_most_real_schemas_are_plain_and_none_of_those_is_refused() -> None:
     plain = [schema for schema in REAL if is_plain(schema)]
     assert len(plain) > len(REAL) // 2
     assert [schema for schema in plain if refused(schema)] == []
-    assert any(Glance.of(schema) for schema in plain)
+    assert any(QuickCheck.of(schema) for schema in plain)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_glance_knows_what_most_arguments_are() -> None:
         },
         "required": ["text"],
     }
-    glance = Glance.of(schema)
+    glance = QuickCheck.of(schema)
     assert glance is not None
     assert glance.fits({"text": "a"})
     assert glance.fits({"text": "a", "limit": 3})
@@ -169,7 +169,7 @@ def test_glance_knows_what_most_arguments_are() -> None:
         "type": "object",
         "properties": {f"p{number}": {"type": "null"} for number in range(MAX_FIELDS + 1)},
     }
-    checked = Glance.of(wide)
+    checked = QuickCheck.of(wide)
     assert checked is not None
     assert not checked.fits(dict.fromkeys(wide["properties"]))
 

@@ -14,13 +14,22 @@ from openai.types.responses.response_input_param import FunctionCallOutput
 from pydantic import TypeAdapter
 
 from dragoman.model import Part, SourceRef
-from dragoman.tools.blocks import anthropic_content, chat_content, gemini_response, responses_output
-from dragoman.tools.budget import Budget, estimate_tokens, fit
-from dragoman.tools.content import ANNOTATIONS, DETAILS, FILE, to_answer
-from dragoman.tools.mending import mend
-from dragoman.tools.provenance import find_sources
-from dragoman.tools.rendering import describe, render
-from dragoman.tools.validation import compile_schema
+from dragoman.tools.result.budget import TextBudget, estimate_tokens, fit
+from dragoman.tools.result.provenance import find_sources
+from dragoman.tools.result.render import (
+    ANNOTATIONS,
+    DETAILS,
+    FILE,
+    anthropic_content,
+    chat_content,
+    describe,
+    gemini_response,
+    render,
+    responses_output,
+    to_answer,
+)
+from dragoman.tools.schema.coerce import coerce
+from dragoman.tools.schema.validate import compile_schema
 
 MANY = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TEXT = st.text(st.characters(), max_size=60) | st.text("ab\n\r 法é\u0301\u200d🇩\ud83d\ude00👍", max_size=300)
@@ -66,21 +75,21 @@ PARTS = st.lists(
     max_size=6,
 )
 SOURCES = st.lists(st.builds(SourceRef, title=TEXT, locator=TEXT, url=TEXT, updated=TEXT), max_size=4)
-BUDGETS = st.builds(Budget, limit=st.integers(0, 700), unit=st.sampled_from(["characters", "tokens"]))
+BUDGETS = st.builds(TextBudget, limit=st.integers(0, 700), unit=st.sampled_from(["characters", "tokens"]))
 
 ANTHROPIC = TypeAdapter[Any](ToolResultBlockParam)
 RESPONSES = TypeAdapter[Any](FunctionCallOutput)
 CHAT = TypeAdapter[Any](ChatCompletionUserMessageParam)
 
 
-def size(text: str, budget: Budget) -> int:
+def size(text: str, budget: TextBudget) -> int:
     return len(text) if budget.unit == "characters" else estimate_tokens(text)
 
 
 @MANY
 @given(parts=PARTS, sources=SOURCES, budget=BUDGETS, whole=TEXT)
 def test_any_result_has_a_text_within_its_budget(
-    parts: list[Part], sources: list[SourceRef], budget: Budget, whole: str
+    parts: list[Part], sources: list[SourceRef], budget: TextBudget, whole: str
 ) -> None:
     full = render(parts, sources)
     shown = render(parts, sources, budget=budget, spill=lambda _: whole)
@@ -92,7 +101,7 @@ def test_any_result_has_a_text_within_its_budget(
 
 @MANY
 @given(text=TEXT.map(lambda text: text * 20), budget=BUDGETS, end=TEXT)
-def test_head_and_tail_are_the_texts_own(text: str, budget: Budget, end: str) -> None:
+def test_head_and_tail_are_the_texts_own(text: str, budget: TextBudget, end: str) -> None:
     cut = fit(text, budget, end=end)
     assert size(cut, budget) <= budget.limit
     head, mark, tail = cut.partition("\n[… ")
@@ -174,7 +183,7 @@ def test_mended_arguments_fit_and_fitting_ones_are_not_changed(
     validator = compile_schema({"type": "object", "properties": {"p": schema}, "additionalProperties": False})
     given_ = {"p": value}
     before = repr(given_)
-    found = mend(validator, given_, only_nulls=only_nulls)
+    found = coerce(validator, given_, only_nulls=only_nulls)
     assert repr(given_) == before
     if not validator.problems(given_):
         assert found is not None
@@ -183,6 +192,6 @@ def test_mended_arguments_fit_and_fitting_ones_are_not_changed(
     elif found is not None:
         assert found.changes
         assert validator.problems(found.arguments) == []
-        again = mend(validator, found.arguments)
+        again = coerce(validator, found.arguments)
         assert again is not None
         assert again.arguments == found.arguments

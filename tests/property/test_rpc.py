@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.errors import ConnectionLostError, DragomanError
-from dragoman.server.lines import Lines, TooLong
-from dragoman.server.rpc import Rpc
+from dragoman.server.protocol.rpc import Rpc
+from dragoman.server.transports.stdio import Lines, TooLong
 
 LOST = ConnectionLostError("gone", server="s", may_have_run=True)
 

@@ -8,7 +8,7 @@ import jsonschema_rs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dragoman.tools.validation import compile_schema
+from dragoman.tools.schema.validate import compile_schema
 
 NAMES = st.sampled_from(["a", "b", "c", "0", "api_key", "é"])
 SCALARS = (

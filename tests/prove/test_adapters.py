@@ -44,7 +44,7 @@ def lines_of(python: Path, name: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-UNFIT = "`mcp_plain_echo` was not called, its arguments do not fit: `text`: expected a string, got 3"
+UNFIT = "invalid arguments for `mcp_plain_echo` (nothing was sent): `text`: expected a string, got 3"
 
 
 def test_a_langchain_agent_calls_remote_and_local_tools_and_reads_their_failures(frameworks: Path) -> None:
@@ -90,7 +90,7 @@ def test_an_agent_of_openais_sdk_goes_on_whatever_becomes_of_a_call(frameworks: 
         "['input_text', 'input_image']",
         "42",
     ]
-    assert answers[-2].startswith("`double` was not called: its arguments are no JSON")
+    assert answers[-2].startswith("`double` was not called: its arguments are not valid JSON")
     assert answers[-1] == "done"
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import anyio
 import pytest
 from tests.behaviour.turning import Turncoat
-from tests.unit.tools.test_validation import HOSTILE, chain, deep, nested
+from tests.unit.tools.schema.test_validate import HOSTILE, chain, deep, nested
 
 from dragoman import McpManager
 from dragoman.model import ServerSpec, Stdio
-from dragoman.tools.formats.export import APIS
-from dragoman.tools.listing import admit
+from dragoman.tools.definition import admit
+from dragoman.tools.export.export import APIS
 from dragoman.tools.registry import ToolRegistry
-from dragoman.tools.validation import Validators
+from dragoman.tools.schema.validate import Validators
 
 pytestmark = [
     pytest.mark.anyio,

@@ -34,7 +34,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 CACHES = {"__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache", "node_modules"}
 EXTRAS = {
     "anthropic": "import anthropic, dragoman.agent.providers.anthropic",
-    "keyring": "import keyring, dragoman.server.auth_store",
+    "keyring": "import keyring, dragoman.server.oauth.token_store",
     "langchain": "import dragoman.adapters.langchain",
     "openai": "import openai, dragoman.agent.providers.openai_chat, dragoman.agent.providers.openai_responses",
     "openai-agents": "import dragoman.adapters.openai_agents",

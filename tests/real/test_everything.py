@@ -10,8 +10,7 @@ import pytest
 from tests.real.test_real_servers import PATIENCE, everything_on, spec_of, succeed
 
 from dragoman import Http, McpManager, ServerSpec, Sse
-from dragoman.agent.asking import handlers
-from dragoman.agent.forms import Form
+from dragoman.agent.handlers import Form, handlers
 from dragoman.agent.providers import ScriptedProvider
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def test_other_capabilities_are_not_taken_for_tampering() -> None:
             answers = handlers(lambda: ScriptedProvider([]), ask=lambda _: None, **answering)
         async with McpManager([spec], handlers=answers, cache=False) as mcp:
             assert await mcp.wait_ready(timeout=PATIENCE), mcp.status()
-            await asyncio.gather(*mcp._guard.pinboard.looking())
+            await asyncio.gather(*mcp._gate.pin_checker.looking())
             return len(mcp.tools()), list(mcp.changes("everything"))
 
     async def main() -> None:

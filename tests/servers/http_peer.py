@@ -6,17 +6,16 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from dragoman.server.http_options import HttpOptions
-from dragoman.server.rpc import Rpc
-from dragoman.server.trail import Trail
-from dragoman.server.wire import Envelope
+from dragoman.server.protocol.rpc import Rpc
+from dragoman.server.protocol.wire import ConnectAttempt, Envelope
+from dragoman.server.transports.http_client import HttpOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from dragoman.errors import DragomanError
-    from dragoman.server.wire import Wire
+    from dragoman.server.protocol.wire import Wire
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
@@ -36,7 +35,7 @@ class Peer:
         **options: Any,
     ) -> None:
         self.rpc = Rpc(self)
-        self.trail = Trail(kind="http")
+        self.attempt = ConnectAttempt(kind="http")
         self.version = version
         self.notes: list[tuple[str, dict[str, Any] | None]] = []
         self.noted = asyncio.Event()
@@ -53,7 +52,7 @@ class Peer:
         context = self._opener(
             self._transport,
             name="srv",
-            trail=self.trail,
+            attempt=self.attempt,
             rpc=self.rpc,
             on_end=self._on_end,
             options=self._options,

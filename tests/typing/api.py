@@ -15,6 +15,7 @@ from dragoman import (
     CallTimeoutError,
     ConfigError,
     ConnectError,
+    Diagnosis,
     DragomanError,
     Handlers,
     Http,
@@ -43,6 +44,7 @@ from dragoman import (
     ToolUnavailableError,
     UnknownServerError,
     UnknownToolError,
+    diagnose,
     tool,
 )
 
@@ -55,6 +57,13 @@ if TYPE_CHECKING:
 def answer(server: str, request: dict[str, Any]) -> dict[str, Any]:
     """Answer a server that asks."""
     return {"action": "decline", "asked": f"{server}: {request}"}
+
+
+async def find_out(spec: ServerSpec) -> str:
+    """Diagnose a server."""
+    found = await diagnose(spec, timeout=5)
+    assert_type(found, Diagnosis)
+    return found.hint if not found.ok else ", ".join(stage.name for stage in found.stages)
 
 
 async def read_on(mcp: McpManager) -> None:

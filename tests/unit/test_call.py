@@ -13,8 +13,8 @@ from dragoman.tools.registry import ToolRegistry
 async def test_tool_whose_server_is_gone_is_unavailable() -> None:
     registry = ToolRegistry()
     registry.register(ToolDef(name="x", description="", input_schema={}, server="gone", original_name="x"))
-    route = call.Route(registry=registry, supervisors={}, publish=lambda event: None)
-    result = await call.run(route, "x", {})
+    context = call.CallContext(registry=registry, supervisors={}, publish=lambda event: None)
+    result = await call.run(context, "x", {})
     assert isinstance(result.exception, ToolUnavailableError)
     assert not result.exception.may_have_run
     assert result.call_id == result.exception.call_id != ""

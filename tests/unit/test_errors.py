@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import pickle
 import traceback
 from typing import Any
@@ -12,8 +11,8 @@ import pytest
 
 from dragoman import errors
 from dragoman.errors import MAX_CHARS, ConnectError, DragomanError, InvalidSpecError, ProtocolError
-from dragoman.trust.redactor import Redactor
-from dragoman.trust.scrubbing import MAX_ERROR_CHARS, scrub_error
+from dragoman.trust.gate import MAX_ERROR_CHARS, scrub_error
+from dragoman.trust.redaction import Redactor
 
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07 \x1b]8;;http://evil.example\x1b\\x \x9b31m \u202eabc\u2069 \r\x00\x7f\u2028 \ud800"
 STEERING = set("\x1b\x07\x9b\u202e\u2069\r\x00\x7f\u2028\ud800")
@@ -33,8 +32,37 @@ MORE: dict[str, Any] = {
 
 
 def made(kind: type[DragomanError]) -> DragomanError:
-    taken = inspect.signature(kind).parameters
+    taken = kind.declared_fields
     return kind(HOSTILE, hint=HOSTILE, **{name: value for name, value in MORE.items() if name in taken})
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_error_can_be_pickled_and_copied_with_all_its_fields(kind: type[DragomanError]) -> None:
+    error = made(kind)
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(other) is kind
+        assert (vars(other), other.args, str(other)) == (vars(error), error.args, str(error))
+
+
+def test_a_constructor_takes_the_declared_fields_and_nothing_else() -> None:
+    with pytest.raises(TypeError, match="ConnectError: missing keyword argument 'server'"):
+        ConnectError("x", stage="spawn")  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="DragomanError: unexpected keyword argument 'server'"):
+        DragomanError("x", server="a")  # pyright: ignore[reportCallIssue]
+    error = errors.AuthRequiredError("x", server="a", url="https://example.org")
+    assert (error.stage, error.exit_code, error.hint) == ("connect", None, "")
+    assert InvalidSpecError("x").problems == ("x",)
+
+
+def test_a_subclass_with_a_constructor_of_its_own_declares_no_fields() -> None:
+    class OwnError(errors.ServerError):
+        extra: str
+
+        def __init__(self, message: str) -> None:
+            super().__init__(message, server="a")
+            self.extra = "b"
+
+    assert vars(OwnError("x")) == {"message": "x", "hint": "", "server": "a", "extra": "b"}
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

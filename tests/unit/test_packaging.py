@@ -121,8 +121,8 @@ def test_the_wheel_works_without_the_sources(installed: Path) -> None:
     version = run_installed(installed, "-m", "dragoman", "--version")
     assert (version.returncode, version.stdout) == (0, f"dragoman {VERSION}\n")
     script = (
-        "from dragoman.config.catalogue import catalogue\n"
-        "from dragoman.demo.legal_records import load_templates\n"
+        "from dragoman.config.write import catalogue\n"
+        "from dragoman.demo.legal import load_templates\n"
         "print(len(catalogue()), len(load_templates()))"
     )
     counted = run_installed(installed, "-c", script)

@@ -22,11 +22,11 @@ from dragoman import (
     ToolUnavailableError,
     tool,
 )
-from dragoman.blocking import McpManager as BlockingManager
-from dragoman.cache import fingerprint
+from dragoman.blocking.manager import McpManager as BlockingManager
 from dragoman.events import StateChanged, ToolsChanged
 from dragoman.model import Part
 from dragoman.testing import InstantClock, ScriptedServer
+from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -295,7 +295,7 @@ def test_a_call_that_takes_too_long_ends_at_once_under_the_clock_and_the_server_
     async def job(mcp: McpManager) -> None:
         result = await mcp.call("mcp_law_slow")
         assert isinstance(result.exception, CallTimeoutError)
-        assert 600 <= result.duration < 601
+        assert result.duration == pytest.approx(600, abs=1)
         assert (await mcp.call("mcp_law_slow", timeout=2 * HOUR)).text == "late"
 
     clock = with_manager(server, job, timeouts={"call": 600.0})
@@ -399,7 +399,7 @@ def test_a_tool_reports_progress_and_asks_the_application() -> None:
         server, job, Handlers(elicitation=lambda _server, _asked: {"action": "accept", "content": {}})
     )
     assert heard == [(1.0, 2.0, "half way")]
-    with pytest.raises(DragomanError, match="no call is being answered"):
+    with pytest.raises(DragomanError, match="no current call"):
         server.current  # noqa: B018 -- reading it is the test
 
 
@@ -459,7 +459,7 @@ def test_a_lazy_unused_server_is_let_go_in_no_time() -> None:
 
 def test_no_listing_on_disk_is_mistaken_for_another_servers(tmp_path: Path) -> None:
     first, second = law().spec(), law().spec()
-    assert fingerprint(first, "") != fingerprint(second, "")
+    assert spec_key(first, "") != spec_key(second, "")
     assert first != second
     assert repr(ScriptedServer("law")) == "ScriptedServer('law')"
 

@@ -1,4 +1,4 @@
-"""dragoman's `McpManager`, as its README has it."""
+"""dragoman's `McpManager`, used as in the README."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Manager:
         self._mcp: McpManager | None = None
 
     async def start(self, servers: list[Server], ready: Ready) -> dict[str, str]:
-        # Nothing is kept from one run to the next: no other peer can do that.
+        # No cache between runs: the other peers do not have one.
         mcp = self._mcp = McpManager([spec(server) for server in servers], cache=False)
         await mcp.__aenter__()
 
@@ -38,7 +38,7 @@ class Manager:
         return {name: status.last_error or "" for name, status in mcp.status().items() if status.last_error}
 
     async def _follow(self, mcp: McpManager, name: str, ready: Ready) -> None:
-        """Say when the tools of one server can be used, whatever the others do."""
+        """Report when the tools of one server can be used, independently of the others."""
         if await mcp.wait_ready([name]):
             ready(name, mcp.status()[name].tools)
 

@@ -1,8 +1,8 @@
-"""What every peer's script shares: a command a line on standard input, an answer a line on standard output.
+"""The common part of all peers' scripts: one command per line on stdin, one response per line on stdout.
 
-It needs the standard library only. A peer starts servers, calls the tool `echo` of one, and stops; what is
-measured, and when, the harness says. Commands are carried out one after the other, in one task, since many
-clients have to be entered and left by the same one.
+It uses only the standard library. A peer starts servers, calls the tool `echo` of one, and stops; the harness
+decides what is measured. Commands run one after the other in one task, since many clients must be entered and
+left in the same task.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Peer(Protocol):
-    """What a script has to offer."""
+    """The interface of a script."""
 
     async def start(self, servers: list[Server], ready: Ready) -> dict[str, str]:
-        """Connect to all; tell `ready` how many tools a server has once they can be used; return failures."""
+        """Connect to all servers; call `ready` with the number of tools of each server; return failures."""
         ...
 
     async def call(self, server: str, text: str, timeout: float | None = None) -> str:
-        """Call the tool, with a limit of the peer's own where one is given."""
+        """Call the tool, with the peer's own time-out if one is given."""
         ...
 
     async def stop(self) -> None:
@@ -42,8 +42,8 @@ class Peer(Protocol):
 
 
 def run(make: Callable[[], Peer]) -> None:
-    """Carry out commands until there are none."""
-    # A peer may print, and servers inherit descriptors: ours are put out of their way.
+    """Run commands until the input ends."""
+    # A peer may print, and servers inherit descriptors: move ours to other numbers.
     commands, answers = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -85,7 +85,7 @@ class _Bench:
         return await _within(deadline, lambda: self._peer.call(server, text, timeout))
 
     async def calls(self, server: str, count: int, at_once: int) -> dict[str, Any]:
-        """Make many calls; latencies are taken where one is made at a time."""
+        """Make many calls; measure latencies if they are sequential."""
         call, clock = self._peer.call, time.perf_counter
         taken: list[float] = []
         gc.collect()
@@ -110,7 +110,7 @@ class _Bench:
 
 
 def _state() -> dict[str, Any]:
-    """Return the memory in bytes, once with shared pages in part, and how many descriptors are open."""
+    """Return RSS and PSS in bytes, and the number of open descriptors."""
     gc.collect()
     fields: dict[str, int] = {}
     for file in ("/proc/self/status", "/proc/self/smaps_rollup"):
@@ -127,7 +127,7 @@ def _state() -> dict[str, Any]:
 
 
 async def _within(deadline: float, do: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
-    """Await something no longer than that, and say how it went."""
+    """Await something with a deadline, and return the outcome."""
     began = time.perf_counter()
     scope = asyncio.timeout(deadline)
     outcome, value, error = "done", None, ""
@@ -141,14 +141,14 @@ async def _within(deadline: float, do: Callable[[], Awaitable[Any]]) -> dict[str
 
 
 class Held:
-    """Contexts that are entered and left by tasks of their own, many at once."""
+    """Contexts that are entered and left in their own tasks, concurrently."""
 
     def __init__(self) -> None:
         self._leave = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def enter(self, context: AbstractAsyncContextManager[Any]) -> Any:
-        """Enter a context, in a task that will leave it."""
+        """Enter a context in a task that will also leave it."""
         entered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def stay() -> None:
@@ -165,7 +165,7 @@ class Held:
         return await entered
 
     async def leave(self) -> None:
-        """Leave them all."""
+        """Leave all contexts."""
         self._leave.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -173,7 +173,7 @@ class Held:
 async def each(
     servers: list[Server], connect: Callable[[Server], Awaitable[int]], ready: Ready
 ) -> dict[str, str]:
-    """Connect to all servers at once, and return why some failed."""
+    """Connect to all servers concurrently, and return the errors."""
     failures: dict[str, str] = {}
 
     async def one(server: Server) -> None:
@@ -187,7 +187,7 @@ async def each(
 
 
 def main(make: Callable[[], Peer]) -> None:
-    """Run, quietly: what peers log is not measured by how fast a terminal is."""
+    """Run without logging, so that the speed of the terminal does not matter."""
     import logging
 
     logging.disable(logging.CRITICAL)

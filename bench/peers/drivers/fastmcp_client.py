@@ -1,4 +1,4 @@
-"""FastMCP's `Client`: of one server directly, of several by a configuration, as its makers show it."""
+"""FastMCP's `Client`: directly for one server, with a configuration for several, as in its documentation."""
 
 from __future__ import annotations
 

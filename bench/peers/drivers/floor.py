@@ -1,6 +1,6 @@
-"""The floor: JSON-RPC over pipes and HTTP by hand, with what asyncio has, and not one check.
+"""The floor: minimal JSON-RPC over pipes and HTTP with asyncio, without any checks.
 
-It writes a line and waits for a line with the same number. Nothing that does more can cost less.
+It writes a line and waits for a line with the same id. A complete client cannot cost less.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`langchain-mcp-adapters`: tools of sessions that stay open, the fast one of its two documented ways.
 
-The other way, `get_tools()`, starts a server anew for each call.
+The other way, `get_tools()`, starts a new server for each call.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-# It would report to its makers otherwise, over the network.
+# Disable its telemetry, which uses the network.
 os.environ["MCP_USE_ANONYMIZED_TELEMETRY"] = "false"
 
 from driver import main

@@ -1,4 +1,4 @@
-"""`openai-agents`: its `MCPServerManager`, which connects in parallel where it is asked to."""
+"""`openai-agents`: its `MCPServerManager`, connecting in parallel."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def made(server: Server) -> MCPToolset[Any]:
     if "url" in server:
         return MCPToolset(server["url"], id=server["name"], **limit)
     command, *args = server["command"]
-    # Otherwise the process would stay after the toolset is left, for the next one.
+    # Otherwise the process would be kept for the next toolset.
     transport = StdioTransport(command, args, keep_alive=False)
     return MCPToolset(transport, id=server["name"], **limit)
 

@@ -1,1 +1,1 @@
-"""dragoman's tools for agent frameworks; each adapter needs its framework, and is imported by itself."""
+"""Tools for agent frameworks. Each adapter needs its framework, so import only the one you use."""

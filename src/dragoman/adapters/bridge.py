@@ -1,7 +1,7 @@
-"""What every adapter stands on: the tools under names that any model's API takes, and the way back to a call.
+"""The base of every adapter: tools under names that model APIs accept, and calls back to the manager.
 
-Built-in and remote tools alike go through the manager's `call`, so that arguments are checked, time-outs hold
-and what happens is reported, whoever asks. A manager may be `dragoman.McpManager` or its blocking twin.
+Built-in and remote tools both go through the manager's `call`, so that arguments are checked, timeouts apply
+and events are published. The manager may be `dragoman.McpManager` or the one of `dragoman.blocking`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from dragoman.errors import UnknownToolError
     from dragoman.model import ToolDef
-    from dragoman.tools.formats.export import Api, Export
+    from dragoman.tools.export.export import Api, Export
 
 
 class View(Protocol):
     """The tools that an agent may use."""
 
     def export(self, api: Api, *, strict: bool = False) -> Export:
-        """Return them in the form of a model API."""
+        """Return them in the format of a model API."""
         ...
 
     def get(self, name: str) -> ToolDef | None:
@@ -33,7 +33,7 @@ class View(Protocol):
         ...
 
     def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for a name that none of them has."""
+        """Return the error for an unknown name."""
         ...
 
 
@@ -41,7 +41,7 @@ class Registry(Protocol):
     """All tools of a manager."""
 
     def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> View:
-        """Return some of them."""
+        """Return a filtered view."""
         ...
 
 
@@ -61,7 +61,7 @@ class Manager(Protocol):
 
 
 class Bridge:
-    """Some tools of a manager, as one framework sees them."""
+    """Some tools of a manager, for one framework."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Bridge:
 
         Args:
             mcp: The manager.
-            api: Whose rules the names and schemas have to follow.
+            api: The model API whose rules names and schemas follow.
             allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
             deny: The same; these win.
         """
@@ -89,7 +89,7 @@ class Bridge:
             self._loop = None
 
     def offered(self) -> dict[str, tuple[ToolDef, dict[str, Any]]]:
-        """Return what there is now, by the name that the model says: the tool, and its form for the API."""
+        """Return the current tools by alias, each with its definition for the API."""
         export = self._view.export(self._api)
         found: dict[str, tuple[ToolDef, dict[str, Any]]] = {}
         for (name, alias), form in zip(export.aliases.items(), export.tools, strict=True):
@@ -98,7 +98,7 @@ class Bridge:
         return found
 
     async def call(self, alias: str, arguments: Mapping[str, Any] | None) -> ToolResult:
-        """Call a tool by the name that the model says."""
+        """Call a tool by its alias."""
         name, restored = self._view.export(self._api).restore(alias, arguments)
         if self._view.get(name) is None:
             return self._refused(name)
@@ -107,10 +107,10 @@ class Bridge:
         return await cast("Awaitable[ToolResult]", self._mcp.call(name, restored))
 
     def call_and_wait(self, alias: str, arguments: Mapping[str, Any] | None) -> ToolResult:
-        """Call a tool from code that does not await.
+        """Call a tool from synchronous code.
 
         Raises:
-            DragomanError: The manager's loop runs in this very thread, or is not known.
+            DragomanError: The manager's loop runs in this thread, or is unknown.
         """
         name, restored = self._view.export(self._api).restore(alias, arguments)
         if self._view.get(name) is None:
@@ -122,12 +122,12 @@ class Bridge:
         except RuntimeError:
             here = None
         if self._loop is None or self._loop is here or not self._loop.is_running():
-            msg = f"`{alias}` cannot be called without `await` here: it would stop the loop that answers it"
-            hint = "use the framework's async call, or `dragoman.blocking.McpManager`"
+            msg = f"`{alias}` cannot be called without `await` here: it would block the loop that answers it"
+            hint = "use the framework's async call, or `dragoman.blocking.manager.McpManager`"
             raise DragomanError(msg, hint=hint)
         return asyncio.run_coroutine_threadsafe(self.call(alias, arguments), self._loop).result()
 
     def _refused(self, name: str) -> ToolResult:
-        """Return what a call of a tool comes to that is not in view, or not any more."""
+        """Return the result for a tool that is not available."""
         error = self._view.unknown(name)
         return ToolResult(success=False, text=str(error), error=str(error), exception=error)

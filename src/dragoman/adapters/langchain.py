@@ -10,7 +10,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from dragoman.adapters.bridge import Bridge
-from dragoman.trust.sanitize import for_model
+from dragoman.trust.sanitizing import for_model
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
@@ -32,12 +32,12 @@ class DragomanTool(StructuredTool):
     _bridge: Bridge = PrivateAttr()
 
     def over(self, bridge: Bridge) -> DragomanTool:
-        """Go over that bridge; pydantic takes no private attribute before there is an object."""
+        """Set the bridge; pydantic accepts private attributes only after construction."""
         self._bridge = bridge
         return self
 
-    # LangChain hands its own `config` and `run_manager` to whoever names them, in place of a tool's arguments
-    # of that name; nothing is named here, so that every argument is the tool's.
+    # LangChain passes its own `config` and `run_manager` to functions with parameters of these names, instead
+    # of the tool's arguments. `**arguments` has no such names, so every argument is the tool's.
 
     def _run(self, /, **arguments: Any) -> tuple[Any, ToolResult]:
         return _content(self._bridge.call_and_wait(self.name, arguments))
@@ -51,10 +51,10 @@ def langchain_tools(
 ) -> list[DragomanTool]:
     """Return a manager's tools, as they are now, for `bind_tools`, `create_agent` or `ToolNode`.
 
-    A call that fails gives a message of status `error`, which the model reads; nothing is raised for it.
+    A failed call gives a message with status `error` for the model; nothing is raised.
 
     Args:
-        mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for code that does not await.
+        mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for synchronous code.
         allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
         deny: The same; these win.
     """
@@ -65,7 +65,7 @@ def langchain_tools(
             name=alias,
             description=form["description"],
             args_schema=form["inputSchema"],
-            # Asked for where it is decided whether a tool can await; `_arun` is what runs.
+            # LangChain checks this to see whether the tool is async; `_arun` is what runs.
             coroutine=_never,
             response_format="content_and_artifact",
             handle_tool_error=True,
@@ -80,7 +80,7 @@ def langchain_tools(
 
 
 async def _never() -> None:
-    """Stand where LangChain looks for an async function."""
+    """A placeholder: LangChain checks for an async function, but never calls it."""
 
 
 def _content(result: ToolResult) -> tuple[Any, ToolResult]:

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.adapters.bridge import Bridge
-from dragoman.tools.blocks import responses_output
-from dragoman.trust.sanitize import for_model
+from dragoman.tools.result.render import responses_output
+from dragoman.trust.sanitizing import for_model
 
 try:
     from agents import FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
@@ -33,10 +33,10 @@ def agents_tools(
 ) -> list[FunctionTool]:
     """Return a manager's tools, as they are now.
 
-    What goes wrong with a call is told to the model; it does not end the run.
+    A failed call is reported to the model; it does not end the run.
 
     Args:
-        mcp: `dragoman.McpManager`, or the one of `dragoman.blocking`.
+        mcp: `dragoman.McpManager`, or the one of `dragoman.blocking.manager`.
         allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
         deny: The same; these win.
     """
@@ -47,9 +47,9 @@ def agents_tools(
             try:
                 arguments: Any = json.loads(written or "{}")
             except ValueError as exc:
-                return f"`{alias}` was not called: its arguments are no JSON ({exc})"
+                return f"`{alias}` was not called: its arguments are not valid JSON ({exc})"
             if not isinstance(arguments, dict):
-                return f"`{alias}` was not called: its arguments have to be an object"
+                return f"`{alias}` was not called: its arguments must be a JSON object"
             return _output(await bridge.call(alias, cast("dict[str, Any]", arguments)))
 
         return FunctionTool(
@@ -57,7 +57,7 @@ def agents_tools(
             description=form["description"],
             params_json_schema=form["parameters"],
             on_invoke_tool=invoke,
-            # Most servers' schemas leave things open that strict mode forbids; the meaning comes first.
+            # Most servers' schemas do not meet the rules of strict mode.
             strict_json_schema=False,
         )
 
@@ -65,7 +65,7 @@ def agents_tools(
 
 
 def _output(result: ToolResult) -> Any:
-    """Return a result in the framework's own pieces; text alone stays text."""
+    """Return a result in the framework's types; plain text stays text."""
     blocks = responses_output(for_model(result.text), result.parts)
     return blocks if isinstance(blocks, str) else [_piece(block) for block in blocks]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.adapters.bridge import Bridge
 from dragoman.errors import InvalidArgumentsError
-from dragoman.trust.sanitize import for_model
+from dragoman.trust.sanitizing import for_model
 
 try:
     from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolReturn
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from dragoman.adapters.bridge import Manager
 
-# dragoman checks arguments against the tool's own schema, and says what is wrong in words for a model.
+# Accept any object here: dragoman checks arguments against the tool's schema, with messages for a model.
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 
 
 class DragomanToolset(AbstractToolset[Any]):
-    """A manager's tools; each step of a run has those that there are at that moment."""
+    """A manager's tools; each step of a run gets the current ones."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class DragomanToolset(AbstractToolset[Any]):
         max_retries: int = 2,
         id: str | None = None,  # noqa: A002 -- the framework's name for it
     ) -> None:
-        """Serve the tools of `mcp`, which is started and closed by whoever made it.
+        """Serve the tools of `mcp`; start and close the manager yourself.
 
         Args:
-            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking`.
+            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking.manager`.
             allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
             deny: The same; these win.
             max_retries: How often in a row a model may get a tool's arguments wrong before the run ends.
@@ -64,8 +64,8 @@ class DragomanToolset(AbstractToolset[Any]):
         return self._id
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return what there is now."""
-        del ctx  # Every run of an agent has the same tools.
+        """Return the current tools."""
+        del ctx  # The tools do not depend on the run.
         return {
             alias: ToolsetTool(
                 toolset=self,
@@ -85,11 +85,11 @@ class DragomanToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call a tool; the `ToolResult` is the metadata of what the model gets.
+        """Call a tool; the `ToolResult` is the metadata of the return value.
 
         Raises:
-            ModelRetry: The arguments do not fit; the model is told why, and may try again.
-            ToolFailed: The call failed in another way; the model is told, and the run goes on.
+            ModelRetry: The arguments are invalid; the model may try again.
+            ToolFailed: The call failed for another reason; the run continues.
         """
         del ctx, tool
         result = await self._bridge.call(name, tool_args)

@@ -1,7 +1,7 @@
-"""An agent that uses the tools: the loop, the words of its conversation, and the models behind it.
+"""An agent that uses the tools: the loop, its messages and events, and the model providers.
 
-These are its public names. Each is imported when it is first used: an application that needs no agent does
-not pay for one.
+These are the public names. Each is imported on first use, so an application without an agent does not load
+this code.
 """
 
 from importlib import import_module as _import_module
@@ -9,47 +9,49 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
-    from dragoman.agent.budget import Budget
-    from dragoman.agent.engine import AgentEngine
-    from dragoman.agent.messages import Message, ModelRequest, Price, Provider, TextDelta, ToolCall, Usage
-    from dragoman.agent.offering import ToolLimit
-    from dragoman.agent.providers.opening import open_provider
-    from dragoman.agent.providers.scripted import Say, ScriptedProvider
-    from dragoman.agent.steps import (
+    from dragoman.agent.engine import AgentEngine, Budget
+    from dragoman.agent.messages import (
         AgentEvent,
         Answer,
+        Message,
+        ModelRequest,
         Noticed,
+        Price,
+        Provider,
         StepFinished,
         StepStarted,
+        TextDelta,
+        ToolCall,
         ToolFinished,
         ToolProgressed,
         ToolStarted,
+        Usage,
     )
+    from dragoman.agent.offer import ToolLimit
+    from dragoman.agent.providers.open import open_provider
+    from dragoman.agent.providers.scripted import Say, ScriptedProvider
 
 _MODULES = {
-    "dragoman.agent.budget": ("Budget",),
-    "dragoman.agent.engine": ("AgentEngine",),
-    "dragoman.agent.messages": (
-        "Message",
-        "ModelRequest",
-        "Price",
-        "Provider",
-        "TextDelta",
-        "ToolCall",
-        "Usage",
-    ),
-    "dragoman.agent.offering": ("ToolLimit",),
-    "dragoman.agent.providers.opening": ("open_provider",),
+    "dragoman.agent.engine": ("AgentEngine", "Budget"),
+    "dragoman.agent.offer": ("ToolLimit",),
+    "dragoman.agent.providers.open": ("open_provider",),
     "dragoman.agent.providers.scripted": ("Say", "ScriptedProvider"),
-    "dragoman.agent.steps": (
+    "dragoman.agent.messages": (
         "AgentEvent",
         "Answer",
+        "Message",
+        "ModelRequest",
         "Noticed",
+        "Price",
+        "Provider",
         "StepFinished",
         "StepStarted",
+        "TextDelta",
+        "ToolCall",
         "ToolFinished",
         "ToolProgressed",
         "ToolStarted",
+        "Usage",
     ),
 }
 

@@ -1,8 +1,7 @@
-"""AgentEngine: asks the model, makes the calls that it wants, gives the results back, until it has an answer.
+"""AgentEngine: ask the model, make its tool calls, return the results, until it has an answer.
 
-Owns the conversation and the order in it: after every turn of the model stand the answers to its calls, one
-each, in its order, whatever happened to them. Never talks to a server: calls go through the manager like any
-other.
+Owns the conversation and its order: each turn of the model is followed by one answer for each of its calls,
+in the same order, even if a call failed. It never talks to a server itself: calls go through the manager.
 """
 
 from __future__ import annotations
@@ -11,49 +10,190 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from dragoman import call as pipeline
-from dragoman.agent.budget import Budget, Spending
-from dragoman.agent.messages import Answered, Message, ModelRequest, Usage
-from dragoman.agent.notices import Notices
-from dragoman.agent.offering import Offering, ToolLimit
-from dragoman.agent.steps import (
+from dragoman.agent.messages import (
     Answer,
+    Answered,
+    Message,
+    ModelRequest,
     Noticed,
+    Price,
     StepFinished,
     StepStarted,
     ToolFinished,
     ToolProgressed,
     ToolStarted,
+    Transcript,
+    Usage,
+    interrupted,
 )
-from dragoman.agent.transcript import Transcript, interrupted
-from dragoman.errors import AgentError, DragomanError, ModelError
-from dragoman.manager import McpManager
-from dragoman.model import Settings, ToolResult
-from dragoman.resource_tools import result_tool
-from dragoman.spill import Spill, default_folder
-from dragoman.tools.budget import Budget as TextBudget
+from dragoman.agent.offer import ToolLimit, ToolOffer
+from dragoman.errors import AgentError, BudgetExceededError, DragomanError, ModelError
+from dragoman.events import StateChanged, ToolsChanged
+from dragoman.manager.manager import McpManager
+from dragoman.manager.resources import result_tool
+from dragoman.model import ServerState, Settings, ToolResult
+from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import ToolRegistry
-from dragoman.trust.sanitize import for_model
+from dragoman.tools.result.budget import TextBudget
+from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
     from types import TracebackType
 
-    from dragoman.agent.messages import Provider, ToolCall
-    from dragoman.agent.offering import Offered
-    from dragoman.agent.steps import AgentEvent
+    from dragoman.agent.messages import AgentEvent, Provider, ToolCall
+    from dragoman.agent.offer import OfferedTools
     from dragoman.model import ServerSpec
+    from dragoman.observe.bus import Subscription
+
+# ── Notices for the model: servers that are lost or back, tools that changed
+
+
+MAX_NAMES = 8
+MAX_REASON = 500
+
+_LOST = frozenset({ServerState.BACKOFF, ServerState.FAILED, ServerState.NEEDS_AUTH, ServerState.CLOSED})
+
+
+class Notices:
+    """Collects a manager's events between two requests to the model, as one line for each server and kind."""
+
+    def __init__(self) -> None:
+        self._events: Subscription | None = None
+        self._lost: set[str] = set()
+
+    def listen(self, manager: McpManager) -> None:
+        """Collect events from now on."""
+        self._events = manager.events()
+
+    def forget(self) -> None:
+        """Drop the events so far."""
+        self.take()
+
+    def take(self) -> list[str]:
+        """Return the notices since the last call, and clear them."""
+        states: dict[str, StateChanged] = {}
+        changes: dict[str, list[ToolsChanged]] = {}
+        for event in self._events.take() if self._events is not None else ():
+            if isinstance(event, StateChanged):
+                states[event.server] = event
+            elif isinstance(event, ToolsChanged):
+                changes.setdefault(event.server, []).append(event)
+        said = [text for server in sorted(states) if (text := self._moved(states[server]))]
+        return said + [_changed(server, changes[server]) for server in sorted(changes)]
+
+    def _moved(self, event: StateChanged) -> str:
+        if event.after in _LOST:
+            if event.server in self._lost:
+                return ""
+            self._lost.add(event.server)
+            # The reason of a crash may quote the server, so it is sanitized for the model.
+            reason = f": {for_model(event.reason, MAX_REASON)}" if event.reason else ""
+            return f"server `{event.server}` is not available{reason}; its tools may fail until it is back"
+        if event.after is ServerState.READY and event.server in self._lost:
+            self._lost.discard(event.server)
+            return f"server `{event.server}` is available again"
+        return ""
+
+
+def _changed(server: str, changes: list[ToolsChanged]) -> str:
+    kinds = {
+        "new": dict.fromkeys(name for change in changes for name in change.added),
+        "gone": dict.fromkeys(name for change in changes for name in change.removed),
+        "changed": dict.fromkeys(name for change in changes for name in change.changed),
+    }
+    parts = [f"{kind}: {_few(list(names))}" for kind, names in kinds.items() if names]
+    return f"the tools of server `{server}` have changed ({'; '.join(parts)})"
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(names[:MAX_NAMES])
+    shown = for_model(shown)
+    return f"{shown} and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else shown
+
+
+# ── The budget of one question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The limits of one question; `None` means unlimited."""
+
+    steps: int | None = 50
+    """Answers of the model."""
+    tokens: int | None = None
+    """Input and output together, over all steps."""
+    seconds: float | None = None
+    money: float | None = None
+    """In the currency of `price`, which is required for it."""
+    price: Price | None = None
+
+    def __post_init__(self) -> None:
+        if self.money is not None and self.price is None:
+            msg = "a budget of money needs the model's price"
+            raise ValueError(msg)
+
+
+@dataclass(slots=True)
+class Spending:
+    """What one question has used so far."""
+
+    budget: Budget
+    began: float
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def money(self) -> float | None:
+        """The cost so far, if there is a price."""
+        return None if self.budget.price is None else self.budget.price.cost(self.usage)
+
+    def left(self, now: float) -> float | None:
+        """Return the seconds that are left; `None` if unlimited."""
+        seconds = self.budget.seconds
+        return None if seconds is None else max(0.0, self.began + seconds - now)
+
+    def check(self, now: float) -> None:
+        """Raise if a limit is reached.
+
+        Raises:
+            BudgetExceededError: A limit is reached; the message names it.
+        """
+        budget, tokens = self.budget, self.usage.input_tokens + self.usage.output_tokens
+        if budget.steps is not None and self.steps >= budget.steps:
+            self._stop(f"{budget.steps} steps")
+        if budget.tokens is not None and tokens >= budget.tokens:
+            self._stop(f"{budget.tokens} tokens ({tokens} were used)")
+        if budget.money is not None and self.money is not None and self.money >= budget.money:
+            self._stop(f"{budget.money:g} of money ({self.money:.4g} was spent)")
+        if (left := self.left(now)) is not None and left <= 0:
+            self._stop(f"{budget.seconds:g} seconds")
+
+    def _stop(self, limit: str) -> NoReturn:
+        raise self.exceeded(limit)
+
+    def exceeded(self, limit: str) -> BudgetExceededError:
+        """Return the error for a reached limit."""
+        return BudgetExceededError(
+            f"the agent stopped at its budget of {limit}",
+            hint="ask again to continue from here, or raise the budget",
+        )
+
+
+# ── The engine
+
 
 logger = logging.getLogger("dragoman")
 
 START_WAIT = 10.0
-"""Seconds that a start waits for servers of which nothing is known yet."""
+"""Seconds that a start waits for servers without a cached list of tools."""
 RESULT_TOKENS = 25_000
-"""How much of one result a model is shown."""
+"""The most tokens of one result that a model sees."""
 MAX_INSTRUCTIONS = 2_000
 """Characters that a server's instructions may take in the system prompt."""
 ATTRIBUTION = (
@@ -74,47 +214,48 @@ class AgentEngine:
         budget: Budget | None = None,
         limit: ToolLimit | None = None,
         transcript: str | Path | None = None,
-        mend_arguments: bool = True,
+        coerce_arguments: bool = True,
         result_tokens: int = RESULT_TOKENS,
         max_tokens: int | None = None,
         start_wait: float = START_WAIT,
+        mend_arguments: bool | None = None,
     ) -> None:
-        """Take in what the agent works with; nothing is started.
+        """Configure the agent; nothing is started yet.
 
         Args:
             model: A provider, or a name such as `openai:gpt-5`, `anthropic:claude-…`, `local`.
-            tools: A manager, a registry, or the servers of which to make a manager. A manager that is not
-                started yet is started and closed with the engine.
-            system: What the model is told first.
+            tools: A manager, a registry, or the servers for a new manager. The engine starts and closes a
+                manager that is not started yet.
+            system: The system prompt.
             budget: The limits of one question.
             limit: How many tools the model is offered at once.
-            transcript: A file of JSON Lines; if it exists, the conversation goes on from it.
-            mend_arguments: Whether obvious slips in arguments are mended, where a server does not say.
-            result_tokens: How much of one result the model is shown; it can read on in the rest.
-            max_tokens: The longest single answer of the model.
-            start_wait: Seconds a start waits for servers of which nothing is known yet.
+            transcript: A file of JSON Lines; if it exists, the conversation continues from it.
+            coerce_arguments: Whether arguments that nearly fit are corrected, such as `"3"` for a number; a
+                server's own `coerce_arguments` wins.
+            result_tokens: The most tokens of one result that the model sees; a tool reads the rest.
+            max_tokens: The most tokens of one answer of the model.
+            start_wait: Seconds that a start waits for servers without a cached list of tools.
+            mend_arguments: The old name of `coerce_arguments`.
         """
-        self.manager, self.registry, self._runs_manager = _taken_in(tools)
+        self.manager, self.registry, self._runs_manager = _open_tools(tools)
         self._model = model
         self._provider: Provider | None = None if isinstance(model, str) else model
         self._system = system
         self._budget = budget or Budget()
         self._limit = limit or ToolLimit()
         self._transcript = None if transcript is None else Transcript(Path(transcript))
-        self._mends = mend_arguments
-        self._spill = Spill(default_folder())
-        self._caller = self._calling(
-            mends=mend_arguments, budget=TextBudget(limit=result_tokens, unit="tokens")
-        )
+        self._coerce = coerce_arguments if mend_arguments is None else mend_arguments
+        self._spill = ResultStore(default_folder())
+        self._caller = self._make_caller(TextBudget(limit=result_tokens, unit="tokens"))
         self._max_tokens = max_tokens
         self._start_wait = start_wait
         self._messages: list[Message] = []
-        self._offering: Offering | None = None
+        self._offering: ToolOffer | None = None
         self._notices = Notices()
         self._working = asyncio.Lock()
         self._closed = False
         self.usage = Usage()
-        """What the model has used over all questions."""
+        """The tokens of all questions so far."""
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -123,7 +264,7 @@ class AgentEngine:
 
     @property
     def provider(self) -> Provider:
-        """The model that is asked.
+        """The provider of the model.
 
         Raises:
             AgentError: The engine is not started.
@@ -144,7 +285,7 @@ class AgentEngine:
             self._provider = await open_provider(cast("str", self._model))
         if self._transcript is not None:
             self._messages = await asyncio.to_thread(self._transcript.read)
-        self._offering = Offering(self.registry, self._provider.api, self._limit)
+        self._offering = ToolOffer(self.registry, self._provider.api, self._limit)
         try:
             await self._start_manager()
         except BaseException:
@@ -152,7 +293,7 @@ class AgentEngine:
             raise
 
     async def close(self) -> None:
-        """Close every connection that the engine opened; twice does no harm."""
+        """Close every connection that the engine opened; calling it again does nothing."""
         self._closed = True
         if self._offering is not None:
             self._offering.close()
@@ -177,14 +318,14 @@ class AgentEngine:
     ) -> Answer:
         """Answer a question, with as many calls as it takes.
 
-        One question at a time; a second one waits. After a cancellation or an error the conversation is
-        whole, and the next question goes on from it.
+        One question runs at a time; a second one waits. After a cancellation or an error the conversation
+        stays valid, and the next question continues it.
 
         Raises:
             ModelError: The model's API failed.
             BudgetExceededError: A limit was reached.
         """
-        emit = on_event or _nobody
+        emit = on_event or _ignore
         asked = Message(role="user", text=question) if isinstance(question, str) else question
         async with self._working:
             if self._closed or self._offering is None:
@@ -204,9 +345,9 @@ class AgentEngine:
         return answer
 
     async def stream(self, question: str | Message) -> AsyncIterator[AgentEvent]:
-        """Answer a question and give what happens as it happens; the last event is the `Answer`.
+        """Answer a question, and yield events as they happen; the last one is the `Answer`.
 
-        Leaving the iteration early, closed with `aclosing`, cancels the work.
+        Closing the iterator early (with `aclosing`) cancels the work.
         """
         events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
         task = asyncio.create_task(self.run(question, on_event=events.put_nowait))
@@ -228,7 +369,7 @@ class AgentEngine:
         unknown = [name for name, status in self.manager.status().items() if not status.tools]
         startable = {spec.name for spec in self.manager.settings.servers if spec.enabled and not spec.lazy}
         await self.manager.wait_ready([name for name in unknown if name in startable], self._start_wait)
-        # What happened until now is no news to a model that has not been asked anything yet.
+        # The model has not been asked yet: it does not need notices about the start.
         self._notices.forget()
 
     async def _work(self, asked: Message, spending: Spending, emit: Callable[[AgentEvent], None]) -> Answer:
@@ -237,8 +378,8 @@ class AgentEngine:
         system = self._system_prompt()
         while True:
             spending.check(time.monotonic())
-            self._tell_news(emit)
-            offered = cast("Offering", self._offering).current()
+            self._add_notices(emit)
+            offered = cast("ToolOffer", self._offering).current()
             emit(StepStarted(step=spending.steps + 1, tools=len(offered.tools)))
             said = await self._ask(system, offered, emit)
             spending.steps += 1
@@ -250,7 +391,7 @@ class AgentEngine:
             else:
                 self._record([said.message])
             emit(StepFinished(step=spending.steps, usage=said.usage, calls=len(calls)))
-            # A paused turn goes on when it is sent back as it is.
+            # A paused turn continues when it is sent back unchanged.
             if not calls and said.finish != "paused":
                 return Answer(
                     text=said.message.text,
@@ -261,7 +402,7 @@ class AgentEngine:
                     money=spending.money,
                 )
 
-    async def _ask(self, system: str, offered: Offered, emit: Callable[[AgentEvent], None]) -> Answered:
+    async def _ask(self, system: str, offered: OfferedTools, emit: Callable[[AgentEvent], None]) -> Answered:
         messages = [Message(role="system", text=system), *self._messages] if system else self._messages
         request = ModelRequest(messages=tuple(messages), tools=offered.tools, max_tokens=self._max_tokens)
         stream = self.provider.stream(request)
@@ -271,12 +412,15 @@ class AgentEngine:
                     return event
                 emit(event)
         msg = f"the answer of `{self.provider.model}` ended without a finish reason"
-        raise ModelError(msg, hint="ask again: nothing of it was used")
+        raise ModelError(msg, hint="ask again: the incomplete answer was discarded")
 
-    async def _make_calls(self, turn: Message, offered: Offered, emit: Callable[[AgentEvent], None]) -> None:
-        """Make the calls of one turn: servers side by side, the calls to one of them in their order.
+    async def _make_calls(
+        self, turn: Message, offered: OfferedTools, emit: Callable[[AgentEvent], None]
+    ) -> None:
+        """Make the calls of one turn: servers in parallel, the calls to one server in order.
 
-        Whatever happens, the turn and an answer to each of its calls are recorded together.
+        The turn and one answer for each call are recorded together, even after a cancellation: every API
+        rejects a conversation in which a call has no answer.
         """
         answers: dict[int, Message] = {}
 
@@ -292,7 +436,7 @@ class AgentEngine:
             given = [answers.get(at) or interrupted(call) for at, call in enumerate(turn.calls)]
             self._record([turn, *given])
 
-    def _lanes(self, calls: Sequence[ToolCall], offered: Offered) -> list[list[int]]:
+    def _lanes(self, calls: Sequence[ToolCall], offered: OfferedTools) -> list[list[int]]:
         lanes: dict[str, list[int]] = {}
         parallel = (
             {spec.name for spec in self.manager.settings.servers if spec.parallel} if self.manager else ()
@@ -305,7 +449,7 @@ class AgentEngine:
         return list(lanes.values())
 
     async def _make_call(
-        self, call: ToolCall, offered: Offered, emit: Callable[[AgentEvent], None]
+        self, call: ToolCall, offered: OfferedTools, emit: Callable[[AgentEvent], None]
     ) -> Message:
         name, arguments = offered.restore(call.name, call.arguments)
         tool = self.registry.get(name)
@@ -322,7 +466,7 @@ class AgentEngine:
             except DragomanError as exc:
                 result = _refused(str(exc))
             except Exception as exc:
-                logger.exception("agent: the call of `%s` broke", name)
+                logger.exception("agent: the call of `%s` failed unexpectedly", name)
                 result = _refused(f"`{name}` could not be run: {type(exc).__name__}: {exc}")
         emit(ToolFinished(call=call, tool=name, result=result))
         return Message(
@@ -337,25 +481,25 @@ class AgentEngine:
     async def _call(
         self, name: str, arguments: Any, on_progress: Callable[[float, float | None, str | None], None]
     ) -> ToolResult:
-        offering = cast("Offering", self._offering)
+        offering = cast("ToolOffer", self._offering)
         if (own := offering.own(name)) is not None:
             if self.manager is not None:
-                return await self.manager.caller(mends=self._mends, registry=own)(name, arguments)
-            return await pipeline.run(replace(_route(own), mends=self._mends), name, arguments)
+                return await self.manager.caller(coerce=self._coerce, registry=own)(name, arguments)
+            return await pipeline.run(replace(_route(own), coerce=self._coerce), name, arguments)
         result = await self._caller(name, arguments, on_progress=on_progress)
         if str(self._spill.folder) in result.text:
-            # Something was too long to be shown as a whole: from now on the model can read on in it.
+            # A result was cut: from now on the model has a tool to read the rest.
             offering.add(result_tool(self._spill))
         return result
 
-    def _calling(self, *, mends: bool, budget: TextBudget) -> pipeline.Caller:
+    def _make_caller(self, budget: TextBudget) -> pipeline.Caller:
         if self.manager is not None:
-            return self.manager.caller(mends=mends, budget=budget, spill=self._spill)
-        route = replace(_route(self.registry), mends=mends, budget=budget, spill=self._spill)
-        return pipeline.caller(route, lambda: None)
+            return self.manager.caller(coerce=self._coerce, budget=budget, spill=self._spill)
+        route = replace(_route(self.registry), coerce=self._coerce, budget=budget, spill=self._spill)
+        return pipeline.make_caller(route, lambda: None)
 
-    def _tell_news(self, emit: Callable[[AgentEvent], None]) -> None:
-        """Tell the model, in one line each, what changed since it was asked last."""
+    def _add_notices(self, emit: Callable[[AgentEvent], None]) -> None:
+        """Add what changed since the last request to the conversation, one line each."""
         if news := self._notices.take():
             self._record([Message(role="user", text="\n".join(f"[notice] {text}" for text in news))])
             for text in news:
@@ -370,13 +514,13 @@ class AgentEngine:
         return "\n\n".join(pieces)
 
     def _record(self, messages: Sequence[Message]) -> None:
-        """Take messages into the conversation and onto disk, all of them or, if that fails, none."""
+        """Add messages to the transcript and the conversation: all of them, or none if writing fails."""
         if self._transcript is not None:
             self._transcript.append(messages)
         self._messages += messages
 
 
-def _taken_in(
+def _open_tools(
     tools: McpManager | ToolRegistry | Settings | Iterable[ServerSpec],
 ) -> tuple[McpManager | None, ToolRegistry, bool]:
     if isinstance(tools, ToolRegistry):
@@ -387,13 +531,13 @@ def _taken_in(
     return manager, manager.registry, True
 
 
-def _route(registry: ToolRegistry) -> pipeline.Route:
-    return pipeline.Route(registry=registry, supervisors={}, publish=_nobody)
+def _route(registry: ToolRegistry) -> pipeline.CallContext:
+    return pipeline.CallContext(registry=registry, supervisors={}, publish=_ignore)
 
 
 def _refused(text: str) -> ToolResult:
     return ToolResult(success=False, text=text, error=text)
 
 
-def _nobody(_: object) -> None:
-    """Hear an event that nobody listens to."""
+def _ignore(_: object) -> None:
+    """Discard an event that has no listener."""

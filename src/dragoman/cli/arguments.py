@@ -1,11 +1,11 @@
-"""Words of a command line become the arguments of a tool: `key=value`, typed by the tool's schema.
+"""Tool arguments on the command line: signatures as text, and `key=value` words parsed by the schema.
 
-- `a.b=1` goes inside an object, unless the tool has an argument that is itself called `a.b`.
-- A key that is given again makes a list; so does a single value where the schema wants a list.
-- `@path` is the content of a file and `@-` standard input, `@@text` a text that begins with `@`.
+- `a.b=1` sets a value inside an object, unless the tool has an argument called `a.b`.
+- A repeated key makes a list; so does a single value if the schema expects a list.
+- `@path` is the content of a file, `@-` standard input, `@@text` a text that starts with `@`.
 
-A value that the schema cannot take stays a text: whoever checks the arguments says what is wrong with it.
-Nothing is read from files or standard input but through the function that is given for it, as `load_file`.
+A value that does not fit the schema stays a string; argument validation reports it later. Files and standard
+input are read only through the `load` function, for example `load_file`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,123 @@ import base64
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from dragoman.cli.signatures import properties_of, required_of, resolved
+from dragoman.cli.output import safe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    from dragoman.model import ToolDef
+
+# ── The signature of a tool as text
+
+
+Piece: TypeAlias = tuple[str, str]
+"""A text and its role: `name`, `type`, or empty."""
+
+MAX_CHOICES = 4
+"""With more choices than this, the type is shown instead."""
+MAX_DEFAULT = 20
+
+_TYPES = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "array": "list",
+    "object": "dict",
+    "null": "null",
+}
+
+
+def pieces(tool: ToolDef, name: str) -> list[Piece]:
+    """Return a signature in styled pieces; required arguments come first."""
+    schema = tool.input_schema
+    properties = properties_of(schema)
+    required = required_of(schema)
+    found: list[Piece] = [(safe(name), "name"), ("(", "")]
+    for index, key in enumerate(sorted(properties, key=lambda key: key not in required)):
+        found.append((", " if index else "", ""))
+        found.append((safe(key), ""))
+        found.append((f": {type_name(properties[key], schema)}", "type"))
+        if key not in required:
+            found.append((f" = {_default(properties[key])}", "type"))
+    return [*found, (")", "")]
+
+
+def signature_text(tool: ToolDef, name: str = "") -> str:
+    """Return a signature as one line; the name is the exposed one by default."""
+    return "".join(text for text, _ in pieces(tool, name or tool.name))
+
+
+def properties_of(schema: object) -> Mapping[str, Any]:
+    """Return the properties of a schema, by name."""
+    found = cast("Mapping[str, Any]", schema).get("properties") if isinstance(schema, dict) else None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def required_of(schema: object) -> list[str]:
+    """Return the names of the required arguments."""
+    found = cast("Mapping[str, Any]", schema).get("required") if isinstance(schema, dict) else None
+    return [str(name) for name in cast("list[object]", found)] if isinstance(found, list) else []
+
+
+def description_of(schema: object) -> str:
+    """Return the description in a schema, or an empty string."""
+    return str(_member(schema, "description") or "")
+
+
+def resolved(schema: object, root: object) -> object:
+    """Resolve a local `$ref`, at most a few steps deep."""
+    found = schema
+    for _ in range(8):
+        reference = _member(found, "$ref")
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        found = root
+        for step in reference[2:].split("/"):
+            found = _member(found, step.replace("~1", "/").replace("~0", "~"))
+    return found
+
+
+def _member(value: object, key: str) -> object:
+    return cast("dict[str, object]", value).get(key) if isinstance(value, dict) else None
+
+
+def type_name(schema: object, root: object, depth: int = 0) -> str:
+    """Return a short type name in Python's notation."""
+    schema = resolved(schema, root)
+    if not isinstance(schema, dict) or depth > 3:
+        return "any"
+    fields = cast("dict[str, Any]", schema)
+    choices = [fields["const"]] if "const" in fields else fields.get("enum")
+    if isinstance(choices, list) and len(cast("list[Any]", choices)) <= MAX_CHOICES:
+        return " | ".join(_short(choice) for choice in cast("list[Any]", choices))
+    branches = fields.get("anyOf") or fields.get("oneOf")
+    if isinstance(branches, list):
+        names = [type_name(branch, root, depth + 1) for branch in cast("list[object]", branches)]
+        return "any" if "any" in names else " | ".join(dict.fromkeys(names))
+    kind = fields.get("type")
+    if isinstance(kind, list):
+        return " | ".join(_TYPES.get(str(item), safe(str(item))) for item in cast("list[object]", kind))
+    if kind == "array" and isinstance(fields.get("items"), dict):
+        inner = type_name(fields["items"], root, depth + 1)
+        return "list" if inner == "any" else f"list[{inner}]"
+    return _TYPES.get(str(kind), "any")
+
+
+def _default(schema: object) -> str:
+    return _short(cast("dict[str, Any]", schema).get("default") if isinstance(schema, dict) else None)
+
+
+def _short(value: object) -> str:
+    text = safe(json.dumps(value, ensure_ascii=False, default=str))
+    return text if len(text) <= MAX_DEFAULT else f"{text[: MAX_DEFAULT - 1]}…"
+
+
+# ── Parsing `key=value` words into arguments, typed by the schema
+
 
 STDIN = "-"
 MAX_BYTES = 64 * 2**20
@@ -35,58 +146,57 @@ _KINDS: dict[type, set[str]] = {
     float: {"number"},
     type(None): {"null"},
 }
-"""The JSON Schema types of what `json.loads` gives; a quoted text is taken with its quotes."""
+"""The JSON Schema types of values from `json.loads`; a quoted string keeps its quotes."""
 
 
 class ArgumentError(Exception):
-    """A word is no argument; the message says why, for the person who typed it."""
+    """A word cannot be parsed as an argument; the message tells the user why."""
 
 
 def parse(
-    words: Iterable[str], schema: object, *, load: Callable[[str], bytes] | None = None, name: str = "it"
+    words: Iterable[str], schema: object, *, load: Callable[[str], bytes] | None = None
 ) -> dict[str, Any]:
-    """Return the arguments that words stand for.
+    """Parse words into arguments.
 
     Args:
         words: As `key=value`.
         schema: The tool's input schema.
-        load: Gives the content of a file, or of standard input for `-`; without it `@` is a letter as others.
-        name: What takes the arguments, for errors.
+        load: Returns the content of a file, or of standard input for `-`; without it `@` is not special.
 
     Raises:
-        ArgumentError: A word is no `key=value`, or contradicts another, or its file cannot be read.
+        ArgumentError: A word is not `key=value`, contradicts another, or its file cannot be read.
     """
     found: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            takes = ", ".join(properties_of(schema)) or "nothing"
-            msg = f"`{word}` is no key=value; {name} takes: {takes}"
+            names = ", ".join(properties_of(schema))
+            msg = f"Expected key=value, not `{word}`.{f' Parameters: {names}' if names else ''}"
             raise ArgumentError(msg)
-        path, wanted = _path_of(key, schema)
-        _put(found, path, _value(text, wanted, schema, load), wanted_types(wanted, schema))
+        path, inner = _path_of(key, schema)
+        _put(found, path, _value(text, inner, schema, load), allowed_types(inner, schema))
     return found
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Read all arguments from one JSON object.
+    """Parse all arguments from one JSON object.
 
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: The text is not a JSON object.
     """
     try:
         found: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        msg = f"the arguments are not valid JSON: {error}"
+        msg = f"The arguments are not valid JSON: {error}"
         raise ArgumentError(msg) from None
     if not isinstance(found, dict):
-        msg = f"the arguments have to be a JSON object, not {type(found).__name__}"
+        msg = f"The arguments must be a JSON object, not {type(found).__name__}."
         raise ArgumentError(msg)
     return cast("dict[str, Any]", found)
 
 
-def wanted_types(schema: object, root: object, depth: int = 0) -> set[str]:
-    """Return the JSON types that a schema allows; none means that it does not say."""
+def allowed_types(schema: object, root: object, depth: int = 0) -> set[str]:
+    """Return the JSON types that a schema allows; empty if the schema does not restrict them."""
     schema = resolved(schema, root)
     if not isinstance(schema, dict) or depth > 8:
         return set()
@@ -95,7 +205,7 @@ def wanted_types(schema: object, root: object, depth: int = 0) -> set[str]:
     found = {kind} if isinstance(kind, str) else {str(one) for one in cast("list[object]", kind)}
     branches: object = fields.get("anyOf") or fields.get("oneOf")
     for branch in cast("list[object]", branches) if isinstance(branches, list) else []:
-        found |= wanted_types(branch, root, depth + 1)
+        found |= allowed_types(branch, root, depth + 1)
     if not found and isinstance(fields.get("enum"), list):
         values = cast("list[object]", fields["enum"])
         found = {name for value in values for name in (_KINDS.get(type(value)) or {"string"})}
@@ -103,7 +213,7 @@ def wanted_types(schema: object, root: object, depth: int = 0) -> set[str]:
 
 
 def _path_of(key: str, schema: object) -> tuple[tuple[str, ...], object]:
-    """Return where a value goes, and the schema of that place."""
+    """Return the path of a key inside the arguments, and the schema at that path."""
     properties = properties_of(schema)
     if key in properties or "." not in key:
         return (key,), properties.get(key)
@@ -119,7 +229,7 @@ def _put(found: dict[str, Any], path: tuple[str, ...], value: Any, types: set[st
     for step in path[:-1]:
         inner = place.setdefault(step, {})
         if not isinstance(inner, dict):
-            msg = f"`{'.'.join(path)}` goes inside `{step}`, which has a value of its own already"
+            msg = f"Cannot set `{'.'.join(path)}`: `{step}` already has a value."
             raise ArgumentError(msg)
         place = cast("dict[str, Any]", inner)
     name = path[-1]
@@ -127,7 +237,7 @@ def _put(found: dict[str, Any], path: tuple[str, ...], value: Any, types: set[st
         place[name] = value
         return
     if types and "array" not in types:
-        msg = f"`{'.'.join(path)}` is given twice, and it is no list"
+        msg = f"`{'.'.join(path)}` is given twice, but it is not a list."
         raise ArgumentError(msg)
     before = place[name]
     items = cast("list[Any]", before) if isinstance(before, list) else [before]
@@ -146,16 +256,16 @@ def _value(text: str, schema: object, root: object, load: Callable[[str], bytes]
     try:
         written = content.decode()
     except UnicodeDecodeError:
-        msg = f"`{text[1:]}` is not text, and the tool does not say that it takes base64"
+        msg = f"`{text[1:]}` is not a text file, and the tool does not accept base64."
         raise ArgumentError(msg) from None
-    types = wanted_types(schema, root)
-    # A file is meant as it is; only what no text can be is read as JSON.
+    types = allowed_types(schema, root)
+    # The content of a file is used as it is; it is parsed only if the schema does not allow a string.
     return written if not types or "string" in types else typed(written.strip(), schema, root)
 
 
 def typed(text: str, schema: object, root: object) -> Any:
-    """Read a value as one of the types that the schema allows; a text stays a text."""
-    types = wanted_types(schema, root)
+    """Convert a text to one of the types that the schema allows."""
+    types = allowed_types(schema, root)
     if types == {"string"}:
         return text
     if "boolean" in types and "string" not in types and text.lower() in _TRUE | _FALSE:
@@ -174,19 +284,19 @@ def typed(text: str, schema: object, root: object) -> Any:
 
 
 def _items(schema: object, root: object) -> object:
-    """Return the schema of a list's items."""
+    """Return the schema of the items of a list."""
     field = resolved(schema, root)
     fields = cast("dict[str, Any]", field) if isinstance(field, dict) else {}
     if "items" in fields:
         return fields["items"]
     for branch in fields.get("anyOf") or fields.get("oneOf") or ():
-        if "array" in wanted_types(branch, root):
+        if "array" in allowed_types(branch, root):
             return _items(branch, root)
     return {}
 
 
 def missing(arguments: dict[str, Any], schema: object) -> dict[str, Any]:
-    """Return the schemas of the required arguments that are not there, by name."""
+    """Return the schemas of the missing required arguments, by name."""
     properties = properties_of(schema)
     return {
         name: resolved(properties.get(name, {}), schema)
@@ -199,7 +309,7 @@ def load_file(path: str) -> bytes:
     """Return the content of a file, or of standard input for `-`.
 
     Raises:
-        ArgumentError: It cannot be read, or is too large for an argument.
+        ArgumentError: The file cannot be read, or is too large.
     """
     try:
         if path == STDIN:
@@ -208,9 +318,9 @@ def load_file(path: str) -> bytes:
             with Path(path).expanduser().open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        msg = f"`{path}` cannot be read: {error.strerror}"
+        msg = f"Cannot read `{path}`: {error.strerror}"
         raise ArgumentError(msg) from None
     if len(content) > MAX_BYTES:
-        msg = f"`{path}` has more than {MAX_BYTES // 2**20} MiB, which is too much for an argument"
+        msg = f"`{path}` is larger than {MAX_BYTES // 2**20} MiB."
         raise ArgumentError(msg)
     return content

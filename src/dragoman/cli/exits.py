@@ -1,52 +1,59 @@
-"""With which number the program ends: one for each kind of failure, the same for every command.
+"""Exit codes, checks of the configuration, and running a command on an event loop.
 
-Where several servers failed in different ways the number is 1: the output says which failed how.
+Each kind of failure has one exit code, the same for all commands. If several servers fail in different ways,
+the code is 1 and the output shows each failure.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import signal
+    from collections.abc import Coroutine, Iterable
 
-    from dragoman.model import ServerStatus
+    from dragoman.model import ServerStatus, Settings
 
 
 class Exit(IntEnum):
-    """The numbers; a test compares the documentation with the words below them."""
+    """The exit codes; `dragoman help exit-codes` prints the text below each."""
 
     DONE = 0
-    """Done."""
+    """Success."""
     FAILED = 1
-    """It failed for another reason, or several servers failed in different ways."""
+    """Another error, or several servers failed in different ways."""
     USAGE = 2
-    """Wrong usage: an unknown option, or arguments that do not fit the tool; nothing was sent."""
+    """Wrong usage: an unknown option, or invalid arguments for a tool; nothing was sent."""
     CONFIG = 3
-    """The configuration has problems: a file, an entry, a variable without a value, a server that is off."""
+    """Configuration error: an invalid file or entry, an unset variable, a disabled server."""
     UNREACHABLE = 4
-    """A server cannot be started, reached or understood, or the connection to it was lost."""
+    """A server could not be started or reached, or the connection was lost."""
     LOGIN = 5
-    """A server wants a login: `dragoman login NAME`, or a token in its headers."""
+    """A server requires login: run `dragoman login NAME`, or set a token in its headers."""
     TIMEOUT = 6
-    """It took too long: `--timeout`, or the server's own `timeouts`."""
+    """Timeout: `--timeout`, or the `timeouts` of the server."""
     TOOL = 7
-    """The tool ran and failed, or its server refused the request or answered with nonsense."""
+    """The tool failed, or its server rejected the request or sent an invalid answer."""
     DENIED = 8
-    """Not allowed: a rule or a person refused it, or the project's server is not approved."""
+    """Denied: by a rule or by the user, or the project's server is not approved."""
     UNKNOWN = 9
-    """Nothing has that name: no such server, tool, prompt or resource."""
+    """Unknown server, tool, prompt or resource."""
     HUNG_UP = 129
     """The terminal was closed."""
     INTERRUPTED = 130
     """Interrupted by Ctrl-C."""
     TERMINATED = 143
-    """Told to end, by SIGTERM."""
+    """Terminated by SIGTERM."""
 
 
 class EndedError(BaseException):
-    """A signal ended the work. It is not an `Exception`, so that nothing takes it for a failure."""
+    """A signal ended the program. Not an `Exception`, so that handlers of errors do not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -54,7 +61,7 @@ class EndedError(BaseException):
 
 
 def code_of(error: BaseException) -> Exit:
-    """Return the number for an error; one that only wraps another counts as that one."""
+    """Return the exit code for an error; a wrapper has the code of the error that it wraps."""
     from dragoman import errors
 
     match error:
@@ -85,7 +92,7 @@ def code_of(error: BaseException) -> Exit:
 
 
 def code_of_status(status: ServerStatus) -> Exit:
-    """Return the number for a server that was to be ready."""
+    """Return the exit code for a server that should be ready."""
     code = status.error_code or ""
     match status.state.value:
         case "ready":
@@ -101,13 +108,13 @@ def code_of_status(status: ServerStatus) -> Exit:
 
 
 def together(codes: Iterable[Exit]) -> Exit:
-    """Return one number for many outcomes."""
+    """Combine several exit codes into one."""
     bad = {code for code in codes if code is not Exit.DONE}
     return Exit.DONE if not bad else bad.pop() if len(bad) == 1 else Exit.FAILED
 
 
 def meanings() -> dict[str, str]:
-    """Return the words below each number, by its name, from the source where they are written once."""
+    """Return the docstring below each exit code, by name, read from the source."""
     import ast
     import inspect
 
@@ -121,3 +128,118 @@ def meanings() -> dict[str, str]:
         elif name and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             found[name] = str(node.value.value)
     return found
+
+
+# ── Problems in configuration files: an error if no server is left, otherwise a warning
+
+
+CHECK = "run `dragoman config check`"
+
+
+def insist(settings: Settings) -> None:
+    """Raise an error if the files have problems and no server is left.
+
+    Raises:
+        ConfigError: The first problem, and the number of problems.
+    """
+    if settings.servers or not settings.problems:
+        return
+    from dragoman.errors import ConfigError
+
+    first, *others = settings.problems
+    if not others or not isinstance(first, ConfigError):
+        raise first
+    hint = f"{many(settings)}: {CHECK}"
+    raise ConfigError(first.message, source=first.source, pointer=first.pointer, line=first.line, hint=hint)
+
+
+def remark(settings: Settings) -> None:
+    """Print a warning if the configuration files have problems."""
+    if settings.problems:
+        from dragoman.cli import output
+
+        output.warn(f"{many(settings)}: {CHECK}")
+
+
+def many(settings: Settings) -> str:
+    """Return the number of problems as text."""
+    count = len(settings.problems)
+    return f"{count} configuration problem{'s' * (count > 1)}"
+
+
+# ── Running a command on an event loop: on SIGTERM and SIGHUP, servers are stopped first
+
+
+T = TypeVar("T")
+
+_LONGEST_ANSWER = 4096
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine like `asyncio.run`; a signal cancels it, so that servers are stopped.
+
+    Raises:
+        EndedError: A signal ended the program.
+    """
+    import asyncio  # takes longer than everything else that a light command needs
+
+    received: list[int] = []
+
+    async def watched() -> T:
+        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+
+        def end(number: int) -> None:
+            received.append(number)
+            if task is not None and len(received) == 1:
+                task.cancel()
+
+        for number in _numbers():
+            # Not available on Windows, nor outside the main thread.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, end, number)
+        return await work
+
+    try:
+        result = asyncio.run(watched())
+    except BaseException:
+        if received:
+            raise EndedError(received[0]) from None
+        raise
+    if received:
+        raise EndedError(received[0])
+    return result
+
+
+async def confirm(question: str) -> bool:
+    """Ask at the terminal without blocking the event loop; the default is no."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+    while True:
+        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        answered = asyncio.Event()
+        loop.add_reader(descriptor, answered.set)
+        try:
+            await answered.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        try:
+            line = os.read(descriptor, _LONGEST_ANSWER)
+        except OSError:  # the terminal is closed
+            return False
+        answer = line.decode("utf-8", "replace").strip().lower()
+        if answer in ("y", "yes"):
+            return True
+        if not line.strip() or answer in ("n", "no"):
+            return False
+        click.echo("Please answer y or n.", err=True)
+
+
+def _numbers() -> list[signal.Signals]:
+    """Return the signals that end the program; ignored ones (`nohup`) stay ignored."""
+    import signal
+
+    known = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    return [number for number in known if number and signal.getsignal(number) is not signal.SIG_IGN]

@@ -1,25 +1,24 @@
-"""What is known of servers without starting any: names from the configuration, tools from the cache."""
+"""Look up servers in the configuration and tools in the cache, without starting a server."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError, UnknownServerError
-from dragoman.suggesting import suggest
+from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dragoman.errors import ConnectError
     from dragoman.model import ServerSpec, Settings, ToolDef
     from dragoman.tools.registry import ToolRegistry
 
 
 def named(settings: Settings, name: str) -> ServerSpec:
-    """Return the server of that name.
+    """Return the server with this name.
 
     Raises:
-        UnknownServerError: There is none; it suggests the nearest.
+        UnknownServerError: No server has this name; similar names are suggested.
     """
     spec = settings.server(name)
     if spec is None:
@@ -28,72 +27,49 @@ def named(settings: Settings, name: str) -> ServerSpec:
 
 
 def in_question(settings: Settings, name: str) -> ServerSpec:
-    """Return the project's definition of that name where it is not in effect, else the server of that name.
+    """Return the project's unapproved definition with this name, or else the server with this name.
 
     Raises:
-        UnknownServerError: There is none; it suggests the nearest.
+        UnknownServerError: No server has this name; similar names are suggested.
     """
     theirs = next((spec for spec in settings.unapproved if spec.name == name), None)
     return theirs or named(settings, name)
 
 
 def unknown(settings: Settings, name: str) -> UnknownServerError:
-    """Return the error for a name that no server has."""
-    return unknown_among([one.name for one in settings.servers], name, f"no server is called `{name}`")
+    """Return the error for an unknown server name."""
+    return unknown_among([one.name for one in settings.servers], name, f"unknown server `{name}`")
 
 
 def unknown_among(known: Sequence[str], name: str, msg: str) -> UnknownServerError:
-    """Return the error for a name that none of some servers has; it suggests the nearest."""
-    alike = near(name, known)
-    hint = f"did you mean {' or '.join(alike)}?" if alike else f"there are: {', '.join(known) or 'none'}"
+    """Return the error for a name that is not in `known`; it suggests similar names."""
+    alike = suggest(name, known)
+    hint = f"did you mean {' or '.join(alike)}?" if alike else f"configured: {', '.join(known) or 'none'}"
     return UnknownServerError(msg, server=name, suggestions=alike, hint=hint)
 
 
-def near(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that may have been meant."""
-    return suggest(name, known)
-
-
 def wanted(settings: Settings, names: Sequence[str]) -> list[ServerSpec]:
-    """Return the servers of these names, or every one that is on.
+    """Return the servers with these names, or all enabled servers.
 
     Raises:
-        UnknownServerError: There is no server of such a name.
-        ConfigError: A server that was named is off, or all of them are.
+        UnknownServerError: A name is unknown.
+        ConfigError: A named server is disabled, or MCP as a whole is.
     """
     specs = [named(settings, name) for name in dict.fromkeys(names)]
     if not settings.enabled:
-        msg = "MCP is switched off in the configuration"
-        raise ConfigError(msg, hint="take `enabled = false` out of its `[mcp]` table")
+        msg = "MCP is disabled in the configuration"
+        raise ConfigError(msg, hint="remove `enabled = false` from the `[mcp]` table")
     for spec in specs:
         if not spec.enabled:
-            msg = f"server `{spec.name}` is switched off"
-            raise ConfigError(msg, source=spec.origin.source, hint=f"`dragoman enable {spec.name}`")
+            msg = f"server `{spec.name}` is disabled"
+            raise ConfigError(msg, source=spec.origin.source, hint=f"run `dragoman enable {spec.name}`")
     return specs or [spec for spec in settings.servers if spec.enabled]
 
 
-def refused(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, ConnectError]:
-    """Return the errors of the project's servers that nobody has approved, by name."""
-    if not any(spec.origin.scope == "project" or spec.shadowed for spec in specs):
-        return {}
-    from pathlib import Path
-
-    from dragoman.trust_store import Approvals
-
-    return Approvals().refused(of_project(settings, specs), settings.root or Path.cwd(), settings.inputs)
-
-
-def of_project(settings: Settings, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
-    """Return the servers in which a file of the project has a say."""
-    from dragoman.trust.layers import comes_from_project
-
-    return [spec for spec in specs if comes_from_project(spec, by_field=settings.by_field)]
-
-
 def known_tools(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, list[ToolDef]]:
-    """Return the tools of servers as they were listed last, by server and name, where that is known.
+    """Return the cached tools of servers, by server name; servers without a cached list are left out.
 
-    Of a project's server that is not approved nothing is known.
+    The cache is not used for a project's server that is not approved.
     """
     registry, known = known_registry(settings, specs)
     found: dict[str, list[ToolDef]] = {spec.name: [] for spec in specs if spec.name in known}
@@ -104,14 +80,16 @@ def known_tools(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, li
 
 
 def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tuple[ToolRegistry, set[str]]:
-    """Return what is known of these servers and of all that are on, and of which of them anything is known.
+    """Return the cached tools of all enabled servers and of `specs`, and the names of the cached servers.
 
-    Tools have the names that they have beside each other, so those of all servers count.
+    Exposed names depend on the tools of all servers, so all of them are loaded.
     """
     from pathlib import Path
 
-    from dragoman.cache import ManifestCache, default_folder, fingerprint
-    from dragoman.tools.listing import readmit
+    from dragoman.config.load import refused
+    from dragoman.storage.manifests import ManifestCache, default_folder
+    from dragoman.tools.definition import readmit
+    from dragoman.trust.masking import spec_key
 
     cache = ManifestCache(default_folder())
     root = settings.root or str(Path.cwd())
@@ -120,7 +98,7 @@ def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tupl
     known: set[str] = set()
     unapproved = refused(settings, list(everywhere.values()))
     for name, spec in everywhere.items():
-        entries = None if name in unapproved else cache.read(fingerprint(spec, root))
+        entries = None if name in unapproved else cache.read(spec_key(spec, root))
         if entries is not None:
             found += readmit(entries, spec, template=spec.naming or settings.naming)
             known.add(name)
@@ -128,7 +106,7 @@ def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tupl
 
 
 def settled(settings: Settings, tools: Iterable[ToolDef]) -> ToolRegistry:
-    """Return the tools of several servers under the names that they have beside each other."""
+    """Register the tools of several servers, so that each gets its exposed name."""
     from dragoman.tools.registry import ToolRegistry
 
     registry = ToolRegistry()
@@ -139,13 +117,15 @@ def settled(settings: Settings, tools: Iterable[ToolDef]) -> ToolRegistry:
 
 
 def may_own(settings: Settings, specs: Iterable[ServerSpec], name: str) -> list[ServerSpec]:
-    """Return the servers that can have a tool under an exposed name; only their listings tell who has it."""
+    """Return the servers whose naming template fits an exposed name."""
+    from dragoman.config.load import refused  # not needed by most commands
+
     found: list[ServerSpec] = []
     for spec in specs:
         template = (spec.naming or settings.naming).replace("{server}", spec.name)
         before, field, after = template.partition("{tool}")
         if field and name.startswith(before) and name.endswith(after):
             found.append(spec)
-    # A project's server that is not approved cannot have it, and its refusal would hide the others.
+    # Leave out unapproved servers of a project: their error would hide the others.
     unapproved = refused(settings, found)
     return [spec for spec in found if spec.name not in unapproved] or found

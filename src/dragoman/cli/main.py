@@ -1,6 +1,6 @@
-"""The program's entry: finds the command, imports only what it needs, turns errors into one line.
+"""The entry point: finds the command, imports only what it needs, prints errors in one line.
 
-`exits.py` has the exit codes.
+Exit codes are in `exits.py`; the topics of `dragoman help` are at the end of this file.
 """
 
 from __future__ import annotations
@@ -21,32 +21,44 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
-    "chat": ("dragoman.cli.chat:chat", "Talk to a model that can use the servers' tools."),
-    "top": ("dragoman.cli.top:top", "Watch servers, calls and logs in a dashboard."),
-    "status": ("dragoman.cli.status:status", "Show the servers, their states and what is wrong with them."),
-    "tools": ("dragoman.cli.tools:tools", "List tools as signatures, schemas, or for a model API."),
-    "call": ("dragoman.cli.calling:call", "Call a tool and print its result."),
-    "resources": ("dragoman.cli.offers:resources", "List the resources that servers have."),
-    "read": ("dragoman.cli.offers:read", "Read a resource."),
-    "prompts": ("dragoman.cli.offers:prompts", "List the prompts that servers have."),
-    "prompt": ("dragoman.cli.offers:prompt", "Fill in a prompt and print its messages."),
-    "calls": ("dragoman.cli.calls:calls", "List, show and repeat the calls that were written down."),
-    "logs": ("dragoman.cli.logs:logs", "Show what a server wrote to its standard error."),
-    "doctor": ("dragoman.cli.doctor:doctor", "Find out, stage by stage, why a server does not work."),
-    "config": ("dragoman.cli.config:config", "Show, check and locate the configuration."),
-    "import": ("dragoman.cli.importing:import_", "Take servers over from another host's files."),
-    "add": ("dragoman.cli.editing:add", "Add a server, by command, URL or well-known name."),
-    "remove": ("dragoman.cli.editing:remove", "Remove a server."),
-    "enable": ("dragoman.cli.editing:enable", "Switch a server on."),
-    "disable": ("dragoman.cli.editing:disable", "Switch a server off."),
-    "trust": ("dragoman.cli.trusting:trust", "Show what is trusted, approve it, take it back, pin versions."),
-    "login": ("dragoman.cli.logins:login", "Log in to a server."),
-    "logout": ("dragoman.cli.logins:logout", "Forget the login to a server."),
-    "completion": ("dragoman.cli.completing:completion", "Print what completes commands in your shell."),
-    "help": ("dragoman.cli.helping:help_", "Explain a command or a topic."),
-    "demo": ("dragoman.cli.demo:demo", "Connect the bundled demo servers and show what they do."),
+    "chat": ("dragoman.cli.commands.chat:chat", "Chat with a model that can use the tools."),
+    "top": ("dragoman.cli.commands.top:top", "Watch servers, calls and logs in a dashboard."),
+    "status": (
+        "dragoman.cli.commands.status:status",
+        "Show servers, their state and their last error.",
+    ),
+    "tools": ("dragoman.cli.commands.tools:tools", "List tools as signatures or schemas, or export them."),
+    "call": ("dragoman.cli.commands.call:call", "Call a tool and print its result."),
+    "resources": ("dragoman.cli.commands.resources:resources", "List the resources of the servers."),
+    "read": ("dragoman.cli.commands.resources:read", "Read a resource."),
+    "prompts": ("dragoman.cli.commands.resources:prompts", "List the prompts of the servers."),
+    "prompt": ("dragoman.cli.commands.resources:prompt", "Fill in a prompt and print its messages."),
+    "calls": ("dragoman.cli.commands.calls:calls", "List, show and repeat recorded calls."),
+    "logs": ("dragoman.cli.commands.logs:logs", "Show the stderr output of a server."),
+    "doctor": (
+        "dragoman.cli.commands.doctor:doctor",
+        "Diagnose why a server does not work.",
+    ),
+    "config": ("dragoman.cli.commands.config:config", "Show, check and locate the configuration."),
+    "import": (
+        "dragoman.cli.commands.import_:import_",
+        "Import servers from Claude Code, Cursor and others.",
+    ),
+    "add": ("dragoman.cli.commands.edit:add", "Add a server by command, URL or catalog name."),
+    "remove": ("dragoman.cli.commands.edit:remove", "Remove a server."),
+    "enable": ("dragoman.cli.commands.edit:enable", "Enable a server."),
+    "disable": ("dragoman.cli.commands.edit:disable", "Disable a server."),
+    "trust": (
+        "dragoman.cli.commands.trust:trust",
+        "Show, approve and revoke trust; pin versions.",
+    ),
+    "login": ("dragoman.cli.commands.login:login", "Log in to a server."),
+    "logout": ("dragoman.cli.commands.login:logout", "Delete the saved login of a server."),
+    "completion": ("dragoman.cli.options:completion", "Print the completion script for your shell."),
+    "help": ("dragoman.cli.main:help_", "Show help for a command or a topic."),
+    "demo": ("dragoman.cli.commands.demo:demo", "Try dragoman on two bundled servers."),
 }
-"""Where each command lives, and its one line of help, so that listing them imports none."""
+"""The location of each command and its help line; listing commands imports none of them."""
 
 
 class _LazyGroup(click.Group):
@@ -71,11 +83,11 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            from dragoman.suggesting import suggest
+            from dragoman.suggest import suggest
 
-            near = suggest(name, COMMANDS, count=1)
-            guess = f" Did you mean `{near[0]}`?" if near else " `dragoman --help` lists the commands."
-            ctx.fail(f"There is no command `{name}`.{guess}")
+            similar = suggest(name, COMMANDS, count=1)
+            hint = f" Did you mean `{similar[0]}`?" if similar else " Run `dragoman --help` for a list."
+            ctx.fail(f"Unknown command `{name}`.{hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -103,14 +115,14 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
 def cli(context: click.Context) -> None:
     """Connect an agent to all of its MCP servers, and keep it connected.
 
-    Without a command a session opens, as `chat` does, if there is a terminal.
+    Without a command, dragoman starts a chat session (see `dragoman chat`).
     """
     if context.invoked_subcommand is not None:
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         click.echo(context.get_help(), err=True)
         context.exit(Exit.USAGE)
-    from dragoman.cli.chat import open_session
+    from dragoman.cli.commands.chat import open_session
 
     open_session(context.ensure_object(Options))
 
@@ -119,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program and exit."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal or pipe that cannot show a character gets its code, not a traceback.
+            # Escape characters that the terminal or pipe cannot encode instead of raising an error.
             stream.reconfigure(errors="backslashreplace")
     code = run(arguments)
     try:
@@ -134,7 +146,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except EndedError as ended:
-        # What is still unwritten cannot go to a terminal that is closed; Python would end with another code.
+        # Flush here: if the terminal is closed, flushing at exit would change the exit code.
         try:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -144,7 +156,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-        # The terminal is closed: there is nobody to tell.
+        # The terminal is closed, so an error message cannot be shown.
         _close_quietly()
         return Exit.HUNG_UP
 
@@ -168,7 +180,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _explain_use(error, as_json=options.json)
     except BrokenPipeError:
         return _close_quietly()
-    except Exception as error:  # noqa: BLE001 -- whatever it is, a person gets one line
+    except Exception as error:  # noqa: BLE001 -- any error is shown in one line
         if options.debug:
             _show_traceback(error)
         return _explain(error, as_json=options.json)
@@ -176,33 +188,33 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _show_traceback(error: Exception) -> None:
-    """Print where an error comes from; foreign exceptions in it may quote a server."""
+    """Print a traceback; secrets are masked, because exceptions may quote a server."""
     import traceback
 
     from dragoman.cli.output import safe
-    from dragoman.trust.redact import mask_text
+    from dragoman.trust.masking import mask_text
 
     click.echo(safe(mask_text("".join(traceback.format_exception(error)))), err=True, nl=False)
 
 
 def _explain(error: Exception, *, as_json: bool) -> int:
-    """Put an error into one line on standard error; programs get it as JSON too, in place of the result."""
+    """Print an error as one line on stderr; with `--json` also as JSON on stdout."""
     from dragoman.cli.output import error_json, safe, say_json
     from dragoman.errors import DragomanError
-    from dragoman.trust.redact import mask_text
+    from dragoman.trust.masking import mask_text
 
-    expected = isinstance(error, DragomanError)
-    unforeseen = "" if expected else f"{type(error).__name__}: {mask_text(str(error))}"
-    text = str(error) if expected else f"{unforeseen} (--debug shows where)"
+    is_expected = isinstance(error, DragomanError)
+    unexpected = "" if is_expected else f"{type(error).__name__}: {mask_text(str(error))}"
+    text = str(error) if is_expected else f"{unexpected} (use --debug for a traceback)"
     click.secho(f"error: {safe(' '.join(text.split()))}", fg="red", err=True)
     if as_json:
-        known = {"code": "unforeseen", "message": unforeseen, "hint": ""}
-        say_json({"error": error_json(error) if expected else known})
+        shown = {"code": "unforeseen", "message": unexpected, "hint": ""}
+        say_json({"error": error_json(error) if is_expected else shown})
     return code_of(error)
 
 
 def _explain_use(error: click.ClickException, *, as_json: bool) -> int:
-    """Say in one line how the program was called wrongly, and where it stands how it is called."""
+    """Print a usage error in one line, with a pointer to the help of the command."""
     from dragoman.cli.output import safe, say_json
 
     context = error.ctx if isinstance(error, click.UsageError) else None
@@ -215,7 +227,7 @@ def _explain_use(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def _close_quietly() -> int:
-    """End without a word when the reader of a pipe has gone, as other programs do."""
+    """Exit silently when the reader of a pipe is gone, as other programs do."""
     import os
 
     devnull = os.open(os.devnull, os.O_WRONLY)
@@ -223,3 +235,141 @@ def _close_quietly() -> int:
         with suppress(OSError, ValueError):
             os.dup2(devnull, stream.fileno())
     return Exit.FAILED
+
+
+# ── `dragoman help`: the help of a command, or one of the general topics
+
+
+TOPICS: dict[str, tuple[str, str]] = {
+    "arguments": (
+        "How to pass arguments to `call` and `prompt`.",
+        """\
+key=value      a value, converted by the tool's schema: text, number, true, JSON
+key=a key=b    a list; the same as key='["a", "b"]'
+a.b=value      a value inside an object: a.b=1 a.c=2 is {"a": {"b": 1, "c": 2}}
+key=@path      the content of a file; key=@- reads standard input
+key=@@text     a text that starts with @
+--args '{…}'   all arguments as a JSON object; --args @path reads it from a file
+-              the JSON object is read from standard input
+
+Arguments are checked before anything is sent. `dragoman tools SERVER --schema`
+shows the parameters of each tool.""",
+    ),
+    "configuration": (
+        "Where servers are defined.",
+        """\
+`dragoman config paths` lists the files that are read, `config show` the
+servers in effect, `config check` the problems. --config FILE reads only that
+file; --profile NAME uses the configuration of another app:
+PROFILES
+
+`dragoman add` adds a server, `dragoman import --all` imports servers from
+other apps. Write ${NAME} for the value of an environment variable; it is
+read when the server starts.""",
+    ),
+    "exit-codes": ("What each exit code means.", ""),
+    "json": (
+        "Output for scripts.",
+        """\
+Every command prints JSON with --json. Keys may be added but are never renamed;
+durations are in seconds; docs/cli.md documents every shape. Text output may
+change at any time.
+
+A command that fails prints {"error": {"code", "message", "hint"}} instead of
+its result, and one line on stderr. In scripts, check `code` or the exit code,
+not the message. Progress and warnings go to stderr. Colors are used only in a
+terminal; NO_COLOR=1 turns them off.""",
+    ),
+    "cache": (
+        "Why `tools` does not start the servers.",
+        """\
+The tools of each server are cached in ~/.cache/dragoman/manifests, without
+secrets. `tools` and shell completion use this cache; only servers without a
+cached list are started. `dragoman tools --refresh` queries the servers again.
+`dragoman status --no-connect` starts no servers either.""",
+    ),
+    "trust": (
+        "Approving the servers of a project.",
+        """\
+A file in a project (mcp.json, .mcp.json …) may start any program, so its
+servers need your approval: `dragoman trust show` lists them, `dragoman trust
+approve NAME` shows the exact command and asks. An approval covers the command
+and the script it runs, in this project only; if either changes, you are asked
+again. Files in your own folders need no approval.""",
+    ),
+    "models": (
+        "Choosing a model for `chat`, and its API key.",
+        """\
+openai:MODEL       needs OPENAI_API_KEY; OPENAI_BASE_URL for compatible servers
+responses:MODEL    the same, with OpenAI's Responses API
+anthropic:MODEL    needs ANTHROPIC_API_KEY; ANTHROPIC_BASE_URL is optional
+local              the first of Ollama, llama.cpp and LM Studio that is running
+ollama, llamacpp, lmstudio    that server; add :MODEL to choose a model
+
+Choose a model with `dragoman chat --model NAME`, DRAGOMAN_MODEL, or /model in
+a session. Keys come from the environment or a keyring, never from a project's
+file. Install the API package as an extra: dragoman[openai],
+dragoman[anthropic].""",
+    ),
+    "completion": (
+        "Setting up shell completion.",
+        """\
+bash   eval "$(dragoman completion bash)"    in ~/.bashrc
+zsh    eval "$(dragoman completion zsh)"     in ~/.zshrc, after compinit
+fish   dragoman completion fish > ~/.config/fish/completions/dragoman.fish
+
+Servers, tools, arguments and choices are completed too; no server is started.""",
+    ),
+}
+"""Title and text of each topic; `text_of` fills in the exit codes and the names of profiles."""
+
+
+def text_of(topic: str) -> str:
+    """Return the text of a topic."""
+    import textwrap
+
+    if topic != "exit-codes":
+        from dragoman.config.dialects import HOSTS, SEEDS
+
+        profiles = textwrap.fill(", ".join((*SEEDS, *HOSTS)), 79, break_on_hyphens=False)
+        return TOPICS[topic][1].replace("PROFILES", profiles)
+    from dragoman.cli.exits import meanings
+
+    lines = [f"{code.value:>3}  {meanings()[code.name]}" for code in Exit]
+    return "\n".join(textwrap.fill(line, 79, subsequent_indent="     ") for line in lines)
+
+
+@click.command("help")
+@common_options
+@click.argument("words", nargs=-1, metavar="[COMMAND | TOPIC | topics]...")
+@click.pass_context
+def help_(context: click.Context, words: tuple[str, ...]) -> None:
+    """Show help for a command or a topic; `dragoman help topics` lists the topics."""
+    root = context.find_root()
+    if not words:
+        click.echo(root.get_help())
+        return
+    if words == ("topics",):
+        width = max(map(len, TOPICS))
+        for name, (title, _) in TOPICS.items():
+            click.echo(f"{name:<{width}}  {title}")
+        return
+    if len(words) == 1 and words[0] in TOPICS and cli.get_command(root, words[0]) is None:
+        click.echo(text_of(words[0]))
+        return
+    command: click.Command = cli
+    for word in words:
+        # Look commands up by name: a group in another context would not load them.
+        found = command.get_command(root, word) if isinstance(command, click.Group) else None
+        if found is None:
+            from dragoman.suggest import suggest
+
+            names = [*TOPICS, *cli.list_commands(root)]
+            similar = suggest(word, names, count=1, cutoff=0.6)
+            hint = f" Did you mean `{similar[0]}`?" if similar else " Run `dragoman help topics` for a list."
+            context.fail(f"No help for `{word}`.{hint}")
+        command = found
+        root = click.Context(command, parent=root, info_name=word)
+    click.echo(command.get_help(root))
+    if words[0] in TOPICS:
+        click.echo(f"\n{text_of(words[0])}")

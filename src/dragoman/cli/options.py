@@ -1,52 +1,54 @@
-"""The options that every command has, taken before and after the subcommand alike."""
+"""Options that all commands share, before or after the subcommand; and shell completion."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from dragoman.model import Settings
+    from click.shell_completion import CompletionItem
+
+    from dragoman.model import Settings, ToolDef
 
 
 @dataclass(slots=True)
 class Options:
-    """What was asked for globally; later mentions win."""
+    """The values of the shared options; the last occurrence wins."""
 
     profile: str = "dragoman"
     config: str | None = None
     json: bool = False
     debug: bool = False
     timeout: float | None = None
-    """Seconds for everything that waits for a server; the servers' own limits unless given."""
+    """Seconds to wait for servers; None: the limits of each server apply."""
 
     def load(self) -> Settings:
-        """Read the configuration that these options point to, as far as it is in effect.
+        """Load the configuration that these options select.
 
-        Of a project's files that is what was approved. The command shows the problems itself.
+        Definitions of a project that are not approved have no effect. The command shows problems itself.
         """
-        from dragoman.config.discover import load
+        from dragoman.config.load import load
         from dragoman.trust.layers import effective, has_project
 
         settings = load(self.profile, config=self.config, log_problems=self.debug)
         if not has_project(settings):
             return effective(settings, refused=(), trusts_settings=False)
-        from dragoman.trust_store import Approvals  # most folders have no such files
+        from dragoman.config.load import approvals
 
-        return Approvals().decide(settings, settings.root)
+        return approvals().decide(settings, settings.root)
 
     def program(self) -> list[str]:
-        """Return the words that start the program on the same configuration, for a hint."""
+        """Return the start of a command line with the same configuration, for hints."""
         words = ["dragoman"]
         words += [] if self.profile == "dragoman" else ["--profile", self.profile]
         return [*words, "--config", self.config] if self.config else words
 
     def quiet_logs(self) -> None:
-        """Keep log lines off the screen until the command ends; it shows the same things in its own way."""
+        """Disable logging until the command ends; the command shows the same facts itself."""
         import logging
 
         logger = logging.getLogger("dragoman")
@@ -63,8 +65,8 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read a duration."""
-        from dragoman.config.durations import seconds
+        """Parse a duration."""
+        from dragoman.config.values import seconds
 
         try:
             return seconds(value, "s")
@@ -73,12 +75,12 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
 
 
 def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--timeout`, which goes to the shared `Options`."""
-    text = "How long servers may take: 30, 30s, 2m; their own limits unless given."
+    """Add `--timeout`, stored in the shared `Options`."""
+    text = "Time limit for the servers, e.g. 30, 30s, 2m."
     return _bound(click.option("--timeout", type=Duration(), metavar="DURATION", help=text))(command)
 
 
-def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+def _store(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
     options = context.ensure_object(Options)
     if value is not None and parameter.name:
         setattr(options, parameter.name, value)
@@ -86,17 +88,17 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--profile`, `--config`, `--json` and `--debug`."""
+    """Add `--profile`, `--config`, `--json` and `--debug`."""
     for option in reversed(
         (
             click.option(
                 "--profile",
                 metavar="NAME",
-                help="Whose configuration is read: dragoman, excelmanus, claude-code, …",
+                help="Use another app's configuration, e.g. claude-code.",
             ),
-            click.option("--config", metavar="FILE", help="Read this file and no other."),
-            click.option("--json", is_flag=True, default=None, help="Print JSON for programs."),
-            click.option("--debug", is_flag=True, default=None, help="Show tracebacks and log lines."),
+            click.option("--config", metavar="FILE", help="Read only this configuration file."),
+            click.option("--json", is_flag=True, default=None, help="Print JSON."),
+            click.option("--debug", is_flag=True, default=None, help="Show log lines and tracebacks."),
         )
     ):
         command = _bound(option)(command)
@@ -104,13 +106,115 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bound(option: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Attach an option whose value goes to the shared `Options` only, not to the function."""
+    """Attach an option whose value is stored in the shared `Options` only."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         decorated = option(command)
         parameter: click.Parameter = decorated.__click_params__[-1]
-        parameter.callback = _remember
+        parameter.callback = _store
         parameter.expose_value = False
         return decorated
 
     return decorate
+
+
+# ── Shell completion of servers, tools and arguments, from configuration and cache; starts no server
+
+
+_SHELLS = ("bash", "zsh", "fish")
+_INSTALL = {
+    "bash": 'eval "$(dragoman completion bash)"   # in ~/.bashrc',
+    "zsh": 'eval "$(dragoman completion zsh)"   # in ~/.zshrc, after compinit',
+    "fish": "dragoman completion fish > ~/.config/fish/completions/dragoman.fish",
+}
+
+Proposals = list[tuple[str, str]]
+"""Words with their descriptions."""
+
+
+def _completer(
+    propose: Callable[[click.Context, Options, str], Iterable[tuple[str, str]]],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    def complete(context: click.Context, _parameter: click.Parameter, word: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        options = context.find_object(Options) or Options()
+        options.quiet_logs()
+        try:
+            proposed = [pair for pair in propose(context, options, word) if pair[0].startswith(word)]
+        except Exception:  # noqa: BLE001 -- a broken file must not print into the line being typed
+            return []
+        return [CompletionItem(value, help=" ".join(text.split())[:80] or None) for value, text in proposed]
+
+    return complete
+
+
+def _servers(_context: click.Context, options: Options, _word: str) -> Proposals:
+    from dragoman.cli.output import command_line
+
+    return [(spec.name, command_line(spec.transport)) for spec in options.load().servers]
+
+
+def _call_words(context: click.Context, options: Options, _word: str) -> Proposals:
+    """Complete `call`: a server or an exposed name, then a tool, then its arguments."""
+    from dragoman.cli.known import known_tools
+
+    words: tuple[str, ...] = context.params.get("words") or ()
+    settings = options.load()
+    tools = known_tools(settings, [spec for spec in settings.servers if spec.enabled])
+    if not words:
+        exposed = [_described(tool, tool.name) for listed in tools.values() for tool in listed]
+        return [*_servers(context, options, ""), *exposed]
+    first, *rest = words
+    if settings.server(first) is not None:
+        if not rest:
+            return [_described(tool, tool.original_name) for tool in tools.get(first, ())]
+        chosen = [tool for tool in tools.get(first, ()) if rest[0] in (tool.original_name, tool.name)]
+    else:
+        chosen = [tool for listed in tools.values() for tool in listed if tool.name == first]
+    return [pair for tool in chosen for pair in _arguments(tool)]
+
+
+def _described(tool: ToolDef, name: str) -> tuple[str, str]:
+    return name, tool.title or tool.description
+
+
+def _arguments(tool: ToolDef) -> Proposals:
+    from dragoman.cli.arguments import properties_of, resolved, type_name
+
+    schema = tool.input_schema
+    found: Proposals = []
+    for name, property_ in properties_of(schema).items():
+        field = resolved(property_, schema)
+        values = cast("dict[str, Any]", field).get("enum") if isinstance(field, dict) else None
+        kind = type_name(property_, schema)
+        found.append((f"{name}=", kind))
+        if isinstance(values, list):
+            found += [(f"{name}={value}", kind) for value in cast("list[object]", values)]
+    return found
+
+
+SERVERS = _completer(_servers)
+CALL_WORDS = _completer(_call_words)
+
+
+@click.command(epilog="\b\n" + "\n".join(_INSTALL.values()))
+@common_options
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print the shell completion script.
+
+    It completes commands, servers, tools and arguments from your configuration and the cache; no server is
+    started.
+    """
+    from click.shell_completion import get_completion_class
+
+    from dragoman.cli.main import cli
+
+    found = get_completion_class(shell)
+    if found is None:
+        msg = f"Completion for {shell} is not supported."
+        raise click.UsageError(msg)
+    maker = found(cli, {}, "dragoman", "_DRAGOMAN_COMPLETE")
+    # Not `source()`: it starts bash to check its version, which is slow.
+    click.echo(maker.source_template % maker.source_vars())

@@ -1,11 +1,13 @@
-"""How things are put on the screen: plain, aligned, masked, and safe for any terminal or pipe.
+"""Printing for people and for programs, and saving the parts of results.
 
-Text from files and servers is made harmless before it is printed; colour is for terminals only.
+Escape codes in text from files and servers are removed before printing; colors are used in terminals only.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import mimetypes
 import os
 import re
 import shlex
@@ -15,13 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.errors import DragomanError
 from dragoman.model import Http, Sse, Stdio
-from dragoman.trust.redact import mask_args, mask_url, mask_values
-from dragoman.trust.sanitize import for_terminal
+from dragoman.trust.masking import mask_args, mask_url, mask_values
+from dragoman.trust.sanitizing import for_terminal
 
 if TYPE_CHECKING:
-    from dragoman.errors import DragomanError
-    from dragoman.model import Origin, ServerSpec, Transport
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from dragoman.cli.json_shapes import PartShape
+    from dragoman.model import Origin, Part, ServerSpec, Transport
 
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
@@ -36,12 +42,12 @@ def safe(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a foreign text on one line: its first line that says anything, made harmless."""
+    """Return the first non-empty line of an untrusted text, without escape codes."""
     return safe(next((" ".join(line.split()) for line in text.splitlines() if line.strip()), ""))
 
 
 def width_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the width of a text in terminal columns."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -50,7 +56,7 @@ def width_of(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return a text that takes no more columns than that; what is cut off shows as `…`."""
+    """Cut a text to a width in columns; a cut text ends with `…`."""
     if width_of(text) <= width:
         return text
     if text.isascii():
@@ -61,7 +67,7 @@ def cut(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Break a line at spaces so that no piece takes more columns; later pieces are indented."""
+    """Wrap a line at spaces to a width; later lines are indented."""
     words = text.lstrip(" ").split(" ")
     line = " " * (len(text) - len(text.lstrip(" "))) + words[0]
     lines: list[str] = []
@@ -75,34 +81,34 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def columns() -> int | None:
-    """Return how wide the terminal is, or nothing where lines may be as long as they are."""
+    """Return the width of the terminal; None without a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def say(text: str = "", **style: Any) -> None:
-    """Print a line for people."""
+    """Print a line of text."""
     click.secho(safe(text), **style)
 
 
 def say_json(value: object) -> None:
-    """Print a value for programs."""
+    """Print a value as JSON."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     click.echo(_CONTROL.sub(lambda match: json.dumps(match[0])[1:-1].replace("\x7f", "\\u007f"), text))
 
 
 def warn(text: str) -> None:
-    """Print a line to standard error."""
+    """Print a warning to stderr."""
     click.secho(safe(text), fg="yellow", err=True)
 
 
 def note(text: str) -> None:
-    """Print a remark to standard error that only people care about, where one may be reading."""
+    """Print a note to stderr, if stderr is a terminal."""
     if sys.stderr.isatty():
         click.secho(safe(text), dim=True, err=True)
 
 
 def shorten_path(path: str) -> str:
-    """Write a path as people do: relative to here, or to home."""
+    """Return a path relative to the current folder or to the home folder."""
     here, home = os.getcwd(), os.path.expanduser("~")  # noqa: PTH109, PTH111 -- texts in, texts out
     if path == here or path.startswith(here + os.sep):
         return "." + path[len(here) :]
@@ -112,7 +118,7 @@ def shorten_path(path: str) -> str:
 
 
 def place(origin: Origin) -> str:
-    """Say where a definition stands."""
+    """Return the file and line of a definition."""
     source = shorten_path(origin.source)
     if origin.source == "environment":
         return f"environment, {origin.pointer}"
@@ -120,7 +126,7 @@ def place(origin: Origin) -> str:
 
 
 def command_line(transport: Transport) -> str:
-    """Show how a server is reached, with secrets masked."""
+    """Return the command or URL of a server, with secrets masked."""
     match transport:
         case Stdio():
             return " ".join(_quoted(word) for word in [_command(transport), *mask_args(transport.args)])
@@ -129,7 +135,7 @@ def command_line(transport: Transport) -> str:
 
 
 def _command(stdio: Stdio) -> str:
-    # People write whole command lines into `command`, options with secrets included.
+    # Users may write a whole command line into `command`, including secrets.
     return " ".join(mask_args(stdio.command.split(" ")))
 
 
@@ -138,7 +144,7 @@ def _quoted(word: str) -> str:
 
 
 def spec_json(spec: ServerSpec) -> dict[str, Any]:
-    """Return a spec for programs, with secrets masked; absent keys mean the default."""
+    """Return a spec as JSON, with secrets masked; absent keys have their default."""
     shown: dict[str, Any] = {"name": spec.name, "transport": spec.kind, "enabled": spec.enabled}
     match spec.transport:
         case Stdio() as stdio:
@@ -169,7 +175,7 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
     for name in plain:
         shown |= {name: getattr(spec, name)} if getattr(spec, name) else {}
     shown |= {} if spec.reconnect else {"reconnect": False}
-    shown |= {} if spec.mend_arguments is None else {"mend_arguments": spec.mend_arguments}
+    shown |= {} if spec.coerce_arguments is None else {"coerce_arguments": spec.coerce_arguments}
     shown |= {"attribution": dict(spec.attribution)} if spec.attribution else {}
     shown |= {"timeouts": dict(spec.timeouts)} if spec.timeouts else {}
     shown |= {} if spec.allowed_tools is None else {"allowed_tools": list(spec.allowed_tools)}
@@ -183,7 +189,7 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
 
 
 def origin_json(origin: Origin) -> dict[str, Any]:
-    """Return an origin for programs."""
+    """Return an origin as JSON."""
     return {
         "source": origin.source,
         "line": origin.line,
@@ -194,14 +200,14 @@ def origin_json(origin: Origin) -> dict[str, Any]:
 
 
 def error_json(error: DragomanError) -> dict[str, Any]:
-    """Return an error for programs: its code never changes, its words may."""
+    """Return an error as JSON; the code is stable, the message is not."""
     shown: dict[str, Any] = {"code": error.code, "message": error.message, "hint": error.hint}
     problems = list(getattr(error, "problems", ()))
     return shown | ({"problems": problems} if problems else {})
 
 
 def problem_json(problem: DragomanError) -> dict[str, Any]:
-    """Return a problem for programs."""
+    """Return a problem of the configuration as JSON."""
     return {
         "code": problem.code,
         "source": getattr(problem, "source", ""),
@@ -211,3 +217,77 @@ def problem_json(problem: DragomanError) -> dict[str, Any]:
         "hint": problem.hint,
         "problems": list(getattr(problem, "problems", ())),
     }
+
+
+# ── Parts of results and resources, as JSON and as saved files
+
+
+_ENDINGS = {"image/jpeg": ".jpg", "audio/mpeg": ".mp3", "audio/wav": ".wav", "text/plain": ".txt"}
+"""Extensions for types where `mimetypes` gives several or unusual ones."""
+_MOST = 10_000
+
+
+def part_json(part: Part, file: Path | None = None) -> PartShape:
+    """Return a part as JSON; data is base64, or the file name if it was saved."""
+    shown: PartShape = {"kind": part.kind}
+    if part.text:
+        shown["text"] = part.text
+    if part.mime_type:
+        shown["mime_type"] = part.mime_type
+    if part.uri:
+        shown["uri"] = part.uri
+    if part.kind == "structured":
+        shown["value"] = part.value
+    if part.data:
+        shown["size"] = len(part.data)
+        if file is not None:
+            shown["file"] = str(file)
+        else:
+            shown["data"] = base64.b64encode(part.data).decode()
+    return shown
+
+
+def save(parts: Sequence[Part], folder: Path | None, stem: str) -> Mapping[int, Path]:
+    """Save all binary parts in a folder; return the files by the index of their part.
+
+    Raises:
+        DragomanError: A file cannot be written.
+    """
+    saved: dict[int, Path] = {}
+    if folder is None:
+        return saved
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, part in enumerate(parts):
+            if part.data:
+                path = _write(folder, f"{_plain(stem)}{{}}{_ending(part.mime_type)}", part.data)
+                click.echo(f"Saved {shorten_path(safe(str(path.absolute())))}", err=True)
+                saved[index] = path
+    except OSError as error:
+        msg = f"cannot write to `{folder}`: {error.strerror or error}"
+        raise DragomanError(msg, hint="choose another folder for `--save`") from error
+    return saved
+
+
+def _write(folder: Path, pattern: str, data: bytes) -> Path:
+    """Write a new file; existing files are never overwritten."""
+    for number in range(1, _MOST):
+        path = folder / pattern.format(f"-{number}")
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+        except FileExistsError:
+            continue
+        return path
+    msg = f"`{folder}` has too many files with this name"
+    raise DragomanError(msg, hint="choose another folder for `--save`")
+
+
+def _plain(stem: str) -> str:
+    # A name from a server must not choose the folder or the extension.
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", stem).strip("_")[:60] or "content"
+
+
+def _ending(mime_type: str) -> str:
+    kind = mime_type.partition(";")[0].strip().lower()
+    return _ENDINGS.get(kind) or mimetypes.guess_extension(kind) or ".bin"

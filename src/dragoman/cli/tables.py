@@ -1,7 +1,4 @@
-"""What the terminal draws with `rich`: servers and their states, tools as signatures, results.
-
-Everything here turns nouns into renderables; printing is the caller's.
-"""
+"""Tables and views for `rich`: servers, tools, results. The caller prints them."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dragoman.cli.arguments import pieces
 from dragoman.cli.output import cut, one_line, safe
-from dragoman.cli.signatures import pieces
-from dragoman.tools.rendering import describe
+from dragoman.tools.result.render import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,14 +25,14 @@ if TYPE_CHECKING:
     from dragoman.observe.metrics import ServerMetrics
 
 MODERN = "2026-07-28"
-"""The first version of the protocol's newer era."""
+"""The first version of the modern protocol era."""
 LONGEST_NAME = 24
 _FIGURES = 4
-"""From which column on there are numbers."""
+"""The first column with numbers, which are aligned right."""
 LONGEST_ABOUT = 160
-"""Columns that a list of tools gives to what one of them does; some servers write a page."""
+"""Columns for the description in a list of tools; some servers write a page."""
 SHORT_DATA = 200
-"""Structured data up to this many characters is shown beside a text."""
+"""Structured data up to this many characters is shown in addition to text."""
 
 _STATES = {
     "idle": ("dim", "○"),
@@ -50,7 +47,7 @@ _STATES = {
 
 
 def status_table(statuses: Iterable[ServerStatus]) -> Table:
-    """Draw the servers: state, transport, protocol, tools, and what went wrong."""
+    """Return a table of servers: state, transport, protocol, tools, last error."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("server", "state", "transport", "protocol", "tools"):
         table.add_column(name, no_wrap=True, justify="right" if name == "tools" else "left")
@@ -75,14 +72,14 @@ def status_table(statuses: Iterable[ServerStatus]) -> Table:
 
 
 def servers_view(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerMetrics]) -> RenderableType:
-    """Draw the servers with their calls and their speed; what is wrong stands under each."""
+    """Return the servers with their calls and latency; errors are shown below each."""
     rows = [(status, metrics.get(status.name)) for status in statuses]
     if not rows:
-        return Text("No servers are configured: `dragoman add NAME` sets one up.", style="dim")
+        return Text("No servers configured. Add one with `dragoman add NAME`.", style="dim")
     heads = ("server", "state", "transport", "era", "tools", "calls", "errors", "p50", "p95")
     cells = [_server_cells(status, metered) for status, metered in rows]
     widths = [max(cell_len(line[at]) for line in [heads, *cells]) for at in range(len(heads))]
-    # A long name gives way, so that the figures stay in one line.
+    # Long names are cut, so that the numbers stay on one line.
     lines: list[RenderableType] = [
         Text(_aligned(heads, widths), style="dim", no_wrap=True, overflow="ellipsis")
     ]
@@ -91,7 +88,7 @@ def servers_view(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerM
         text.stylize("bold", 0, len(line[0]))
         text.stylize(_STATES[status.state.value][0], widths[0] + 2, widths[0] + 2 + len(line[1]))
         lines.append(text)
-        lines += [Padding(remark, (0, 0, 0, 2)) for remark in _remarks(status)]
+        lines += [Padding(note, (0, 0, 0, 2)) for note in _notes(status)]
     return Group(*lines)
 
 
@@ -120,20 +117,20 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _remarks(status: ServerStatus) -> list[Text]:
-    said: list[Text] = []
+def _notes(status: ServerStatus) -> list[Text]:
+    notes: list[Text] = []
     if status.last_error and status.state.value != "ready":
-        said.append(Text(safe(" ".join(status.last_error.split())), style="red"))
+        notes.append(Text(safe(" ".join(status.last_error.split())), style="red"))
     if status.login_url or status.state.value == "needs_auth":
-        said.append(Text(f"log in: /mcp login {one_line(status.name)}", style="magenta"))
+        notes.append(Text(f"Log in: /mcp login {one_line(status.name)}", style="magenta"))
     if status.retry_in is not None:
-        often = ", it keeps failing" if status.crash_loop else ""
-        said.append(Text(f"next try in {duration(status.retry_in)}{often}", style="yellow"))
-    return said
+        often = " (failed repeatedly)" if status.crash_loop else ""
+        notes.append(Text(f"Retrying in {duration(status.retry_in)}{often}.", style="yellow"))
+    return notes
 
 
 def duration(seconds: float) -> str:
-    """Write how long something took, in few letters."""
+    """Format a duration in a few characters."""
     if seconds < 0.0995:
         return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
     if seconds < 99.5:
@@ -142,9 +139,9 @@ def duration(seconds: float) -> str:
 
 
 def offers_view(rows: Sequence[tuple[str, str, str]], what: str) -> RenderableType:
-    """Draw what servers have: under each server a name and, below it, what it is."""
+    """Return resources or prompts grouped by server, each with a description."""
     if not rows:
-        return Text(f"there are no {what}", style="dim")
+        return Text(f"No {what}.", style="dim")
     lines: list[RenderableType] = []
     for server in dict.fromkeys(server for server, _, _ in rows):
         lines.append(Text(one_line(server), style="bold"))
@@ -157,7 +154,7 @@ def offers_view(rows: Sequence[tuple[str, str, str]], what: str) -> RenderableTy
 
 
 def reload_view(report: ConfigReloaded) -> RenderableType:
-    """Draw what became of every server when the configuration was read again."""
+    """Return what changed for each server when the configuration was reloaded."""
     lines = [
         Text.assemble((f"{what}: ", "dim"), safe(", ".join(names)))
         for what in ("started", "replaced", "stopped", "kept")
@@ -165,11 +162,11 @@ def reload_view(report: ConfigReloaded) -> RenderableType:
     ]
     lines += [Text(safe(f"✗ {name}: {error}"), style="red") for name, error in report.failed.items()]
     lines += [Text(safe(f"! {problem}"), style="yellow") for problem in report.problems]
-    return Group(*lines) if lines else Text("no server is configured", style="dim")
+    return Group(*lines) if lines else Text("No servers configured.", style="dim")
 
 
 def tools_table(tools: Iterable[ToolDef]) -> Table:
-    """Draw tools as Python-like signatures, each with the first line of its description."""
+    """Return tools as Python-like signatures, each with the first line of its description."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(ratio=1, overflow="fold")
     table.add_column(ratio=1, overflow="fold", style="dim")
@@ -179,25 +176,25 @@ def tools_table(tools: Iterable[ToolDef]) -> Table:
 
 
 def signature(tool: ToolDef) -> Text:
-    """Write a tool as a signature: `mcp_files_read(path: str, head: int = null)`."""
+    """Return a tool as a signature: `mcp_files_read(path: str, head: int = null)`."""
     styles = {"name": "cyan", "type": "dim"}
     return Text.assemble(*((text, styles.get(kind, "")) for text, kind in pieces(tool, tool.name)))
 
 
 def result_view(result: ToolResult, *, limit: int = 2000) -> RenderableType:
-    """Draw a result for a person: its text, its data where there is no text, its sources, or its error."""
+    """Return a result for display: text, data if there is no text, and sources; or the error."""
     if not result.success:
         return Text(f"✗ {safe(result.error or 'failed')}", style="red")
-    lines = [Text(safe(_people_text(result, limit)))]
+    lines = [Text(safe(_shortened_text(result, limit)))]
     for source in result.provenance.sources if result.provenance else ():
-        named = ", ".join(part for part in (source.title, source.locator) if part)
-        dated = f", updated {source.updated}" if source.updated else ""
-        lines.append(Text(safe(f"source: {named}{dated}"), style="magenta"))
+        name = ", ".join(part for part in (source.title, source.locator) if part)
+        date = f", updated {source.updated}" if source.updated else ""
+        lines.append(Text(safe(f"source: {name}{date}"), style="magenta"))
     return Group(*lines, Text(f"✓ {duration(result.duration)}", style="dim green"))
 
 
 def shown_text(result: ToolResult) -> str:
-    """Return what a person wants to read first: the text; data only where it is short or alone."""
+    """Return the text of a result; data is included if it is short or there is no text."""
     text = "\n".join(describe(part) for part in result.parts if part.kind != "structured")
     data = json.dumps(result.structured, ensure_ascii=False) if result.structured is not None else ""
     if data and (not text or len(data) <= SHORT_DATA) and data not in text:
@@ -205,6 +202,6 @@ def shown_text(result: ToolResult) -> str:
     return text
 
 
-def _people_text(result: ToolResult, limit: int) -> str:
+def _shortened_text(result: ToolResult, limit: int) -> str:
     text = shown_text(result)
     return text if len(text) <= limit else f"{text[:limit]}\n… ({len(text)} characters)"

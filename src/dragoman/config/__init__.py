@@ -1,1 +1,1 @@
-"""Files and environment, in any dialect, become `Settings` with `ServerSpec`s; nothing is ever run."""
+"""Read configuration files and variables of any host into `Settings` with `ServerSpec`s; nothing is run."""

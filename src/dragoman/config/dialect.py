@@ -1,4 +1,4 @@
-"""What a dialect is: where its files lie, how to find the entries in one, and how it means them.
+"""Dialects: where a host's files are, how to find the entries in them, and what their keys mean.
 
 A dialect is data and a few small functions. It never reads a file, never expands a variable, and
 never decides whether an entry is valid: `entries.py` builds every spec from every dialect.
@@ -9,22 +9,23 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.expand import NATIVE, NONE, Style
+from dragoman.config.templates import NATIVE, NONE, VariableSyntax
+from dragoman.config.values import seconds, shown
+from dragoman.model import Note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dragoman.config.documents import Document, Format
-    from dragoman.config.durations import Unit
-    from dragoman.config.positions import Pointer
-    from dragoman.model import Input, Note
+    from dragoman.config.documents import Document, Format, Pointer
+    from dragoman.config.values import Unit
+    from dragoman.model import Input
 
 Scope: TypeAlias = Literal["session", "local", "project", "user", "system", "code"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file that may hold servers; the path is a template of `expand.py`.
+    """A file that may hold servers; the path is a template (`templates.py`).
 
     A `*` in its last part stands for every file that fits, in the order of their names.
     """
@@ -48,11 +49,11 @@ class Entry:
     fields: dict[str, Any] = field(repr=False)
     document: Document
     pointer: Pointer
-    beside: bool = False
-    """Whether its keys stand beside it instead of in it, as environment variables do."""
+    flat: bool = False
+    """Whether its keys are siblings of the entry instead of inside it, as environment variables are."""
     notes: list[Note] = field(default_factory=list["Note"])
     problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What a translation found wrong: the key, and the message."""
+    """Problems found by a translation: the key and the message."""
     spellings: dict[str, str] = field(default_factory=dict[str, str])
     """A key that a translation made, and the key of the file that it comes from."""
     layers: dict[str, Entry] = field(default_factory=dict[str, "Entry"])
@@ -76,7 +77,7 @@ class Entry:
         if not keys:
             return self.pointer
         pointer = self.owner(*keys).pointer
-        return (*(pointer[:-1] if self.beside else pointer), *self.written(*keys))
+        return (*(pointer[:-1] if self.flat else pointer), *self.written(*keys))
 
     def line(self, *keys: str | int) -> int | None:
         """Return the line of a key of this entry, or of the entry itself."""
@@ -88,7 +89,7 @@ class Entry:
         self.fields[new] = taken if value is None else value
         self.spellings[new] = self.spellings.pop(old, old)
 
-    def leave(self, key: str, note: Note | None = None) -> None:
+    def set_aside(self, key: str, note: Note | None = None) -> None:
         """Set a key aside, so that it is kept but means nothing."""
         self.move(key, f"{LEFT}{key}")
         if note is not None:
@@ -96,7 +97,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patch:
+class FileSettings:
     """What a file says beyond its servers; `None` and empty say nothing."""
 
     enabled: bool | None = None
@@ -126,7 +127,7 @@ class Key:
     unit: Unit | None = None
 
 
-EMPTY = Patch()
+EMPTY = FileSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +149,11 @@ class Dialect:
     keys beside them that list servers which are off. They count in a file of the user's only."""
     translate: Callable[[Entry], None] | None = None
     """Rewrite keys of an entry that need more than another name."""
-    patch: Callable[[Document, str], Patch] = lambda _document, _root: EMPTY
+    patch: Callable[[Document, str], FileSettings] = lambda _document, _root: EMPTY
     # What the keys mean
     keys: Mapping[str, Key]
     """Every spelling that the dialect has, and what it sets."""
-    style: Style = NATIVE
+    style: VariableSyntax = NATIVE
     expanded: frozenset[str] | None = None
     """The fields whose text has variables, where it is not all of them; the rest is literal."""
     untyped_url: Literal["auto", "both", "http", "sse", "error"] = "auto"
@@ -188,7 +189,7 @@ class Dialect:
     always: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Keys without which the host refuses an entry, and the value that says nothing."""
 
-    def style_of(self, name: str) -> Style:
+    def style_of(self, name: str) -> VariableSyntax:
         """Return the variable syntax of a field's text."""
         return self.style if self.expanded is None or name in self.expanded else NONE
 
@@ -243,7 +244,7 @@ def entries_at(document: Document, path: Sequence[str | int]) -> list[Entry]:
     return [Entry("", {NOT_SERVERS: found}, document, pointer)]
 
 
-def local_part(dialect: Dialect, document: Document, root: str) -> tuple[list[Entry], Patch]:
+def local_part(dialect: Dialect, document: Document, root: str) -> tuple[list[Entry], FileSettings]:
     """Return what a file says for one project alone: servers, and the names of those that are off.
 
     Only a file of the user's may say that: a project's own would vouch for itself.
@@ -258,7 +259,7 @@ def local_part(dialect: Dialect, document: Document, root: str) -> tuple[list[En
     lists = {key: table[key] for key in dialect.per_project if isinstance(table.get(key), list)}
     off = [name for names in lists.values() for name in cast("list[object]", names) if isinstance(name, str)]
     places: dict[str, Pointer] = {"without_servers": (*path, next(iter(lists)))} if lists else {}
-    return entries_at(document, (*path, "mcpServers")), Patch(without_servers=off, places=places)
+    return entries_at(document, (*path, "mcpServers")), FileSettings(without_servers=off, places=places)
 
 
 def _entry(document: Document, name: str, value: object, pointer: Pointer) -> Entry:
@@ -279,3 +280,157 @@ NOT_SERVERS = "\0servers"
 """The only key of what stands for a value that should hold servers and is neither map nor list."""
 LEFT = "\0left "
 """In front of a key that a translation sets aside."""
+
+
+# ── Helpers shared by several dialects
+
+
+SHELL_LIKE = VariableSyntax(braces=True, defaults=True)
+"""`${VAR}` and `${VAR:-default}`, where an empty value counts as unset."""
+
+PLAIN = ("command", "args", "env", "cwd", "url", "headers")
+"""What most hosts spell as we do."""
+SAME = {key: key for key in PLAIN}
+
+
+def table_at(document: Document, path: Sequence[str]) -> dict[str, Any]:
+    """Return the object at a path, or an empty one where there is none."""
+    found: object = document.data
+    for part in path:
+        if not isinstance(found, dict):
+            return {}
+        found = cast("dict[str, Any]", found).get(part)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def each_text(value: object, change: Callable[[str], str]) -> object:
+    """Return a value in which every text, however deep, is changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [each_text(item, change) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: each_text(item, change) for key, item in cast("dict[str, object]", value).items()}
+    return value
+
+
+def bare_map(document: Document) -> list[Entry]:
+    """Find entries in a document that is itself the map of servers."""
+    values = [value for key, value in table_at(document, ()).items() if not key.startswith("$")]
+    if not all(isinstance(value, dict) for value in values):
+        return []
+    if not any(_ENTRY_KEYS & cast("dict[str, Any]", value).keys() for value in values):
+        return []
+    return [entry for entry in entries_at(document, ()) if not entry.name.startswith("$")]
+
+
+def wrapped_or_bare(document: Document, _root: str) -> list[Entry]:
+    """Find the map `mcpServers`, or take the document for it."""
+    wrapped = "mcpServers" in table_at(document, ())
+    return entries_at(document, ("mcpServers",)) if wrapped else bare_map(document)
+
+
+_ENTRY_KEYS = frozenset({"command", "url", "serverUrl", "httpUrl"})
+
+
+def names_at(table: dict[str, Any], key: str) -> list[str] | None:
+    """Return a list of names, or `None` where the key is absent or no such list."""
+    value = table.get(key)
+    if not isinstance(value, list):
+        return None
+    return [name for name in cast("list[object]", value) if isinstance(name, str)]
+
+
+def settings_patch(document: Document, path: Sequence[str]) -> FileSettings:
+    """Read `enabled`, `auto_reload`, `call_log`, `health_check_interval` and `naming` from a table."""
+    table = table_at(document, path)
+    problems: list[tuple[Pointer, str]] = []
+    found = table_at(document, path[:-1]).get(path[-1])
+    if found is not None and not isinstance(found, dict):
+        problems.append((tuple(path), f"expected a table, not {shown(found)}"))
+
+    def boolean(key: str) -> bool | None:
+        value = table.get(key)
+        if value is None or isinstance(value, bool):
+            return value
+        problems.append(((*path, key), f"expected true or false, not {shown(value)}"))
+        return None
+
+    interval: float | None = None
+    if "health_check_interval" in table:
+        try:
+            interval = seconds(table["health_check_interval"], "s")
+        except ValueError as error:
+            problems.append(((*path, "health_check_interval"), str(error)))
+    naming = table.get("naming")
+    if naming is not None and (not isinstance(naming, str) or "{tool}" not in naming):
+        problems.append(((*path, "naming"), "expected a text with {tool} in it, such as {server}__{tool}"))
+        naming = None
+    return FileSettings(
+        enabled=boolean("enabled"),
+        auto_reload=boolean("auto_reload"),
+        call_log=boolean("call_log"),
+        health_check_interval=interval,
+        naming=naming,
+        places={key: (*path, key) for key in table},
+        problems=problems,
+    )
+
+
+# ── Logins: keys of an `oauth` table or next to it, and headers with a token
+
+
+CAMEL_CASE = {
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "callbackPort": "callback_port",
+    "authServerMetadataUrl": "metadata_url",
+    "redirectUri": "redirect_uri",
+}
+
+
+def rename(entry: Entry, names: Mapping[str, str] = CAMEL_CASE, *, key: str = "oauth") -> None:
+    """Rename the keys of a table about a login."""
+    table = entry.fields.get(key)
+    if isinstance(table, dict):
+        pairs = cast("dict[str, Any]", table).items()
+        entry.fields[key] = {names.get(name, name): value for name, value in pairs}
+        entry.spellings.update({f"{key}.{new}": f"{key}.{old}" for old, new in names.items()})
+
+
+def gather(entry: Entry, names: Mapping[str, str]) -> None:
+    """Move keys that stand beside `oauth` into it, under the names that they have there."""
+    fields = entry.fields
+    table: dict[str, Any] = {}
+    for key, name in names.items():
+        if fields.get(key) is not None:
+            table[name] = fields.pop(key)
+            entry.spellings[f"oauth.{name}"] = key
+    oauth = fields.get("oauth")
+    if table and (oauth is None or isinstance(oauth, dict)):
+        fields["oauth"] = {**cast("dict[str, Any]", oauth or {}), **table}
+        if oauth is None:
+            entry.spellings["oauth"] = entry.spellings[f"oauth.{next(iter(table))}"]
+
+
+def switch(entry: Entry) -> None:
+    """Read an `oauth` that may be true or false: a login is wanted, or there is none."""
+    value = entry.fields.get("oauth")
+    if isinstance(value, bool):
+        entry.fields["oauth"] = {} if value else {"mode": "none"}
+
+
+def add_header(entry: Entry, key: str, *, name: str = "Authorization", value: str) -> None:
+    """Add a header that a host makes from another key; it wins over the one in `headers`."""
+    headers = entry.fields.get("headers")
+    if headers is None or isinstance(headers, dict):
+        entry.fields["headers"] = {**cast("dict[str, Any]", headers or {}), name: value}
+        entry.spellings.setdefault("headers", "headers" if headers is not None else key)
+        entry.spellings[f"headers.{name}"] = key
+
+
+def forget(entry: Entry, key: str) -> None:
+    """Leave a host's tokens where they are: they are not even kept."""
+    if entry.fields.pop(key, None) is not None:
+        message = "tokens of that host are not imported; log in again"
+        entry.notes.append(Note(code="unused", key=key, message=message))

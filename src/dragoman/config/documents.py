@@ -1,4 +1,4 @@
-"""Text becomes a document: plain data, and the line on which each key stands.
+"""Parse text into a document: plain data, and the line of each key.
 
 JSON is read leniently (comments, trailing commas), TOML and YAML by their parsers; YAML tags that
 build anything but plain data are refused. Whatever the text is, the outcome is a `Document` or a
@@ -11,14 +11,197 @@ from __future__ import annotations
 import json
 import math
 import re
+import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.positions import DEPTH, TOML_TEXT, Pointer, json_lines, json_repeats, toml_lines
 from dragoman.errors import ConfigSyntaxError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+# ── Env files: `NAME=value` lines, as in Docker and dotenv; nothing is expanded or run
+
+
+_NAME = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=", re.MULTILINE)
+_QUOTED = re.compile(
+    r"""[ \t]*(?:"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|'(?P<single>[^']*)')[ \t]*(?:\#[^\n]*)?$""",
+    re.MULTILINE | re.DOTALL,
+)
+_BARE = re.compile(r"[^\n]*")
+_COMMENT = re.compile(r"[ \t]\#.*")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def parse_env(text: str) -> dict[str, str]:
+    """Return the variables of an env file; lines that are not assignments are skipped."""
+    return {name: value for name, value, _ in _assignments(text)}
+
+
+def env_lines(text: str) -> dict[str, int]:
+    """Return the line of each variable's last assignment."""
+    return {name: line for name, _, line in _assignments(text)}
+
+
+def _assignments(text: str) -> Iterator[tuple[str, str, int]]:
+    text = text.replace("\r\n", "\n")
+    line, counted, position = 1, 0, 0
+    while assignment := _NAME.search(text, position):
+        name_at = assignment.start(1)
+        line, counted = line + text.count("\n", counted, name_at), name_at
+        value, position = _value(text, assignment.end())
+        yield assignment[1], value, line
+
+
+def _value(text: str, start: int) -> tuple[str, int]:
+    """Return the value that begins at an offset, and where it ends."""
+    if quoted := _QUOTED.match(text, start):
+        double, single = quoted["double"], quoted["single"]
+        if double is None:
+            return single, quoted.end()
+        return _ESCAPE.sub(lambda escape: _ESCAPES.get(escape[1], escape[1]), double), quoted.end()
+    bare = _BARE.match(text, start)
+    rest = bare[0] if bare else ""
+    return _COMMENT.sub("", rest, count=1).strip(" \t\r"), start + len(rest)
+
+
+# ── The line of each key of a JSON or TOML text
+
+
+Pointer: TypeAlias = tuple[str | int, ...]
+
+DEPTH = 7
+"""Deeper keys are given the line of their nearest indexed ancestor."""
+
+_JSON_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\],\n]|[^\s{}\[\],:"]+', re.DOTALL)
+
+
+def json_lines(text: str) -> dict[Pointer, int]:
+    """Return the line of every key and list item of a JSON text without comments."""
+    return {pointer: line for pointer, line, _ in _json_places(text)}
+
+
+def json_repeats(text: str) -> dict[Pointer, int]:
+    """Return the keys that stand twice in one object, each with the line of its last appearance."""
+    return {pointer: line for pointer, line, repeated in _json_places(text) if repeated}
+
+
+def _json_places(text: str) -> Iterator[tuple[Pointer, int, bool]]:
+    """Yield every key and list item with its line, and whether its object has had that key before."""
+    line = 1
+    path: list[str | int] = []
+    keys: list[set[str]] = []
+    expects_key = False
+    for match in _JSON_TOKEN.finditer(text):
+        found = match[0]
+        if found == "\n":
+            line += 1
+        elif found in "}]":
+            path.pop()
+            keys.pop()
+            expects_key = False
+        elif found == ",":
+            last = path[-1]
+            if isinstance(last, int):
+                path[-1] = last + 1
+            else:
+                expects_key = True
+        elif expects_key:
+            key: str = json.loads(found)
+            path[-1], expects_key = key, False
+            if len(path) <= DEPTH:
+                yield tuple(path), line, key in keys[-1]
+            keys[-1].add(key)
+        else:
+            if path and isinstance(path[-1], int) and len(path) <= DEPTH:
+                yield tuple(path), line, False
+            if found in "{[":
+                path.append("" if found == "{" else 0)
+                keys.append(set())
+                expects_key = found == "{"
+
+
+_TOML_KEY = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_TOML_DOTTED = rf"{_TOML_KEY}(?:[ \t]*\.[ \t]*{_TOML_KEY})*"
+_TOML_STATEMENT = re.compile(
+    rf"[ \t]*(?:\[\[[ \t]*(?P<array>{_TOML_DOTTED})[ \t]*\]\]"
+    rf"|\[[ \t]*(?P<table>{_TOML_DOTTED})[ \t]*\]"
+    rf"|(?P<key>{_TOML_DOTTED})[ \t]*=)"
+)
+_TOML_PART = re.compile(r"""[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?""")
+# A text without an end is taken as far as it can go, so that no character is looked at twice.
+TOML_TEXT = (
+    r'''"""(?:[^\\"]|\\.|"(?!""))*+(?:"""+)?|\'\'\'(?:[^']|'(?!\'\'))*+(?:\'\'\'+)?|"(?:[^"\\\n]|\\.)*+"?'''
+    r"""|'[^'\n]*+'?"""
+)
+TOML_MARK = re.compile(rf"{TOML_TEXT}|\#[^\n]*+|[\[\]{{}}\n]", re.DOTALL)
+"""What decides where a statement ends: a text or a comment as a whole, a bracket, a line break."""
+
+
+def toml_lines(text: str) -> dict[Pointer, int]:
+    """Return the line of every table and key of a TOML text."""
+    lines: dict[Pointer, int] = {}
+    table: Pointer = ()
+    counts: dict[Pointer, int] = {}
+    for line, start in _toml_statements(text):
+        match = _TOML_STATEMENT.match(text, start)
+        if match is None:
+            continue
+        if match["array"]:
+            base = resolved(_dotted(match["array"]), counts)
+            counts[base] = counts.get(base, -1) + 1
+            table = (*base, counts[base])
+            lines.setdefault(base, line)
+            lines[table] = line
+        elif match["table"]:
+            table = resolved(_dotted(match["table"]), counts)
+            _note_path(lines, table, line)
+        else:
+            _note_path(lines, table + _dotted(match["key"]), line)
+    return lines
+
+
+def _toml_statements(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the line and the offset of each line that begins a statement."""
+    yield 1, 0
+    line, depth = 1, 0
+    for match in TOML_MARK.finditer(text):
+        found = match[0]
+        if found == "\n":
+            line += 1
+            if depth == 0:
+                yield line, match.end()
+        elif found in "[{":
+            depth += 1
+        elif found in "]}":
+            depth -= 1
+        else:
+            line += found.count("\n")
+
+
+def _dotted(text: str) -> tuple[str, ...]:
+    parts: list[str] = _TOML_PART.findall(text)
+    return tuple(tomllib.loads(f"key={part}")["key"] if part[0] in "\"'" else part for part in parts)
+
+
+def resolved(path: tuple[str, ...], counts: dict[Pointer, int]) -> Pointer:
+    """Put the current index of every array of tables on the way into a path."""
+    found: Pointer = ()
+    for position, part in enumerate(path):
+        found = (*found, part)
+        if found in counts and position < len(path) - 1:
+            found = (*found, counts[found])
+    return found
+
+
+def _note_path(lines: dict[Pointer, int], path: Pointer, line: int) -> None:
+    for length in range(1, min(len(path), DEPTH) + 1):
+        lines.setdefault(path[:length], line)
+
+
+# ── Documents
+
 
 Format: TypeAlias = Literal["json", "toml", "yaml", "env"]
 
@@ -203,8 +386,6 @@ def _yaml_lines(text: str) -> dict[Pointer, int]:
 
 
 def _parse_env(text: str, source: str) -> Document:
-    from dragoman.config.dotenv import parse_env
-
     return Document(source, "env", parse_env(text), text)
 
 
@@ -213,8 +394,6 @@ def _json_lines(text: str) -> dict[Pointer, int]:
 
 
 def _env_lines(text: str) -> dict[Pointer, int]:
-    from dragoman.config.dotenv import env_lines
-
     return {(name,): line for name, line in env_lines(text).items()}
 
 
@@ -256,7 +435,7 @@ def _document(
             return value
         if hasattr(value, "isoformat"):  # a date or a time of TOML or YAML
             return str(cast("Any", value).isoformat())
-        raise refuse(pointer, f"a value of the kind `{type(value).__name__}` has no place in a configuration")
+        raise refuse(pointer, f"a value of type `{type(value).__name__}` is not allowed in a configuration")
 
     return Document(source, format, copy(data, ()), text, repeats or {})
 

@@ -1,8 +1,8 @@
-"""An entry of any dialect becomes a `ServerSpec`, or an `InvalidSpecError` with every problem at once.
+"""Turn an entry of any dialect into a `ServerSpec`, or an `InvalidSpecError` with every problem.
 
-The dialect says what its keys mean; the checks are the same for all. Every assumption (a unit, a kind
-of transport, a converted value) is noted on the spec, unknown keys are kept, and text is turned into
-templates by the dialect's own variable style. Nothing is expanded, looked up or run.
+The dialect says what its keys mean; the checks are the same for all. Every assumption (a unit, a transport, a
+converted value) becomes a note on the spec, unknown keys are kept, and text becomes templates in the
+dialect's own variable syntax. Nothing is expanded, looked up or run.
 """
 
 from __future__ import annotations
@@ -13,18 +13,262 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS
 from dragoman.config.documents import dotted, printable
-from dragoman.config.durations import UNKNOWN_UNIT_LIMIT, is_plain, seconds
-from dragoman.config.expand import AUTH_TEXTS, spelled, to_template
-from dragoman.config.reaching import read_transport
-from dragoman.config.reading import Reader, shown
-from dragoman.config.sizes import size_in_bytes
+from dragoman.config.templates import AUTH_TEXTS, spelled, to_template
+from dragoman.config.values import UNKNOWN_UNIT_LIMIT, EntryReader, is_plain, seconds, shown, size_in_bytes
 from dragoman.errors import InvalidSpecError
-from dragoman.model import ATTRIBUTION_KEYS, Auth, Origin, ServerSpec, Timeouts
-from dragoman.suggesting import suggest
+from dragoman.model import ATTRIBUTION_KEYS, Auth, Http, Origin, ServerSpec, Sse, Stdio, Timeouts, Tls
+from dragoman.suggest import suggest
 from dragoman.trust.limits import read_limits
 
 if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect, Entry, Scope
+    from dragoman.model import Transport
+
+# ── The transport of an entry: a command, or a URL with headers and certificates
+
+
+_KINDS = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamablehttp": "http",
+    "remote": "http",
+    "sse": "sse",
+}
+_FOREIGN_KINDS = {
+    "ws": "WebSocket",
+    "websocket": "WebSocket",
+    "tcp": "plain TCP",
+    "wside": "an editor's own WebSocket",
+    "sseide": "an editor's own SSE",
+    "sdk": "servers inside the host's own process",
+    "builtin": "servers inside the host's own process",
+    "platform": "servers inside the host's own process",
+    "frontend": "servers inside the host's own window",
+    "inlinepython": "servers whose code stands in the file",
+}
+
+_OF_STDIO = ("command", "args", "env", "env_file", "inherit_env", "cwd", "log_file")
+_OF_URL = ("url", "headers", "auth", "alternate", "allow_http", "tls")
+
+
+def read_transport(
+    fields: dict[str, Any], extras: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryReader
+) -> Transport | None:
+    """Return the transport that an entry describes, or add problems to the reader.
+
+    Keys that belong to another kind of transport are moved to `extras`, with a note.
+    """
+    kind = _kind(fields, entry, dialect, reader)
+    if kind is None:
+        return None
+    for field in _OF_URL if kind == "stdio" else _OF_STDIO:
+        if field in fields:
+            key = entry.spellings.get(reader.spelling(field), reader.spelling(field))
+            extras[key] = fields.pop(field)
+            reader.note("conflict", key, f"not used by a server of type {kind}")
+    if kind == "stdio":
+        return _stdio(fields, dialect, reader)
+    url = reader.text("url", fields.get("url"), required=f"a server of type `{kind}` needs a `url`")
+    headers = reader.texts("headers", fields.get("headers"), header=True)
+    if url is None or headers is None:
+        return None
+    template = to_template(url, dialect.style_of("url"))
+    scheme, separator, _ = template.partition("://")
+    if not template.startswith("${") and (not separator or scheme.lower() not in ("http", "https")):
+        # The URL may contain a secret, so it is not shown.
+        reader.problem("url", "expected a URL that starts with http:// or https://")
+        return None
+    return _remote(kind, template, headers, fields, dialect, reader)
+
+
+def _remote(
+    kind: str,
+    url: str,
+    headers: dict[str, str],
+    fields: dict[str, Any],
+    dialect: Dialect,
+    reader: EntryReader,
+) -> Transport:
+    style = dialect.style_of("headers")
+    templates = {name: to_template(value, style) for name, value in headers.items()}
+    given = reader.boolean("alternate", fields.get("alternate"))
+    if "transport" in fields:
+        made, alternate = _typed(kind, dialect, reader, alternate=given)
+    else:
+        made, alternate = _untyped(url, dialect, reader, alternate=given)
+    alternate = alternate if given is None else given
+    return made(
+        url,
+        headers=templates,
+        alternate=alternate,
+        tls=_tls(fields, url, dialect, reader),
+        allow_http=reader.boolean("allow_http", fields.get("allow_http")) is True,
+    )
+
+
+def _typed(
+    kind: str, dialect: Dialect, reader: EntryReader, *, alternate: bool | None
+) -> tuple[type[Http | Sse], bool]:
+    """Return what a type means, and whether the other kind is tried too unless the entry says."""
+    if kind == "sse" and not dialect.sse_is_http:
+        return Sse, dialect.either_kind
+    if kind == "sse" and alternate is not False:
+        key = reader.spelling("transport")
+        reader.note("transport", key, "`sse` tries Streamable HTTP first, then legacy SSE")
+    return Http, dialect.either_kind or kind == "sse"
+
+
+def _untyped(
+    url: str, dialect: Dialect, reader: EntryReader, *, alternate: bool | None
+) -> tuple[type[Http | Sse], bool]:
+    """Return what an address without a type means, and whether the other kind is tried too."""
+    key = reader.spelling("url")
+    if dialect.untyped_url == "sse":
+        reader.note("transport", key, "a URL without a type is legacy SSE in this dialect")
+        return Sse, False
+    if dialect.untyped_url == "http":
+        return Http, False
+    path = url.split("?", 1)[0].split("#", 1)[0].rstrip("/")
+    only = " only" if alternate is False else ""
+    if dialect.untyped_url == "auto" and path.endswith("/sse"):
+        order = f"legacy SSE{only or ' first, then HTTP'}"
+        reader.note("transport", key, f"no type given, and the path ends in /sse: {order}")
+        return Sse, True
+    reader.note("transport", key, f"no type given: Streamable HTTP{only or ' first, then legacy SSE'}")
+    return Http, True
+
+
+_TLS_FILES = ("ca", "cert", "key")
+
+
+def _tls(fields: dict[str, Any], url: str, dialect: Dialect, reader: EntryReader) -> Tls | None:
+    if "tls" not in fields:
+        return None
+    table = reader.mapping("tls", fields["tls"])
+    for name in table:
+        if name not in (*_TLS_FILES, "verify"):
+            reader.problem("tls", "expected ca, cert, key or verify", name)
+    files: dict[str, str | None] = {}
+    for name in _TLS_FILES:
+        path = reader.text("tls", table.get(name), inner=name)
+        if path is not None and not path.strip():
+            reader.problem("tls", "expected the path of a file", name)
+        files[name] = None if path is None else to_template(path, dialect.style_of("tls"))
+    verify = reader.boolean("tls", table.get("verify"), inner="verify")
+    if files["key"] is not None and files["cert"] is None:
+        reader.problem("tls", "a key needs its certificate: add `cert`", "key")
+    if url.lower().startswith("http://"):
+        reader.note("unused", reader.spelling("tls"), "a URL that starts with http:// does not use TLS")
+    return Tls(**files, verify=verify is not False)
+
+
+def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryReader) -> str | None:
+    """Decide between `stdio`, `http` and `sse`, or say why it cannot be decided."""
+    written = fields.get("transport")
+    has_command, has_url = "command" in fields, "url" in fields
+    if written is None:
+        if dialect.listed_need_transport and isinstance(entry.pointer[-1], int):
+            reader.problem("", "`transport` is missing: stdio, http or sse")
+            return None
+        if has_command and has_url:
+            reader.problem(
+                "url", "both a `command` and a URL are given; choose one with a type, or remove one"
+            )
+            return None
+        if has_url and dialect.untyped_url == "error":
+            reader.problem("url", 'a URL needs a type in this dialect: add "type": "http" or "sse"')
+            return None
+        if not has_command and not has_url and entry.problems:
+            return None
+        if not has_command and not has_url:
+            reader.problem("", "a server needs a `command` (stdio) or a `url` (http, sse)")
+            return None
+        return "stdio" if has_command else "http"
+    if not isinstance(written, str):
+        reader.problem("transport", f"expected stdio, http or sse, not {shown(written)}")
+        return None
+    folded = written.strip().lower().replace("-", "").replace("_", "").replace(" ", "")
+    kind = _KINDS.get(folded)
+    if kind is None:
+        if folded in _FOREIGN_KINDS:
+            reader.problem("transport", f"{_FOREIGN_KINDS[folded]} (`{written.strip()}`) is not supported")
+            return None
+        near = suggest(folded, _KINDS, count=1)
+        guess = f"; did you mean `{_KINDS[near[0]]}`?" if near else ""
+        reader.problem("transport", f"`{printable(written):.40}` is not stdio, http or sse{guess}")
+        return None
+    return kind
+
+
+def _stdio(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Stdio | None:
+    command: object = fields.get("command")
+    words: list[str] | None = []
+    if isinstance(command, list):
+        words = reader.strings("command", cast("list[object]", command))
+        command = words[0] if words else None
+    text = (
+        reader.text("command", command, required="a server of type `stdio` needs a `command`")
+        if words is not None
+        else None
+    )
+    args = reader.strings("args", fields.get("args"))
+    env = reader.environment("env", fields.get("env"))
+    cwd = reader.text("cwd", fields.get("cwd"))
+    env_file = reader.one_or_many("env_file", fields.get("env_file"))
+    log_file = reader.text("log_file", fields.get("log_file"))
+    if log_file is not None and not log_file.strip():
+        reader.problem("log_file", "expected the path of a file")
+    inherit = _inherit(fields, reader)
+    if text is None or args is None or env is None or env_file is None or words is None or reader.problems:
+        return None
+    args = words[1:] + args
+    _note_unsplit(text, args, reader)
+    paths = {"command": text, "cwd": cwd, "env_file": env_file[0] if env_file else "", "log_file": log_file}
+    _note_home(paths, reader)
+
+    def template(field: str, value: str) -> str:
+        return to_template(value, dialect.style_of(field))
+
+    return Stdio(
+        template("command", text),
+        [template("args", arg) for arg in args],
+        env={name: None if value is None else template("env", value) for name, value in env.items()},
+        cwd=None if cwd is None else template("cwd", cwd),
+        env_file=[template("env_file", name) for name in env_file],
+        inherit_env=inherit,
+        log_file=None if log_file is None else template("log_file", log_file),
+    )
+
+
+def _note_unsplit(command: str, args: list[str], reader: EntryReader) -> None:
+    if len(command.split()) > 1 and not args and "/" not in command and "\\" not in command:
+        message = "it has spaces and no `args`; if it does not start, move all words but the first to `args`"
+        reader.note("type", reader.spelling("command"), message)
+
+
+def _note_home(paths: dict[str, str | None], reader: EntryReader) -> None:
+    for field, path in paths.items():
+        if path and (path == "~" or path.startswith(("~/", "~\\"))):
+            reader.note("path", reader.spelling(field), "`~` means the home directory")
+
+
+def _inherit(fields: dict[str, Any], reader: EntryReader) -> Literal["safe", "all"] | list[str]:
+    value = fields.get("inherit_env")
+    match value:
+        case None:
+            return "safe"
+        case "safe" | "all":
+            return value
+        case list():
+            return reader.strings("inherit_env", cast("list[object]", value)) or []
+        case _:
+            reader.problem("inherit_env", f'expected "safe", "all" or a list of names, not {shown(value)}')
+            return "safe"
+
+
+# ── The spec of an entry
+
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "replace": ("start-first", "stop-first"),
@@ -46,7 +290,7 @@ class _Common(TypedDict, total=False):
     reconnect: bool
     trust_annotations: bool
     parallel: bool
-    mend_arguments: bool
+    coerce_arguments: bool
     attribution: dict[str, str]
     limits: dict[str, float]
     max_message_bytes: int
@@ -69,9 +313,9 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
     """Make the spec that an entry describes.
 
     Raises:
-        InvalidSpecError: The entry describes none; it has every problem.
+        InvalidSpecError: The entry is invalid; the error has every problem.
     """
-    reader = Reader(entry, dialect)
+    reader = EntryReader(entry, dialect)
     for mark, wanted in (
         (NOT_SERVERS, "a map or a list of servers"),
         (NOT_A_MAP, "an object that describes a server"),
@@ -111,7 +355,7 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
     )
 
 
-def _note_references(entry: Entry, dialect: Dialect, reader: Reader) -> None:
+def _note_references(entry: Entry, dialect: Dialect, reader: EntryReader) -> None:
     """Name every value with a reference that the host resolves by itself."""
 
     def visit(value: object, keys: tuple[str | int, ...]) -> None:
@@ -133,14 +377,14 @@ def _note_references(entry: Entry, dialect: Dialect, reader: Reader) -> None:
             visit(value, (key,))
 
 
-def _check_name(entry: Entry, reader: Reader) -> None:
+def _check_name(entry: Entry, reader: EntryReader) -> None:
     if not entry.name.strip():
-        reader.problem("name", "a server needs a name, a text that is not empty")
+        reader.problem("name", "a server needs a name, a non-empty string")
     elif not entry.name.isprintable():
-        reader.problem("", "the server's name has a control character in it")
+        reader.problem("", "the server's name contains a control character")
 
 
-def _sort_keys(entry: Entry, dialect: Dialect, reader: Reader) -> tuple[dict[str, Any], dict[str, Any]]:
+def _sort_keys(entry: Entry, dialect: Dialect, reader: EntryReader) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split an entry into fields that mean something, under our names, and the others."""
     fields: dict[str, Any] = {}
     extras: dict[str, Any] = {}
@@ -157,7 +401,7 @@ def _sort_keys(entry: Entry, dialect: Dialect, reader: Reader) -> tuple[dict[str
             continue
         elif key.field in fields:
             other = reader.spelling(key.field)
-            reader.note("conflict", written, f"`{other}` says the same and comes first; this is not used")
+            reader.note("conflict", written, f"not used: `{other}` sets the same and comes first")
             extras[written] = value
         else:
             fields[key.field] = value
@@ -165,16 +409,16 @@ def _sort_keys(entry: Entry, dialect: Dialect, reader: Reader) -> tuple[dict[str
     return fields, extras
 
 
-def _note_extra(spelling: str, dialect: Dialect, reader: Reader) -> None:
+def _note_extra(spelling: str, dialect: Dialect, reader: EntryReader) -> None:
     if spelling in dialect.dropped:
         reader.note("unused", spelling, dialect.dropped[spelling])
     elif not spelling.startswith(("$", "_", "//")):
         near = suggest(spelling, dialect.keys, count=1, cutoff=0.75)
         guess = f"; did you mean `{near[0]}`?" if near else ""
-        reader.note("unknown", spelling, f"this means nothing here and is kept as it is{guess}")
+        reader.note("unknown", spelling, f"unknown key, kept as it is{guess}")
 
 
-def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Timeouts:
+def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Timeouts:
     nested = reader.mapping("timeouts", fields.get("timeouts"))
     wanted: dict[str, object] = {}
     for name, value in nested.items():
@@ -192,7 +436,7 @@ def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> Timeo
     return cast("Timeouts", found)
 
 
-def _duration(name: str, value: object, dialect: Dialect, reader: Reader) -> float | None:
+def _duration(name: str, value: object, dialect: Dialect, reader: EntryReader) -> float | None:
     spelling = reader.spelling(name)
     key = dialect.keys.get(spelling)
     unit = (key.unit if key else None) or "s"
@@ -203,16 +447,16 @@ def _duration(name: str, value: object, dialect: Dialect, reader: Reader) -> flo
         return None
     if unit == "unknown" and is_plain(value):
         meant = "milliseconds" if float(cast("float", value)) >= UNKNOWN_UNIT_LIMIT else "seconds"
-        message = f'hosts disagree about the unit; {value} is taken as {meant}: write "{result:g}s"'
+        message = f'hosts disagree about the unit; {value} is read as {meant}: write "{result:g}s"'
         reader.note("unit", spelling, message)
     elif unit == "ms" and is_plain(value):
         reader.note("unit", spelling, f"{value} is in milliseconds here: {result:g} s")
     return result
 
 
-def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: Reader) -> _Common:
+def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: EntryReader) -> _Common:
     found: dict[str, object] = {}
-    for name in ("required", "lazy", "reconnect", "trust_annotations", "parallel", "mend_arguments"):
+    for name in ("required", "lazy", "reconnect", "trust_annotations", "parallel", "coerce_arguments"):
         _put(found, name, reader.boolean(name, fields.get(name)))
     for name in ("naming", "title", "description"):
         _put(found, name, reader.text(name, fields.get(name)))
@@ -232,7 +476,7 @@ def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, re
         _put(found, "health_check_interval", interval)
     naming = found.get("naming")
     if isinstance(naming, str) and ("{tool}" not in naming):
-        reader.problem("naming", "it lacks {tool}: write for example {server}__{tool}")
+        reader.problem("naming", "{tool} is missing; for example {server}__{tool}")
     return cast("_Common", found)
 
 
@@ -241,18 +485,22 @@ def _put(found: dict[str, object], name: str, value: object) -> None:
         found[name] = value
 
 
-def _enabled(fields: dict[str, Any], reader: Reader) -> bool | None:
+def _enabled(fields: dict[str, Any], reader: EntryReader) -> bool | None:
     enabled = reader.boolean("enabled", fields.get("enabled"))
     disabled = reader.boolean("disabled", fields.get("disabled"))
     if enabled is not None and disabled is not None and enabled == disabled:
-        reader.note("conflict", "disabled", "`enabled` and `disabled` contradict each other; it stays off")
+        reader.note(
+            "conflict",
+            "disabled",
+            "`enabled` and `disabled` contradict each other; it stays disabled",
+        )
         return False
     if disabled is not None:
         return not disabled
     return enabled
 
 
-def _allowed(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> list[str] | None:
+def _allowed(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> list[str] | None:
     value = fields.get("allowed_tools")
     allowed = None if value is None else reader.one_or_many("allowed_tools", value)
     if allowed == [] and dialect.empty_allows_all:
@@ -260,8 +508,8 @@ def _allowed(fields: dict[str, Any], dialect: Dialect, reader: Reader) -> list[s
     return None if allowed is not None and "*" in allowed else allowed
 
 
-def _attribution(fields: dict[str, Any], reader: Reader) -> dict[str, str] | None:
-    """Read where answers name their sources."""
+def _attribution(fields: dict[str, Any], reader: EntryReader) -> dict[str, str] | None:
+    """Read the pointers to the sources of answers."""
     found: dict[str, str] = {}
     for name, value in reader.mapping("attribution", fields.get("attribution")).items():
         if name not in ATTRIBUTION_KEYS:
@@ -275,7 +523,7 @@ def _attribution(fields: dict[str, Any], reader: Reader) -> dict[str, str] | Non
     return found or None
 
 
-def _limits(fields: dict[str, Any], reader: Reader) -> dict[str, float] | None:
+def _limits(fields: dict[str, Any], reader: EntryReader) -> dict[str, float] | None:
     """Read how much a server may send or get."""
     found: dict[str, float] = {}
     for name, value in reader.mapping("limits", fields.get("limits")).items():
@@ -286,7 +534,7 @@ def _limits(fields: dict[str, Any], reader: Reader) -> dict[str, float] | None:
     return found or None
 
 
-def _size(name: str, fields: dict[str, Any], reader: Reader) -> int | None:
+def _size(name: str, fields: dict[str, Any], reader: EntryReader) -> int | None:
     if name not in fields:
         return None
     try:
@@ -296,7 +544,9 @@ def _size(name: str, fields: dict[str, Any], reader: Reader) -> int | None:
         return None
 
 
-def _auth(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: Reader) -> Auth | None:
+def _auth(
+    fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: EntryReader
+) -> Auth | None:
     value: object = fields.get("auth")
     if value is None:
         return None
@@ -341,17 +591,17 @@ AUTH_WORDS = ("grant", "client_auth", "signing_algorithm", "store", "callback_po
 _AUTH_KEYS = frozenset(field.name for field in dataclass_fields(Auth))
 
 
-def _set_aside(table: dict[str, Any], extras: dict[str, Any], reader: Reader) -> None:
-    """Keep keys of an `auth` table that mean nothing here."""
+def _set_aside(table: dict[str, Any], extras: dict[str, Any], reader: EntryReader) -> None:
+    """Keep unknown keys of an `auth` table."""
     unknown = {key: table.pop(key) for key in list(table) if key not in _AUTH_KEYS}
     if unknown:
         spelling = reader.spelling("auth")
         extras[spelling] = unknown
         names = ", ".join(printable(name) for name in unknown)
-        reader.note("unused", spelling, f"these keys of it mean nothing here and are kept: {names}")
+        reader.note("unused", spelling, f"unknown keys in it, kept as they are: {names}")
 
 
-def _invalid(reader: Reader, entry: Entry) -> InvalidSpecError:
+def _invalid(reader: EntryReader, entry: Entry) -> InvalidSpecError:
     what = f"server `{printable(entry.name)}`" if entry.name else "this entry"
     return InvalidSpecError(
         f"{what} is skipped: {'; '.join(reader.problems)}",

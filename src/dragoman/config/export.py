@@ -1,9 +1,8 @@
-"""A `ServerSpec` becomes an entry of a dialect, and a list of what the dialect has no way to say.
+"""Writes a `ServerSpec` as an entry of a dialect, and lists what the dialect cannot express.
 
-Policy: a variable is written in the dialect's own syntax or not at all. Where a command, an argument or a
-URL cannot be written, the server is refused, because half a command is worse than none; where any other
-field cannot, it is left out and named as a loss. The entry is then read back by the same code that reads
-files, and whatever comes back otherwise is a loss too, so nothing is lost without a word.
+A variable is written in the dialect's own syntax or not at all. If a command, an argument or a URL cannot be
+written, the server is refused; any other field is left out and reported as a loss. The entry is then read
+back by the code that reads files, and every difference is a loss too, so nothing is lost silently.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from dataclasses import MISSING, dataclass, fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.comparing import Reference, differences, loosely, pieces
 from dragoman.config.dialect import Entry
 from dragoman.config.dialects import NAMES
 from dragoman.config.dialects import dialect as dialect_named
 from dragoman.config.documents import Document
 from dragoman.config.entries import AUTH_WORDS, build
-from dragoman.config.expand import AUTH_TEXTS, NONE, Style, to_template
+from dragoman.config.merge import Reference, differences, loosely, pieces
+from dragoman.config.templates import AUTH_TEXTS, NONE, VariableSyntax, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Auth, ServerSpec, Stdio
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _PLAIN_FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replace", "max_concurrency", "naming", "fallback"),
     *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
-    *("title", "description", "max_message_bytes", "parallel", "mend_arguments", "attribution", "limits"),
+    *("title", "description", "max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits"),
 )
 """Fields whose value is written as it is."""
 _DEFAULTS: dict[str, Any] = {
@@ -44,7 +43,7 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One thing that an entry cannot say."""
+    """One thing that an entry cannot express."""
 
     key: str
     """The field, as `cwd` or `env.TOKEN`; for a key that only its old host knows, that key."""
@@ -65,15 +64,15 @@ def entry(
 
     Args:
         spec: The server.
-        dialect: Whose way of writing.
+        dialect: The dialect.
         format: The file's format; TOML has no null.
-        listed: Whether the entry is an item of a list; as the dialect likes it unless given.
+        listed: Whether the entry is an item of a list; the dialect's default unless given.
 
     Returns:
         The entry, and what is lost in it.
 
     Raises:
-        InvalidSpecError: The dialect has no way at all to write this server.
+        InvalidSpecError: The dialect cannot express this server.
         ConfigError: The dialect is never written.
     """
     listed = dialect.as_list if listed is None else listed
@@ -104,16 +103,16 @@ def entry(
 
 
 def read_back(name: str, entry: Mapping[str, Any], dialect: Dialect, *, listed: bool = False) -> ServerSpec:
-    """Read an entry as if it stood in a file of that dialect."""
+    """Read an entry as from a file of that dialect."""
     pointer = (*dialect.container, 0 if listed else name)
     return build(Entry(name, copy.deepcopy(dict(entry)), Document("", "json", {}), pointer), dialect, "user")
 
 
-def from_template(text: str, style: Style) -> str:
+def from_template(text: str, style: VariableSyntax) -> str:
     """Write a template in a dialect's own variable syntax: the inverse of `to_template`.
 
     Raises:
-        ValueError: The style cannot say it; the message names the reference.
+        ValueError: The syntax cannot express it; the message names the reference.
     """
     if style.escape:
         return text
@@ -124,7 +123,7 @@ def from_template(text: str, style: Style) -> str:
     return written
 
 
-def _reference(reference: Reference, style: Style) -> str:
+def _reference(reference: Reference, style: VariableSyntax) -> str:
     name = reference.name
     for spelling in style.spellings:
         if spelling.kind == reference.kind and not reference.operator and name.startswith(spelling.prefix):
@@ -155,7 +154,7 @@ def _reference(reference: Reference, style: Style) -> str:
 
 
 class _Writer:
-    """Writes one spec's fields, and collects what is lost and what forbids writing it."""
+    """Writes one spec's fields, and collects losses and problems."""
 
     def __init__(self, spec: ServerSpec, dialect: Dialect, format: Format) -> None:  # noqa: A002
         self.losses: list[Loss] = []
@@ -181,7 +180,7 @@ class _Writer:
         return result
 
     def ways_to_reach(self) -> list[dict[str, Any]]:
-        """Return the ways to write the type that are to be tried, the plainest first."""
+        """Return the ways to write the type, the simplest first."""
         spelled = self._dialect.remote_types[self._spec.kind]
         key = self._writes.get("transport")
         transport = self._spec.transport
@@ -319,7 +318,7 @@ class _Writer:
                 result[key] = copy.deepcopy(value)
 
     def _vital(self, key: str, template: str) -> str:
-        """Write a text without which there is no server."""
+        """Write a text that the server cannot do without."""
         try:
             return from_template(template, self._style_of(key))
         except ValueError as error:
@@ -333,7 +332,7 @@ class _Writer:
             self._lose(key, f"{error} in {self._dialect.title}")
             return None
 
-    def _style_of(self, key: str) -> Style:
+    def _style_of(self, key: str) -> VariableSyntax:
         return NONE if self._dialect.literal_when_written else self._dialect.style_of(key.partition(".")[0])
 
     def _keep(self, table: dict[str, Any], key: str, name: str, template: str) -> None:
@@ -364,7 +363,7 @@ class _Writer:
 
 
 def _plain(value: object) -> object:
-    """Return a field's value as files have it."""
+    """Return a field's value as JSON data."""
     if isinstance(value, tuple):
         return list(cast("tuple[str, ...]", value))
     return dict(cast("dict[str, str]", value)) if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""Configuration files are read here, and only read: bytes become a `Document` or a clear error."""
+"""Reads configuration files into a `Document`, or raises a clear error."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import codecs
 import os
 from typing import TYPE_CHECKING
 
-from dragoman.config.documents import MAX_BYTES, Document, Format, parse, too_large
-from dragoman.config.dotenv import parse_env
+from dragoman.config.documents import MAX_BYTES, Document, Format, parse, parse_env, too_large
 from dragoman.errors import ConfigError, ConfigSyntaxError
 
 if TYPE_CHECKING:
@@ -22,14 +21,14 @@ _MARKS = (
 
 
 def format_of(path: Path) -> Format:
-    """Tell a file's format by its name; JSON unless the name says otherwise."""
+    """Return a file's format by its name; JSON by default."""
     if path.name == ".env" or path.name.startswith(".env."):
         return "env"
     return _FORMATS.get(path.suffix.lower(), "json")
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether there is such a file; a path that cannot be looked at has none."""
+    """Return whether a file exists; `False` if the path cannot be accessed."""
     return os.path.isfile(path)  # noqa: PTH113 -- `Path.is_file` raises where a directory is closed to us
 
 
@@ -44,16 +43,16 @@ def read(
 
     Args:
         path: The file.
-        format: Its format; told by its name unless given.
-        only_regular: Whether to refuse pipes and devices, which a project might hold to make us wait.
-        most: How many bytes it may have; `MAX_BYTES` unless given.
+        format: Its format; by its name unless given.
+        only_regular: Whether to refuse pipes and devices: reading one from a project could block.
+        most: The most bytes it may have; `MAX_BYTES` unless given.
 
     Raises:
-        FileNotFoundError: There is no such file, or no such directory.
+        FileNotFoundError: The file does not exist.
         ConfigSyntaxError: It cannot be read or parsed.
     """
     if only_regular and os.path.exists(path) and not is_file(path):  # noqa: PTH110 -- as in `is_file`
-        msg = "this is no regular file"
+        msg = "this is not a regular file"
         raise ConfigSyntaxError(msg, source=str(path))
     return parse(_text(path, most), str(path), format or format_of(path))
 
@@ -62,10 +61,10 @@ def read_env_file(path: Path, *, pointer: str = "") -> dict[str, str]:
     """Read an env file that a server's spec names.
 
     Raises:
-        ConfigError: It is absent or unreadable, or a pipe or a device, which might make us wait.
+        ConfigError: It is missing or unreadable, or a pipe or a device, which could block.
     """
     if os.path.exists(path) and not is_file(path):  # noqa: PTH110 -- as in `is_file`
-        msg = "this is no regular file"
+        msg = "this is not a regular file"
         raise ConfigError(msg, source=str(path), pointer=pointer)
     try:
         return parse_env(_text(path))

@@ -1,35 +1,36 @@
-"""Layers of entries become one list of servers: who wins, who is hidden, who serves without a project.
+"""Merge layers of entries into one list of servers.
 
-Layers come strongest first. By `replace` the strongest entry of a name is taken whole; by `fields`
-its missing keys are filled from the weaker ones, tables such as `env` key by key; by `first` only the
-first file counts. An entry that cannot be used is a problem and is treated as absent, so a weaker one of the
-same name may serve; by `fields` that is the entry which the wrong key comes from. The winner knows every
-definition that it hides.
+Layers come strongest first. With `replace`, the strongest entry of a name is used as a whole; with `fields`,
+its missing keys are filled from weaker entries, tables such as `env` key by key; with `first`, only the first
+file counts. An invalid entry is reported and treated as absent, so a weaker entry of the same name may be
+used; with `fields` that is the entry with the invalid key. The result lists every definition that it hides.
 
-Everything is merged twice: with the project's files, and as if there were none. Which of both holds is
-decided by `trust.layers`, as are the settings, which are only gathered here.
+Everything is merged twice: with the project's files and without them. `trust.layers` decides which of the two
+applies, and which settings; they are only collected here.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, Patch
+from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, FileSettings
 from dragoman.config.documents import dotted, printable
 from dragoman.config.entries import build
+from dragoman.config.templates import VARIABLE, is_secret_reference, references
 from dragoman.errors import ConfigError, InvalidSpecError
-from dragoman.model import Origin, Statement
+from dragoman.model import Auth, Origin, Statement, Stdio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dragoman.config.dialect import Dialect, Scope
     from dragoman.config.documents import Document
-    from dragoman.model import Input, ServerSpec
+    from dragoman.model import Input, ServerSpec, Tls
 
-_MATTERS = tuple(field.name for field in fields(Patch) if field.name not in ("places", "problems"))
+_MATTERS = tuple(field.name for field in fields(FileSettings) if field.name not in ("places", "problems"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Layer:
     dialect: Dialect
     scope: Scope
     entries: Sequence[Entry]
-    patch: Patch = EMPTY
+    patch: FileSettings = EMPTY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ def _without_repeats(layer: Layer, problems: list[ConfigError]) -> list[Entry]:
             continue
         first = seen[entry.name]
         where = f"on line {first.line()}" if first.line() else f"at {dotted(first.pointer)}"
-        msg = f"server `{printable(entry.name)}` is skipped: the name is taken by the entry {where}"
+        msg = f"server `{printable(entry.name)}` is skipped: duplicate name, first used {where}"
         place = dotted(entry.pointer)
         problems.append(InvalidSpecError(msg, source=entry.document.source, pointer=place, line=entry.line()))
     return kept
@@ -221,3 +222,164 @@ def _patch_problems(layer: Layer) -> Iterable[ConfigError]:
     for pointer, message in layer.patch.problems:
         line = layer.document.line(pointer)
         yield ConfigError(message, source=layer.document.source, pointer=dotted(pointer), line=line)
+
+
+# ── Comparing the meaning of two specs or templates
+
+
+_PLACES = {
+    "workspaceFolder": "workspaceFolder",
+    "workspaceFolderBasename": "workspaceFolderBasename",
+    "userHome": "userHome",
+    "pathSeparator": "pathSeparator",
+    "/": "pathSeparator",
+}
+_FIELDS = (
+    *("enabled", "required", "lazy", "reconnect", "replace", "health_check_interval", "denied_tools"),
+    *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "wire", "protocol"),
+    *("unset_variables", "title", "description"),
+    *("max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits"),
+)
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One `${…}` of a template."""
+
+    kind: Literal["variable", "input", "place", "secret"]
+    name: str
+    """For a secret, with what gives it: `keyring:service/name`."""
+    operator: Literal["", ":-", "-"] = ""
+    default: str = ""
+
+
+Piece: TypeAlias = str | Reference
+
+
+def pieces(template: str) -> list[Piece]:
+    """Take a template apart into literal text and references; neighbouring texts are one."""
+    found: list[Piece] = []
+
+    def add(text: str) -> None:
+        if found and isinstance(found[-1], str):
+            found[-1] += text
+        elif text:
+            found.append(text)
+
+    end = 0
+    for start, stop, literal, body in references(template):
+        add(template[end:start] + literal)
+        reference = None if body is None else _reference(body)
+        if reference is not None:
+            found.append(reference)
+        elif body is not None:
+            add(f"${{{body}}}")
+        end = stop
+    add(template[end:])
+    return found
+
+
+def _reference(body: str) -> Reference | None:
+    if body in _PLACES:
+        return Reference("place", _PLACES[body])
+    if body.startswith("input:") and not body.startswith("input:-"):
+        return Reference("input", body.removeprefix("input:"))
+    if is_secret_reference(body):
+        return Reference("secret", body)
+    variable = VARIABLE.fullmatch(body)
+    if variable is None:
+        return None
+    operator = cast("Literal['', ':-', '-']", variable["operator"] or "")
+    return Reference("variable", variable["name"], operator, variable["default"] or "")
+
+
+def loosely(parts: Sequence[Piece]) -> list[Piece]:
+    """Forget whether a default also replaces an empty value, about which hosts disagree."""
+    return [
+        replace(part, operator=":-") if isinstance(part, Reference) and part.operator else part
+        for part in parts
+    ]
+
+
+def differences(wanted: ServerSpec, found: ServerSpec, title: str) -> dict[str, str]:
+    """Return the fields that changed when a spec was written and read back, and how.
+
+    Values are never shown: they may be secrets.
+    """
+    before, after = _flat(wanted), _flat(found)
+    unlike: dict[str, str] = {}
+    for key in {**before, **after}:
+        old, new = before.get(key, _ABSENT), after.get(key, _ABSENT)
+        if not _same(old, new):
+            unlike[key] = _how(key, old, new, title)
+    return unlike
+
+
+def _flat(spec: ServerSpec) -> dict[str, object]:
+    """Return everything that matters about a spec, one value a field."""
+    flat: dict[str, object] = {name: getattr(spec, name) for name in _FIELDS}
+    flat["allowed_tools"] = None if spec.allowed_tools and "*" in spec.allowed_tools else spec.allowed_tools
+    flat["auth"] = None if spec.auth is None else _flat_auth(spec.auth)
+    flat |= {f"timeouts.{name}": value for name, value in cast("dict[str, float]", spec.timeouts).items()}
+    transport = spec.transport
+    if isinstance(transport, Stdio):
+        flat["transport"] = "stdio"
+        flat["command"] = pieces(transport.command)
+        flat["args"] = [pieces(arg) for arg in transport.args]
+        flat["cwd"] = None if transport.cwd is None else pieces(transport.cwd)
+        flat["log_file"] = None if transport.log_file is None else pieces(transport.log_file)
+        flat["env_file"] = [pieces(name) for name in transport.env_file]
+        inherit = transport.inherit_env
+        flat["inherit_env"] = inherit if isinstance(inherit, str) else list(inherit)
+        env = transport.env.items()
+        return flat | {f"env.{name}": None if value is None else pieces(value) for name, value in env}
+    flat["transport"] = (spec.kind, transport.alternate)
+    flat["url"] = pieces(transport.url)
+    flat["allow_http"] = transport.allow_http
+    flat["tls"] = None if transport.tls is None else _flat_tls(transport.tls)
+    return flat | {f"headers.{name.lower()}": pieces(value) for name, value in transport.headers.items()}
+
+
+def _flat_auth(auth: Auth) -> object:
+    found = {item.name: getattr(auth, item.name) for item in fields(auth)}
+    return {name: _flat_value(value) for name, value in found.items()}
+
+
+def _flat_value(value: object) -> object:
+    """Return a text as its pieces; a list and a tuple of the same items are the same."""
+    if isinstance(value, str):
+        return pieces(value)
+    return list(cast("Sequence[str]", value)) if isinstance(value, list | tuple) else value
+
+
+def _flat_tls(tls: Tls) -> object:
+    return [None if path is None else pieces(path) for path in (tls.ca, tls.cert, tls.key)], tls.verify
+
+
+def _same(old: object, new: object) -> bool:
+    if isinstance(old, float | int) and isinstance(new, float | int):
+        return math.isclose(old, new, rel_tol=1e-9)
+    return old == new
+
+
+def _how(key: str, old: object, new: object, title: str) -> str:
+    if key == "transport" and isinstance(new, tuple):
+        kind, alternate = cast("tuple[str, bool]", new)
+        names = {"http": "Streamable HTTP", "sse": "legacy SSE"}
+        other = names["sse" if kind == "http" else "http"]
+        return f"{title} tries {names[kind]}{f' first, then {other}' if alternate else ' only'}"
+    if key.startswith("timeouts."):
+        return f"{title} makes it {new:g} s" if isinstance(new, float) else f"{title} does not keep it"
+    if _is_texts(old) and _is_texts(new) and _loose_texts(old) == _loose_texts(new):
+        return f"{title} treats an empty variable with a default differently"
+    return f"{title} does not keep it" if new is _ABSENT else f"{title} reads it back differently"
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _loose_texts(value: Any) -> list[Any]:
+    parts = cast("list[Piece | list[Piece]]", value)
+    return [loosely(part) if isinstance(part, list) else loosely([part])[0] for part in parts]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from dragoman.config.dialect import Place
 from dragoman.config.dialects import HOSTS, dialect
 from dragoman.errors import ConfigError
-from dragoman.suggesting import suggest
+from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +148,7 @@ def profile_named(name: str) -> Profile:
     """Return a built-in profile, or the one of a host.
 
     Raises:
-        ConfigError: There is none of that name; it suggests the nearest.
+        ConfigError: The name is unknown; the error suggests the nearest.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -165,12 +165,12 @@ def profile_named(name: str) -> Profile:
         )
     known = [*BUILT_IN, *HOSTS]
     near = suggest(name, known, count=1)
-    guess = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
-    msg = f"there is no profile `{name}`"
+    guess = f"did you mean `{near[0]}`?" if near else f"known profiles: {', '.join(known)}"
+    msg = f"unknown profile `{name}`"
     raise ConfigError(msg, hint=guess)
 
 
 def _is_everywhere(place: Place) -> bool:
-    """Tell whether a place is one file of the user on every platform, whatever is in the environment."""
+    """Return whether a place is one file of the user on every platform, whatever is in the environment."""
     named_by_variable = place.path.startswith("${") and ":-" not in place.path.partition("}")[0]
     return place.scope == "user" and not place.platform and not named_by_variable and "*" not in place.path

@@ -1,46 +1,44 @@
-"""Configuration files are changed here: under a lock, in one step, and only the entry in question.
+"""Writes configuration files: under a lock, atomically, and only the entry in question.
 
-A change reads the file again once it holds the lock, so two programs never undo each other's. The new text
-is written to a file beside the old one, synced, and put in its place; links are followed, the mode is kept,
-and a new file that holds literal secrets is for its owner alone.
+A change reads the file after it holds the lock, so two programs never undo each other's changes. Links are
+followed, the mode is kept, and a new file with literal secrets is private. The catalog of well-known servers
+is here too.
 """
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import os
-import secrets
 import stat
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from dragoman.config import edit
-from dragoman.config.comparing import Reference, differences, pieces
-from dragoman.config.detect import detect
 from dragoman.config.dialects import HOSTS, dialect
-from dragoman.config.discover import place_path
 from dragoman.config.documents import MAX_BYTES, parse
 from dragoman.config.entries import build
-from dragoman.config.expand import Surroundings, expand_home
 from dragoman.config.export import entry, read_back
 from dragoman.config.files import format_of
+from dragoman.config.load import detect, place_path
+from dragoman.config.merge import Reference, differences, pieces
+from dragoman.config.templates import ExpansionContext, expand_home, variables
 from dragoman.errors import ConfigError, ConfigSyntaxError
-from dragoman.model import Stdio
-from dragoman.private import is_ours, private_folder, private_opener
+from dragoman.model import Http, Origin, ServerSpec, Stdio
+from dragoman.storage.files import is_ours, private_folder, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    import os
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from dragoman.config.dialect import Dialect, Scope
-    from dragoman.config.documents import Document, Format
+    from dragoman.config.documents import Document, Format, Pointer
     from dragoman.config.export import Loss
-    from dragoman.config.positions import Pointer
     from dragoman.config.profiles import Profile
-    from dragoman.model import ServerSpec
 
 LOCK_TIMEOUT = 10.0
 _MARKS = (
@@ -52,7 +50,7 @@ _MARKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A file that servers are written to, and the way they are written there."""
+    """A file that servers are written to, and how they are written."""
 
     path: Path
     dialect: Dialect
@@ -60,12 +58,12 @@ class Target:
     """The project's directory."""
     format: Format = "json"
     backup: bool = False
-    """Whether the file as it was is kept beside it: it belongs to another program."""
+    """Whether to keep a copy of the old file: it belongs to another program."""
 
 
 def target(
     profile: Profile,
-    surroundings: Surroundings,
+    expansion: ExpansionContext,
     *,
     config: str | None = None,
     scope: Scope | None = None,
@@ -73,23 +71,23 @@ def target(
     """Decide which file a change goes to.
 
     Args:
-        profile: Whose configuration.
-        surroundings: What paths refer to.
-        config: The file that was asked for.
+        profile: The application whose configuration it is.
+        expansion: The values of variables in paths.
+        config: The file that the user named.
         scope: `project` for the project's own file; the profile's usual one unless given.
 
     Raises:
         ConfigError: The profile has no such file.
     """
     variable = profile.config_variable()
-    named = config or (surroundings.env.get(variable, "") if variable and scope is None else "")
+    named = config or (expansion.env.get(variable, "") if variable and scope is None else "")
     if named:
-        path = Path(surroundings.root, expand_home(named, surroundings.home))
-        return _named_target(profile, path, surroundings)
+        path = Path(expansion.root, expand_home(named, expansion.home))
+        return _named_target(profile, path, expansion)
     places = [
         (place, path)
         for place in profile.all_places()
-        if "*" not in place.path and (path := place_path(place.path, surroundings)) is not None
+        if "*" not in place.path and (path := place_path(place.path, expansion)) is not None
     ]
     if scope == "project":
         of_project = [found for found in places if found[0].scope == "project"]
@@ -97,15 +95,15 @@ def target(
             msg = f"the profile `{profile.app}` has no file in the project"
             raise ConfigError(msg, hint="leave `--scope` out, or name a file with `--config`")
         place, path = next((found for found in of_project if found[1].is_file()), of_project[0])
-        return target_at(path, place.dialect or profile.default_dialect, surroundings.root)
+        return target_at(path, place.dialect or profile.default_dialect, expansion.root)
     written = profile.written_file()
-    path = place_path(written, surroundings) if written else None
+    path = place_path(written, expansion) if written else None
     if path is None:
         msg = f"the profile `{profile.app}` has no file of its own to write to"
         variables = f"set {profile.environment}_MCP_* in the environment" if profile.environment else ""
         raise ConfigError(msg, hint=variables or "name one with `--config FILE`")
     found = next((place.dialect for place, candidate in places if candidate == path), "")
-    return target_at(path, found or profile.default_dialect, surroundings.root)
+    return target_at(path, found or profile.default_dialect, expansion.root)
 
 
 def target_of_spec(spec: ServerSpec, root: str) -> Target:
@@ -122,7 +120,7 @@ def target_of_spec(spec: ServerSpec, root: str) -> Target:
 
 
 def target_at(path: Path, dialect_name: str, root: str) -> Target:
-    """Return a file that is written as a dialect has it."""
+    """Return a file and the dialect with this name."""
     return Target(
         path=path,
         dialect=dialect(dialect_name),
@@ -138,10 +136,10 @@ def put(target: Target, specs: Sequence[ServerSpec], *, replaces: bool) -> dict[
     Args:
         target: The file.
         specs: The servers.
-        replaces: Whether a server of the same name that is there already is replaced.
+        replaces: Whether to replace a server with the same name.
 
     Returns:
-        What was lost of each.
+        What was lost of each server.
 
     Raises:
         ConfigError: Nothing was written.
@@ -167,7 +165,7 @@ def put(target: Target, specs: Sequence[ServerSpec], *, replaces: bool) -> dict[
 
 
 def remove(target: Target, name: str, pointer: str = "") -> None:
-    """Take a server out of a file."""
+    """Remove a server from a file."""
 
     def change(document: Document) -> Document:
         return edit.remove(document, _pointer(document, target, name, pointer))
@@ -203,12 +201,12 @@ def switch(target: Target, name: str, pointer: str = "", *, on: bool) -> None:
 
 
 def apply(target: Target, change: Callable[[Document], Document], *, private: bool = False) -> None:
-    """Replace a file by what `change` makes of it.
+    """Change a configuration file.
 
     Args:
         target: The file.
-        change: Given the document as it is now, returns it as it is to be.
-        private: Whether a file that is not there yet is for its owner alone.
+        change: Takes the current document and returns the new one.
+        private: Whether a new file is for its owner alone.
 
     Raises:
         ConfigError: Nothing was written.
@@ -223,13 +221,13 @@ def apply(target: Target, change: Callable[[Document], Document], *, private: bo
 def change_text(
     path: Path, change: Callable[[str], str], *, private: bool = False, backup: bool = False
 ) -> bool:
-    """Replace a file's text by what `change` makes of it; an absent file is an empty text.
+    """Change the text of a file; a missing file counts as empty.
 
     Returns:
         Whether anything was written.
 
     Raises:
-        ConfigError: The file cannot be read or written; it is as it was.
+        ConfigError: The file cannot be read or written; it is unchanged.
     """
     try:
         real = path.resolve()
@@ -238,15 +236,16 @@ def change_text(
         else:
             real.parent.mkdir(parents=True, exist_ok=True)
         with _locked(real):
-            data, mode = _bytes(real)
+            data, status = _bytes(real)
             mark, encoding = next((pair for pair in _MARKS if data.startswith(pair[0])), (b"", "utf-8"))
             old = data.removeprefix(mark).decode(encoding)
             new = change(old)
             if new == old:
                 return False
-            if backup and mode is not None:
-                _replace(real.with_name(f"{real.name}.bak"), data, mode=mode, private=True)
-            _replace(real, mark + new.encode(encoding), mode=mode, private=private)
+            if backup and status is not None:
+                write_atomically(real.with_name(f"{real.name}.bak"), data, like=status)
+            mode = 0o600 if private else None
+            write_atomically(real, mark + new.encode(encoding), mode=mode, like=status)
             return True
     except Timeout:
         msg = f"another program has been changing the file for {LOCK_TIMEOUT:g} seconds"
@@ -259,8 +258,8 @@ def change_text(
         raise ConfigError(msg, source=str(path)) from None
 
 
-def _named_target(profile: Profile, path: Path, surroundings: Surroundings) -> Target:
-    """Choose the dialect of a named file as reading does; a TOML file without servers is dragoman's own."""
+def _named_target(profile: Profile, path: Path, expansion: ExpansionContext) -> Target:
+    """Choose the dialect of a named file as reading does; for a TOML file without servers, dragoman's own."""
     chosen = profile.default_dialect
     if chosen in ("mcp-json", "legal"):
         try:
@@ -271,7 +270,7 @@ def _named_target(profile: Profile, path: Path, surroundings: Surroundings) -> T
         chosen = detect(document)
         if document.format == "toml" and chosen == "mcp-json" and "mcpServers" not in document.data:
             chosen = "dragoman"
-    return target_at(path, chosen, surroundings.root)
+    return target_at(path, chosen, expansion.root)
 
 
 def _pointer(document: Document, target: Target, name: str, pointer: str) -> Pointer:
@@ -284,7 +283,7 @@ def _pointer(document: Document, target: Target, name: str, pointer: str) -> Poi
 
 
 def _check(document: Document, target: Target, name: str, wanted: ServerSpec) -> None:
-    """Make sure that the file, as it would be, gives the server that was meant."""
+    """Check that the new file would be read back as the intended server."""
     found = edit.entry_named(document, target.dialect, target.root, name)
     if found is None or differences(wanted, build(found, target.dialect, "user"), target.dialect.title):
         msg = f"the file is left as it is: server `{name}` would not be read back from it"
@@ -292,7 +291,7 @@ def _check(document: Document, target: Target, name: str, wanted: ServerSpec) ->
 
 
 def _holds_literals(spec: ServerSpec) -> bool:
-    """Tell whether a variable or a header of the spec is written out, so that it may be a secret."""
+    """Return whether a variable or a header of the spec is a literal, which may be a secret."""
     transport = spec.transport
     values = transport.env if isinstance(transport, Stdio) else transport.headers
     parts = [pieces(value) for value in values.values() if value]
@@ -307,47 +306,75 @@ def _locked(path: Path) -> Generator[None]:
         try:
             yield
         finally:
-            # Whoever waits finds that its lock file has no name left, and takes a new one.
+            # A waiting process notices that the lock file was removed, and creates a new one.
             with contextlib.suppress(OSError):
                 lock.unlink()
 
 
-def _bytes(path: Path) -> tuple[bytes, int | None]:
-    """Return what is in a file, and its mode; an absent one is empty and has none."""
+def _bytes(path: Path) -> tuple[bytes, os.stat_result | None]:
+    """Return the content and the status of a file; a missing one is empty and has no status."""
     try:
         found = path.stat()
     except FileNotFoundError:
         return b"", None
     if not stat.S_ISREG(found.st_mode):
-        msg = "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is no ordinary file"
+        msg = "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
         raise OSError(msg)
     if found.st_size > MAX_BYTES:
         msg = f"it is larger than {MAX_BYTES // 2**20} MiB"
         raise OSError(msg)
-    return path.read_bytes(), stat.S_IMODE(found.st_mode)
+    return path.read_bytes(), found
 
 
-def _replace(path: Path, data: bytes, *, mode: int | None, private: bool) -> None:
-    """Put a whole new file in a path's place, or leave the old one untouched."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    strict = private or mode is not None
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    handle = private_opener(beside, flags) if strict else os.open(beside, flags, 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if mode is not None:
-            beside.chmod(mode)
-            _keep_owner(beside, path)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+# ── The catalog of well-known servers, in `catalogue.toml`
 
 
-def _keep_owner(new: Path, old: Path) -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        found = old.stat()
-        os.chown(new, found.st_uid, found.st_gid)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One server of the catalogue."""
+
+    name: str
+    description: str
+    needs: str = ""
+    """What has to be installed: `node` or `uv`; empty for a remote server."""
+    command: str = ""
+    args: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    """The default arguments after `args`; the user may give others."""
+    takes: str = ""
+    """What these arguments are; empty if it takes none."""
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def variables(self) -> list[str]:
+        """Return the environment variables that it requires."""
+        found = [value for value in (*self.env.values(), *self.headers.values()) if ":-" not in value]
+        return [name for value in found for name in variables(value)]
+
+    def spec(self, name: str = "", arguments: Sequence[str] = ()) -> ServerSpec:
+        """Return the server.
+
+        Args:
+            name: Its name; as in the catalog unless given.
+            arguments: The user's arguments instead of the default ones.
+
+        Raises:
+            ValueError: It takes no arguments.
+        """
+        if arguments and not self.takes:
+            msg = f"`{self.name}` takes no arguments"
+            raise ValueError(msg)
+        transport = (
+            Http(self.url, headers=self.headers)
+            if self.url
+            else Stdio(self.command, [*self.args, *(arguments or self.arguments)], env=self.env)
+        )
+        return ServerSpec(name or self.name, transport, origin=Origin(source="catalogue"))
+
+
+def catalogue() -> dict[str, Item]:
+    """Return the catalog by name, in the order of the file."""
+    text = resources.files("dragoman.config").joinpath("catalogue.toml").read_text("utf-8")
+    tables: dict[str, dict[str, Any]] = tomllib.loads(text)
+    return {name: Item(name=name, **table) for name, table in tables.items()}

@@ -1,21 +1,20 @@
-"""YAML as plain data, with the lines of its keys; tags that build anything else are refused.
-
-PyYAML's constructors let foreign exceptions through (`!!int "x"`, impossible dates); here each
-becomes a `MarkedYAMLError` at its node. Imported only when a YAML file is read.
-"""
+"""YAML as plain data, with the lines of its keys. Tags that build other objects are refused."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from dragoman.config.positions import DEPTH, Pointer
+from dragoman.config.documents import DEPTH
+
+if TYPE_CHECKING:
+    from dragoman.config.documents import Pointer
 
 MAX_MERGED = 100_000
-MAX_DEPTH = 100
+MAX_YAML_DEPTH = 100
 """Nodes are built level by level, by functions that call themselves."""
 MAX_LINES = 1_000_000
 """Aliases multiply keys; beyond this many, a key has the line of what is around it."""
@@ -25,7 +24,7 @@ def load(text: str) -> tuple[Any, dict[Pointer, int]]:
     """Return the data of a text, and the keys that stand twice in one mapping, each with its last line.
 
     Raises:
-        yaml.YAMLError: It is no YAML, or not plain data.
+        yaml.YAMLError: It is not valid YAML, or not plain data.
     """
     loader = _Loader(text)
     try:
@@ -85,7 +84,7 @@ class _Loader(_Base):
         try:
             return super().construct_object(node, deep=deep)  # pyright: ignore[reportUnknownMemberType]
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-            problem = "a value does not fit its tag or its form"
+            problem = "a value does not match its tag"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
@@ -94,7 +93,7 @@ def _refuse_deep(text: str) -> None:
     for event in yaml.parse(text, Loader=_Base):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > MAX_DEPTH:
+            if depth > MAX_YAML_DEPTH:
                 raise RecursionError
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1

@@ -1,7 +1,7 @@
-"""The demo's two servers, ready to connect: one is a child of the client, one listens on loopback.
+"""Start the two demo servers: one over stdio, one over HTTP on loopback.
 
-The listening one is a child of this process; it ends when its standard input is closed, so that it
-cannot outlive us.
+The HTTP server is a child of this process. It ends when its standard input is closed, so it cannot outlive
+this process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STOP_TIMEOUT = 3.0
 
 @asynccontextmanager
 async def demo_servers() -> AsyncGenerator[list[ServerSpec]]:
-    """Start what has to listen, and give the specs of both servers."""
+    """Start the HTTP server, and yield the specs of both servers."""
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -33,7 +33,7 @@ async def demo_servers() -> AsyncGenerator[list[ServerSpec]]:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
-            # Ctrl-C at the terminal is for the client alone; this child ends with its standard input.
+            # Ctrl-C at the terminal is for the client only; this child ends with its standard input.
             start_new_session=True,
         )
         try:
@@ -47,7 +47,7 @@ async def demo_servers() -> AsyncGenerator[list[ServerSpec]]:
 
 
 async def _announced_url(process: asyncio.subprocess.Process, log: IO[bytes]) -> str:
-    assert process.stdout is not None  # noqa: S101 -- it was asked for
+    assert process.stdout is not None  # noqa: S101 -- a pipe was requested
     line = b""
     try:
         async with asyncio.timeout(START_TIMEOUT):

@@ -6,21 +6,336 @@ source and date, and says that it is a sample. The server only reads: nothing it
 
 import argparse
 import inspect
+import re
 import sqlite3
 import sys
 from collections.abc import Sequence
+from datetime import date
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import Annotations, CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from dragoman.demo.legal_index import LegalIndex, article_number
-from dragoman.demo.legal_records import Case, Record, Statute, Template, load_templates
 from dragoman.demo.serving import add_http_options, serve_http, serve_stdio
-from dragoman.suggesting import suggest
+from dragoman.suggest import suggest
+
+# ── Sample statutes, cases and templates, read from the package's data files
+
+
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+
+
+class Source(BaseModel):
+    """Where a record comes from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    title: Annotated[str, Field(description="The sample law, court or collection")]
+    locator: Annotated[str, Field(description="The place in the source, such as `Art. 12`")]
+    url: Annotated[str, Field(description="An address of the form `sample://legal/...`")]
+
+
+class Record(BaseModel):
+    """The fields of every sample record."""
+
+    model_config = ConfigDict(frozen=True)
+
+    title: str
+    title_zh: Annotated[str, Field(description="The title in Chinese")]
+    text: str
+    keywords: list[str]
+    source: Source
+    updated: Annotated[date, Field(description="The day on which the record was last revised")]
+    sample: Annotated[Literal[True], Field(description="The record is invented; it is not a real law")]
+
+    @property
+    def key(self) -> str:
+        """Name the record within its kind."""
+        return self.source.url
+
+    @property
+    def body(self) -> str:
+        """Give the running text that a search looks through."""
+        return self.text
+
+
+class Statute(Record):
+    """One article of a sample law."""
+
+    law: Annotated[str, Field(description="Short name of the law, such as `labour-standards`")]
+    law_title: str
+    law_title_zh: str
+    article: str
+
+    @property
+    def key(self) -> str:
+        """Name the article within its law."""
+        return f"{self.law}/{self.article}"
+
+
+class Case(Record):
+    """One decision of a sample court."""
+
+    case_id: str
+    court: str
+    court_zh: str
+    decided: date
+    holding: Annotated[str, Field(description="What the court decided, in one sentence")]
+    cites: Annotated[list[str], Field(description="Articles applied, as `law/article`")]
+
+    @property
+    def key(self) -> str:
+        """Name the case."""
+        return self.case_id
+
+    @property
+    def body(self) -> str:
+        """Give the facts and the holding."""
+        return f"{self.text}\n{self.holding}"
+
+
+class Template(Record):
+    """A sample document with named placeholders, written `{{name}}`."""
+
+    template_id: str
+
+    @property
+    def key(self) -> str:
+        """Name the template."""
+        return self.template_id
+
+    @property
+    def placeholders(self) -> list[str]:
+        """List the names to fill in, in the order of the document."""
+        return list(dict.fromkeys(_PLACEHOLDER.findall(self.text)))
+
+    def fill(self, values: dict[str, str]) -> str:
+        """Put `values` in the place of their placeholders, in one pass: a value is never expanded itself.
+
+        Raises:
+            KeyError: If a placeholder has no value.
+        """
+        return _PLACEHOLDER.sub(lambda match: values[match[1]], self.text)
+
+
+def load_statutes() -> list[Statute]:
+    """Read the sample articles."""
+    return TypeAdapter(list[Statute]).validate_json(_read("statutes.json"))
+
+
+def load_cases() -> list[Case]:
+    """Read the sample decisions."""
+    return TypeAdapter(list[Case]).validate_json(_read("cases.json"))
+
+
+def load_templates() -> list[Template]:
+    """Read the sample documents."""
+    return TypeAdapter(list[Template]).validate_json(_read("templates.json"))
+
+
+def _read(name: str) -> bytes:
+    return files("dragoman.demo").joinpath("data", name).read_bytes()
+
+
+# ── A full-text index in SQLite; any text is a valid query
+
+
+# "LEGL" in ASCII; identifies our own database files.
+_APPLICATION_ID = 0x4C45474C
+_MAX_QUERY = 200
+_TRIGRAM = 3
+_STOP_WORDS = re.compile(
+    "about|after|and|any|are|but|can|could|does|for|from|has|have|how|into|may|must|not|shall|should|than|"
+    "that|the|their|them|then|there|these|they|this|was|were|what|when|where|which|who|why|will|with|would|you|your"
+)
+_CHINESE_DIGITS = {digit: value for value, digit in enumerate("零一二三四五六七八九")}
+# NUL ends an FTS5 expression early, and a lone surrogate cannot be bound.
+_UNUSABLE = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]+")
+
+_SCHEMA = """
+DROP TABLE IF EXISTS search;
+DROP TABLE IF EXISTS records;
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, court TEXT NOT NULL,
+    haystack TEXT NOT NULL, document TEXT NOT NULL, UNIQUE (kind, key)
+);
+"""
+
+_RecordT = TypeVar("_RecordT", bound=Record)
+
+
+class LegalIndex:
+    """The records of the package, searchable; close it when done."""
+
+    def __init__(self, path: Path | None = None, *, full_text: bool = True) -> None:
+        """Build the index, in memory or in the file `path`, replacing what an earlier build left there.
+
+        Args:
+            path: A new file, or one that this class has written.
+            full_text: Whether to use FTS5 where this SQLite offers it.
+
+        Raises:
+            ValueError: If `path` is a database of something else.
+            sqlite3.Error: If `path` cannot be written, or is not a database.
+        """
+        # The tools run in one thread; building may happen in another.
+        self._db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+        try:
+            _refuse_foreign(self._db, path)
+            self._full_text = _build(self._db, full_text=full_text)
+        except BaseException:
+            self._db.close()
+            raise
+
+    @property
+    def full_text(self) -> bool:
+        """Return whether FTS5 with trigrams is in use."""
+        return self._full_text
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def statute(self, law: str, article: str) -> Statute | None:
+        """Get one article, by the short name of its law and the number of the article."""
+        row = self._db.execute(
+            "SELECT document FROM records WHERE kind = 'Statute' AND key = ?", (_clean(f"{law}/{article}"),)
+        ).fetchone()
+        return Statute.model_validate_json(row[0]) if row else None
+
+    def statutes(self) -> list[Statute]:
+        """List every article, in the order of the data file."""
+        rows = self._db.execute("SELECT document FROM records WHERE kind = 'Statute' ORDER BY id")
+        return [Statute.model_validate_json(document) for (document,) in rows]
+
+    def search_statutes(self, query: str, limit: int = 5) -> list[Statute]:
+        """Find the articles that fit `query` best."""
+        return self._search(Statute, query, limit=limit, court="")
+
+    def search_cases(self, query: str, limit: int = 5, *, court: str = "") -> list[Case]:
+        """Find the cases that fit `query` best, in courts whose name contains `court`."""
+        return self._search(Case, query, limit=limit, court=_clean(court))
+
+    def _search(self, model: type[_RecordT], query: str, *, limit: int, court: str) -> list[_RecordT]:
+        terms = split_terms(query)
+        if not terms or limit < 1:
+            return []
+        scope = (model.__name__, f"%{_escaped(court)}%", limit)
+        rows = self._holding_all(terms, scope) or self._holding_some(loosen(terms), scope)
+        return [model.model_validate_json(document) for (document,) in rows]
+
+    def _holding_all(self, terms: Sequence[str], scope: tuple[str, str, int]) -> list[tuple[str]]:
+        kind, court, limit = scope
+        long = [term for term in terms if self._full_text and len(term) >= _TRIGRAM]
+        short = [f"%{_escaped(term)}%" for term in terms if term not in long]
+        likes = "".join(r" AND haystack LIKE ? ESCAPE '\'" for _ in short)
+        where = rf"kind = ? AND court LIKE ? ESCAPE '\'{likes}"
+        if not long:
+            sql = f"SELECT document FROM records WHERE {where} ORDER BY id LIMIT ?"  # noqa: S608 -- no values in it
+            return self._db.execute(sql, (kind, court, *short, limit)).fetchall()
+        match = " AND ".join('"' + term.replace('"', '""') + '"' for term in long)
+        sql = (
+            "SELECT document FROM search JOIN records ON records.id = search.rowid "  # noqa: S608 -- no values in it
+            f"WHERE search MATCH ? AND {where} ORDER BY bm25(search, 8.0, 4.0, 1.0), id LIMIT ?"
+        )
+        return self._db.execute(sql, (match, kind, court, *short, limit)).fetchall()
+
+    def _holding_some(self, pieces: Sequence[str], scope: tuple[str, str, int]) -> list[tuple[str]]:
+        if not pieces:
+            return []
+        score = " + ".join(r"(haystack LIKE ? ESCAPE '\')" for _ in pieces)
+        sql = (
+            f"SELECT document FROM (SELECT document, id, {score} AS score FROM records "  # noqa: S608 -- no values in it
+            r"WHERE kind = ? AND court LIKE ? ESCAPE '\') WHERE score > 0 ORDER BY score DESC, id LIMIT ?"
+        )
+        return self._db.execute(sql, (*(f"%{_escaped(piece)}%" for piece in pieces), *scope)).fetchall()
+
+
+def split_terms(query: str) -> list[str]:
+    """Split `query` into terms that SQLite can take, each once; of a very long query only the start."""
+    return list(dict.fromkeys(_clean(query[:_MAX_QUERY]).split()))
+
+
+def loosen(terms: Sequence[str]) -> list[str]:
+    """Cut `terms` into what a near match shares with them: content words, and character pairs of the rest."""
+    pieces: dict[str, None] = {}
+    for term in terms:
+        if not term.isascii():
+            pieces.update(dict.fromkeys(term[start : start + 2] for start in range(max(1, len(term) - 1))))
+            continue
+        word = term.strip("?!.,;:'\"()").lower()
+        if len(word) >= _TRIGRAM and not _STOP_WORDS.fullmatch(word):
+            pieces[word] = None
+    return list(pieces)
+
+
+def article_number(text: str) -> str:
+    """Read the number of an article as people write it: `12`, `Art. 12`, `第12条`, `第十二条`.
+
+    Returns:
+        The number in decimal digits, or `text` itself if it has none.
+    """
+    if digits := re.search(r"\d{1,6}", text):
+        return str(int(digits[0]))
+    if numeral := re.search(r"[一二三四五六七八九十]+", text):
+        tens, ten, units = numeral[0].rpartition("十")
+        value = _CHINESE_DIGITS.get(units, 0) + (_CHINESE_DIGITS.get(tens, 1) * 10 if ten else 0)
+        return str(value)
+    return text.strip()
+
+
+def _clean(text: str) -> str:
+    return _UNUSABLE.sub(" ", text).strip()
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\%_])", r"\\\1", text)
+
+
+def _refuse_foreign(db: sqlite3.Connection, path: Path | None) -> None:
+    (owner,) = db.execute("PRAGMA application_id").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and owner != _APPLICATION_ID:
+        msg = f"`{path}` is a database of another program; name a new file for the index"
+        raise ValueError(msg)
+
+
+def _build(db: sqlite3.Connection, *, full_text: bool) -> bool:
+    db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID};")
+    if full_text:
+        try:
+            db.execute("CREATE VIRTUAL TABLE search USING fts5(title, keywords, body, tokenize = 'trigram')")
+        except sqlite3.OperationalError:
+            full_text = False
+    records: list[Record] = [*load_statutes(), *load_cases()]
+    for number, record in enumerate(records, 1):
+        columns = _searchable(record)
+        court = f"{record.court} {record.court_zh}" if isinstance(record, Case) else ""
+        db.execute(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
+            (number, type(record).__name__, record.key, court, "\n".join(columns), record.model_dump_json()),
+        )
+        if full_text:
+            db.execute(
+                "INSERT INTO search (rowid, title, keywords, body) VALUES (?, ?, ?, ?)", (number, *columns)
+            )
+    db.execute("COMMIT")
+    return full_text
+
+
+def _searchable(record: Record) -> tuple[str, str, str]:
+    title = f"{record.title} {record.title_zh}"
+    if isinstance(record, Statute):
+        title = f"{title} {record.law_title} {record.law_title_zh} {record.source.locator}"
+    return title, " ".join(record.keywords), record.body
+
+
+# ── The server
+
 
 SOURCES_KEY = "dragoman.dev/sources"
 INSTRUCTIONS = (
@@ -48,7 +363,7 @@ class Cases(BaseModel):
 
 
 class Document(Record):
-    """A template and what is to be filled in, or the filled-in document."""
+    """A template with its placeholders, or a filled-in document."""
 
     template_id: str
     placeholders: Annotated[list[str], Field(description="The values that the template asks for")]
@@ -126,7 +441,7 @@ class LegalDesk:
         return _answer([_show(document, document.text)], Documents(results=[document]))
 
     async def about(self) -> str:
-        """Tell what these samples are, and which laws there are."""
+        """Describe the samples, and list the laws."""
         laws = [f"- {law}: {title}" for law, title in self._law_titles().items()]
         return "\n".join([INSTRUCTIONS, "", "Sample laws (样例法律):", *laws, "", f"Updated {self.updated}"])
 
@@ -148,7 +463,7 @@ class LegalDesk:
 
     @property
     def updated(self) -> str:
-        """Tell when the newest article was revised, as an ISO date."""
+        """Return the date of the newest revision, in ISO format."""
         return max(statute.updated for statute in self._statutes).isoformat()
 
     def _law_titles(self) -> dict[str, str]:

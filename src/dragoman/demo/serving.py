@@ -1,8 +1,8 @@
-"""How a demo server is reached: over stdio, or over Streamable HTTP on a loopback address.
+"""Serve a demo server over stdio, or over Streamable HTTP on a loopback address.
 
-Owns the signals, the listening socket and the one line on stdout that tells its address; never a tool.
-SIGINT and SIGTERM keep their default action (over HTTP after a graceful stop), so a parent sees the
-death that it asked for, and nobody sees a traceback.
+Handles signals, the listening socket and the line on stdout with the address. SIGINT and SIGTERM keep their
+default action (over HTTP after a graceful stop), so that the parent sees the signal as the exit status, and
+no traceback is printed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import anyio
 import uvicorn
 from mcp.server.mcpserver import MCPServer
 
-# The servers ask nobody who they are, and the SDK checks Host and Origin for just these.
+# The servers have no authentication, and the SDK checks Host and Origin only for these.
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _GRACE = 1
 _PATH = "/mcp"
@@ -47,7 +47,7 @@ def serve_stdio(server: MCPServer[Any]) -> None:
     try:
         anyio.run(server.run_stdio_async)
     except* BrokenPipeError:
-        # The client left with an answer on its way; there is nobody to tell.
+        # The client disconnected before it read an answer.
         pass
 
 
@@ -65,7 +65,7 @@ def serve_http(server: MCPServer[Any], *, host: str, port: int, until_eof: bool 
         config = uvicorn.Config(
             server.streamable_http_app(streamable_http_path=_PATH, host=host),
             log_level="warning",
-            # It would go to stdout.
+            # The access log would go to stdout.
             access_log=False,
             timeout_graceful_shutdown=_GRACE,
         )
@@ -96,7 +96,7 @@ class _AnnouncedServer(uvicorn.Server):
 
 
 def _fall_silent() -> None:
-    # Event streams and calls still open are cut by the stop, which uvicorn and the SDK log as errors.
+    # Stopping cuts open streams and calls, which uvicorn and the SDK log as errors.
     logging.disable(logging.ERROR)
 
 

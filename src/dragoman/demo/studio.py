@@ -9,7 +9,9 @@ import base64
 import inspect
 import math
 import re
+import struct
 import sys
+import zlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -20,8 +22,29 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import CallToolResult, ImageContent, TextContent, ToolAnnotations
 from pydantic import AwareDatetime, BaseModel, Field
 
-from dragoman.demo.png import solid_png
 from dragoman.demo.serving import add_http_options, serve_http, serve_stdio
+
+# ── PNG images of one colour, with the standard library only
+
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def solid_png(colour: tuple[int, int, int], *, width: int, height: int) -> bytes:
+    """Draw a PNG of `width` by `height` pixels, all of the RGB `colour`."""
+    # 8 bits per channel, colour type 2 (RGB), and the default compression, filter and interlace methods.
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    row = b"\x00" + bytes(colour) * width
+    pixels = zlib.compress(row * height, 9)
+    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+# ── The server
+
 
 COLOURS = {
     "red": (220, 50, 47),

@@ -1,1 +1,1 @@
-"""Watching: events reach whoever listens; nothing here changes what happens."""
+"""Observation: events, metrics, the call log and telemetry. Nothing here changes what happens."""

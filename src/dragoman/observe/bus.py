@@ -1,6 +1,6 @@
-"""The way from what happens to who listens. Publishing never waits and never fails.
+"""Delivers events to subscriptions. Publishing never waits and never fails.
 
-A listener that falls behind loses its oldest events, and knows how many; nobody else notices.
+A subscription that falls behind loses its oldest events and counts them; others are not affected.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ CAPACITY = 10_000
 
 
 class EventBus:
-    """Hands every event to every subscription that is still held by someone."""
+    """Delivers every event to every subscription that is still referenced."""
 
     def __init__(self) -> None:
         self._subscriptions: list[ref[Subscription]] = []
         self._closed = False
 
     def publish(self, event: Event) -> None:
-        """Give an event to all who listen."""
+        """Deliver an event to all subscriptions."""
         for reference in self._subscriptions:
             if (subscription := reference()) is not None:
                 subscription.put(event)
 
     def is_heard(self) -> bool:
-        """Tell whether anybody listens: an event that nobody gets need not be made."""
+        """Return whether there is a subscription; without one, events need not be created."""
         return bool(self._subscriptions)
 
     def subscribe(self) -> Subscription:
-        """Listen from now on; dropping the subscription ends it."""
+        """Return a subscription to all further events; it ends with the last reference to it."""
         subscription = Subscription()
         if self._closed:
             subscription.close()
@@ -43,7 +43,7 @@ class EventBus:
         return subscription
 
     def close(self) -> None:
-        """End every subscription, after what it has not read yet."""
+        """End every subscription after its unread events."""
         self._closed = True
         for reference in self._subscriptions:
             if (subscription := reference()) is not None:
@@ -55,14 +55,14 @@ class EventBus:
 
 
 class Subscription:
-    """Events from the moment it was made, to be read with `async for`."""
+    """Events since its creation, read with `async for`."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._changed = asyncio.Event()
         self._closed = False
         self.dropped = 0
-        """How many events were lost because nobody read them in time."""
+        """How many events were lost because they were not read in time."""
 
     def put(self, event: Event) -> None:
         """Keep an event until it is read."""
@@ -73,13 +73,13 @@ class Subscription:
         self._changed.set()
 
     def take(self) -> list[Event]:
-        """Return what waits to be read, without waiting for more."""
+        """Return the unread events without waiting for more."""
         events = list(self._events)
         self._events.clear()
         return events
 
     def close(self) -> None:
-        """Let the iteration end once everything kept has been read."""
+        """End the iteration after the unread events."""
         self._closed = True
         self._changed.set()
 

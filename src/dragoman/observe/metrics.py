@@ -1,20 +1,20 @@
-"""Counts and durations of calls, per server and tool, in bounded memory; no clock and no I/O of its own.
+"""Counts and durations of calls by server and tool, in bounded memory, without a clock or I/O.
 
-An accumulator that is cheap enough to be always on: a call costs two updates of one small object (`begun`,
-`ended`), so nobody has to make an event for it. What happens rarely, a change of state above all, comes in as
-an event (`take`). Everything that costs more (sums, quantiles) waits until somebody asks for a reading.
+It is cheap enough to be always on: a call costs two updates of one small object (`begun`, `ended`) and needs
+no event. Rare things such as a change of state come in as events (`take`). Sums and quantiles are computed
+when they are read.
 
-How exact it is:
+Accuracy:
 
 - Counts, sums, the mean and the maximum are exact.
-- A quantile is the nearest-rank one, read from buckets that grow by `2**(1/16)`: it lies within 2.2 % of a
-  duration that was measured, from 1 µs to 12 days; what is shorter or longer counts as the nearest of these.
-- Durations are those of calls that a server answered or let run into their deadline. A call that was never
-  sent, or that its caller gave up, says nothing about the server's speed; it only counts as a failed call.
-- At most `MAX_TOOLS` tools of a server are told apart, since a model may invent names without end; further
-  ones are counted together under `OTHER`.
+- Quantiles are nearest-rank, from buckets that grow by `2**(1/16)`: within 2.2 % of a measured duration, from
+  1 µs to 12 days; shorter and longer ones count as the nearest of these.
+- Durations are those of calls that a server answered or that timed out. A call that was never sent, or that
+  its caller cancelled, says nothing about the server's speed; it only counts as failed.
+- At most `MAX_TOOLS` tools of a server are counted separately, since a model may invent any number of names;
+  the others are counted together under `OTHER`.
 
-One thread feeds and reads it: that of the manager's loop.
+Only the thread of the manager's event loop uses it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dragoman.events import Event
 
 CANCELLED = "cancelled"
-"""The code of a call that its caller gave up; it is no error of ours, so `errors.py` has none for it."""
+"""The code of a call that its caller cancelled; `errors.py` has no class for it."""
 UNTIMED = frozenset(
     {"tool.unknown", "tool.invalid_arguments", "tool.denied", "tool.unavailable", CANCELLED},
 )
@@ -58,7 +58,7 @@ class Latency:
     """How long calls took, in seconds."""
 
     count: int = 0
-    """How many calls this is about; with none, the rest is zero."""
+    """The number of calls; if it is 0, so is the rest."""
     mean: float = 0.0
     p50: float = 0.0
     p95: float = 0.0
@@ -66,7 +66,7 @@ class Latency:
     longest: float = 0.0
 
     def as_json(self) -> dict[str, Any] | None:
-        """Return it for a program, nothing if there was no call."""
+        """Return it as JSON data; `None` if there was no call."""
         if not self.count:
             return None
         return {
@@ -92,7 +92,7 @@ class ToolMetrics:
     """How many failed, by the stable code of the error."""
     latency: Latency = field(default_factory=Latency)
     sent_bytes: int | None = None
-    """Nothing where sizes are not known."""
+    """`None` where sizes are not known."""
     received_bytes: int | None = None
 
     @property
@@ -101,7 +101,7 @@ class ToolMetrics:
         return sum(self.errors.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for a program; the shape is stable."""
+        """Return it as JSON data; the shape is stable."""
         return {
             "calls": self.calls,
             "in_flight": self.in_flight,
@@ -128,7 +128,7 @@ class ServerMetrics:
     sent_bytes: int | None = None
     received_bytes: int | None = None
     restarts: int = 0
-    """How often it was connected anew after the first time."""
+    """How often it was connected again after the first time."""
     failed_connects: int = 0
     states: Mapping[str, float] = field(default_factory=dict[str, float])
     """Seconds spent in each state, the current one included."""
@@ -141,7 +141,7 @@ class ServerMetrics:
         return sum(self.errors.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for a program; the shape is stable."""
+        """Return it as JSON data; the shape is stable."""
         return {
             "calls": self.calls,
             "in_flight": self.in_flight,
@@ -176,7 +176,7 @@ class Metrics:
         """Count a call that has ended, however it did.
 
         Args:
-            server: Whose tool it was; empty for a built-in one.
+            server: The tool's server; empty for a built-in tool.
             tool: Its exposed name.
             seconds: How long the call took.
             code: The stable code of its error, or `CANCELLED`; empty if it went well.
@@ -210,19 +210,19 @@ class Metrics:
         life.recent.append(seconds)
 
     def watch(self, server: str, state: ServerState, now: float) -> None:
-        """Measure from now on how long a server is in its states; its first state is told by no event."""
+        """Start to measure how long a server is in each state; no event tells its first state."""
         life = self._server(server)
         if life.state is None:
             life.state, life.since = state, now
 
     def forget(self, server: str) -> None:
-        """Drop everything about a server that is gone."""
+        """Drop everything about a server that was removed."""
         self._servers.pop(server, None)
 
     def take(self, event: Event, now: float) -> None:
-        """Count what an event tells.
+        """Count an event.
 
-        Calls come in either this way or by `begun` and `ended`, never by both.
+        Calls are counted either this way or by `begun` and `ended`, never both.
         """
         match event:
             case CallStarted():
@@ -238,16 +238,16 @@ class Metrics:
                 pass
 
     def read(self, now: float) -> dict[str, ServerMetrics]:
-        """Return a reading of every server that anything is known of, by name."""
+        """Return a reading of every known server, by name."""
         return {name: life.read(name, now) for name, life in self._servers.items()}
 
     def server(self, name: str, now: float) -> ServerMetrics:
-        """Return a reading of one server; all zero if nothing is known of it."""
+        """Return a reading of one server; all zero if it is not known."""
         life = self._servers.get(name)
         return ServerMetrics(server=name) if life is None else life.read(name, now)
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the servers that anything is known of."""
+        """Iterate over the known servers."""
         return iter(self._servers)
 
     def _server(self, name: str) -> _Server:
@@ -288,7 +288,7 @@ class _Tool:
         self.total = self.longest = 0.0
         self.errors: dict[str, int] = {}
         self.buckets: dict[int, int] = {}
-        """By index; few of the possible ones are ever used."""
+        """By index; only those in use."""
 
     def read(self, name: str) -> ToolMetrics:
         known = bool(self.sent or self.received)
@@ -382,6 +382,6 @@ def _quantiles(buckets: Mapping[int, int], count: int, shares: Sequence[float]) 
     for index in sorted(buckets):
         seen += buckets[index]
         while len(found) < len(ranks) and seen >= ranks[len(found)]:
-            # The geometric middle is at most half a bucket away from whatever fell into it.
+            # The geometric middle is at most half a bucket away from every duration in it.
             found.append(2.0 ** ((index + 0.5) / _STEPS - _SHIFT))
     return found

@@ -1,14 +1,14 @@
 """Requests to servers as OpenTelemetry spans and metrics, by the semantic conventions for MCP.
 
-One span and one measurement for each request, made where the request is sent: a call that is sent twice has
-two, one that is refused before it is sent has none. The span is current while the request is under way, and
-its context goes to the server in `params._meta` (SEP-414), by whatever propagators are configured.
+Each request that is sent makes one span and one measurement: a call that is sent twice has two, one that is
+refused before it is sent has none. The span is current during the request, and the configured propagators put
+its context into `params._meta` for the server (SEP-414).
 
-Nothing here happens unless the application has set an OpenTelemetry SDK up before a server is connected:
-else `find` gives nothing, and imports nothing. Over the SDK's own transports (`wire = "sdk"`) the MCP SDK
-makes spans and sends the context by itself, and nothing of ours is recorded.
+Nothing happens unless the application has set up an OpenTelemetry SDK before a server is connected: else
+`find` returns `None` and imports nothing. With the SDK's own transports (`wire = "sdk"`) the MCP SDK makes
+the spans, and dragoman records nothing.
 
-Never recorded are arguments and results. What a server says in an error is masked and cut.
+Arguments and results are never recorded. A server's error message is masked and cut.
 Reported as `error.type`: the JSON-RPC code where the server answered with one, `tool_error`, `timeout`,
 `cancelled`, our own stable codes, else the exception's name.
 
@@ -28,9 +28,8 @@ from urllib.parse import urlsplit
 
 from dragoman.errors import DragomanError, ProtocolError
 from dragoman.model import Stdio
-from dragoman.observe.excerpt import excerpt
-from dragoman.trust.redact import mask_text
-from dragoman.trust.redactor import in_use
+from dragoman.trust.masking import excerpt, mask_text
+from dragoman.trust.redaction import current_redactor
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -53,12 +52,12 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Who is at the other end of a connection; made once for each connection."""
+    """The server at the other end of a connection; made once for each connection."""
 
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What spans and measurements say about it."""
+    """Attributes for spans and measurements."""
     session_id: str = ""
-    """For spans only: there is one for each session."""
+    """For spans only; it is different for each session."""
 
     @classmethod
     def of(
@@ -71,9 +70,9 @@ class Peer:
         """Describe the server behind a transport.
 
         Args:
-            transport: With its variables replaced; of an address only host and port are told.
-            protocol_version: The version of MCP that both sides speak.
-            session_id: Of Streamable HTTP, where the server gave one.
+            transport: With its variables replaced; only host and port of an address are recorded.
+            protocol_version: The negotiated version of MCP.
+            session_id: The session of Streamable HTTP, if there is one.
         """
         about: dict[str, Any] = {}
         if protocol_version:
@@ -97,9 +96,9 @@ def _place(url: str) -> dict[str, Any]:
 
 
 def find() -> Telemetry | None:
-    """Return what records, if the application has set an OpenTelemetry SDK up by now.
+    """Return a recorder if the application has set up an OpenTelemetry SDK.
 
-    An application that has one has imported its API, so that nothing need be imported to find out.
+    Such an application has imported the API, so `sys.modules` shows it without an import.
     """
     if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
         return None
@@ -107,12 +106,12 @@ def find() -> Telemetry | None:
 
     if not any(_is_real(one) for one in (trace.get_tracer_provider(), metrics.get_meter_provider())):
         return None
-    redactor = in_use.get()
+    redactor = current_redactor.get()
     return Telemetry(mask=mask_text if redactor is None else redactor.mask)
 
 
 def _is_real(provider: object) -> bool:
-    """Tell whether a provider does something: those of the API itself only stand in for one."""
+    """Return whether a provider is real; those of the API itself are placeholders."""
     return not type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
@@ -126,7 +125,7 @@ class Telemetry:
         meter_provider: MeterProvider | None = None,
         mask: Callable[[str], str] = mask_text,
     ) -> None:
-        """Record with the given providers, the global ones unless given; `mask` takes secrets out."""
+        """Record with the given providers, by default the global ones; `mask` removes secrets."""
         from opentelemetry import context, metrics, propagate, trace
 
         self.mask = mask
@@ -149,14 +148,14 @@ class Telemetry:
     def request(
         self, method: str, peer: Peer, *, tool: str = "", prompt: str = "", resource: str = ""
     ) -> Request:
-        """Return a request that is about to be sent; enter it around the sending.
+        """Return a context manager around sending one request.
 
         Args:
             method: As the protocol spells it: `tools/call`.
-            peer: Whom it goes to.
-            tool: What the server calls the tool, where one is called.
-            prompt: The prompt that is asked for.
-            resource: The address of the resource; in the span only, and never in its name.
+            peer: The server.
+            tool: The server's name of the tool, if one is called.
+            prompt: The prompt, if one is requested.
+            resource: The URI of the resource; recorded in the span only, not in its name.
         """
         about = {"mcp.method.name": method, **peer.attributes}
         if tool:
@@ -172,7 +171,7 @@ class Telemetry:
         return Request(self, name, about, details)
 
     def session_ended(self, peer: Peer, seconds: float, error: BaseException | None = None) -> None:
-        """Record how long a session lasted, and what it ended by if that was not our doing."""
+        """Record how long a session lasted, and the error that ended it, if any."""
         about = dict(peer.attributes)
         if error is not None:
             about["error.type"] = _error_type(error)
@@ -180,7 +179,7 @@ class Telemetry:
 
 
 class Request:
-    """One request under way; a context manager, entered and left by the task that sends it."""
+    """One request; a context manager, entered and left by the task that sends it."""
 
     __slots__ = (
         "_about",
@@ -201,7 +200,7 @@ class Request:
         self._about = about
         """For the span and the measurement."""
         self._details = details
-        """For the span alone: there are too many different ones."""
+        """For the span only: there are too many different values for a metric."""
         self._span: Span | None = None
         self._token: Any = None
         self._began = 0.0
@@ -232,7 +231,7 @@ class Request:
         if self._token is not None:
             self._telemetry.api_context.detach(self._token)
         if exc is not None and not isinstance(exc, DragomanError):
-            # What the SDK's session is told says less than what it was made of.
+            # The cause says more than the error that the SDK's session raises for it.
             exc = exc.__cause__ if isinstance(exc.__cause__, DragomanError | TimeoutError) else exc
         if exc is not None:
             self.failed(_error_type(exc), _message(exc, self._telemetry.mask))
@@ -240,13 +239,13 @@ class Request:
                 self._tell("rpc.response.status_code", str(exc.rpc_code))
         context = None
         if self._span is not None:
-            # Exemplars link a measurement to the span it belongs to, which is not current any more.
+            # Exemplars link the measurement to its span, which is not current at this point.
             context = self._telemetry.api_trace.set_span_in_context(self._span)
             self._span.end()
         self._telemetry.operations.record(seconds, self._about, context=context)
 
     def meta(self) -> dict[str, str] | None:
-        """Return what the server gets in `_meta` to continue the trace, if there is anything to tell."""
+        """Return the `_meta` with which the server continues the trace; `None` if it is empty."""
         carrier: dict[str, str] = {}
         if self._span is not None:
             with _harmless():
@@ -254,17 +253,17 @@ class Request:
         return carrier or None
 
     def answered(self, *, is_error: bool) -> None:
-        """Say whether an answer that came is the tool's own report of a failure."""
+        """Record whether the tool reported an error."""
         if is_error:
             self.failed("tool_error")
 
     def numbered(self, request_id: int | str) -> None:
-        """Say which id the request has on the wire."""
+        """Record the JSON-RPC id of the request."""
         if self._span is not None:
             self._span.set_attribute("jsonrpc.request.id", str(request_id))
 
     def failed(self, error_type: str, message: str = "") -> None:
-        """Say that it failed, and how; the first word counts."""
+        """Record that it failed, and how; only the first call counts."""
         if self._error:
             return
         self._error = error_type
@@ -280,7 +279,7 @@ class Request:
 
 @contextmanager
 def _harmless() -> Generator[None]:
-    """Let nothing out that samplers, processors or propagators of the application raise: a call goes on."""
+    """Log errors of the application's samplers, processors and propagators; the call goes on."""
     try:
         yield
     except Exception:
@@ -302,5 +301,5 @@ def _error_type(error: BaseException) -> str:
 
 
 def _message(error: BaseException, mask: Callable[[str], str]) -> str:
-    """Return what may be told of an error: servers put anything into theirs."""
+    """Return an error's message, masked and cut: it may quote a server."""
     return excerpt(error.message, MAX_MESSAGE_CHARS, mask).text if isinstance(error, DragomanError) else ""

@@ -1,9 +1,9 @@
-"""One live session with one server: open it, list its tools, call them, probe it, close it.
+"""One connection to one server: open it, list its tools, call them, probe it, close it.
 
-`serve` is the session's whole stay and belongs to one task, which enters and leaves the SDK's contexts; the
-rest is for any task. Over our own wires a call runs in its caller's task, since nothing below can cancel it;
-over the SDK's transports it runs in a task of its own. Either way it races its deadline, its caller's
-cancellation and the connection's end, and so it always ends.
+`serve` lasts as long as the connection. It belongs to one task, because the SDK's contexts must be entered
+and left by the same task; every other method is for any task. Over our own wires a call runs in its caller's
+task, since nothing below can cancel it. Over the SDK's transports, which can, it runs in a task of its own.
+Either way the call ends by its answer, its deadline, its caller's cancellation or the end of the connection.
 """
 
 from __future__ import annotations
@@ -12,70 +12,187 @@ import asyncio
 import inspect
 import logging
 import math
+import time
 from dataclasses import dataclass
-from operator import methodcaller
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
+import mcp_types as types
+from pydantic import TypeAdapter
 
 from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError, DragomanError
 from dragoman.events import offer_changed
-from dragoman.model import Handlers
-from dragoman.server import sdk
-from dragoman.server.attempts import attempts_at, recount, trail_of
-from dragoman.server.deadlines import Deadline, deadline
-from dragoman.server.handlers import sdk_answers
+from dragoman.model import Handlers, Http, Sse, Stdio
+from dragoman.server.protocol import sdk
+from dragoman.server.protocol.dispatcher import Deadline, current_deadline
+from dragoman.server.protocol.wire import ConnectAttempt, current_traffic
+from dragoman.trust.addresses import read_link
 from dragoman.trust.limits import Limits
+from dragoman.trust.pin_checker import declared_by
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
-    from dragoman.events import OfferChanged
-    from dragoman.model import ProgressHandler, ServerSpec, Transport
-    from dragoman.server.headstart import HeadStart
-    from dragoman.server.http_client import HttpAuth
-    from dragoman.tools.content import Answer
+    from pydantic import BaseModel
+
+    from dragoman.model import Handler, ProgressHandler, ServerSpec, Transport
+    from dragoman.server.process.spawn import Prespawn
+    from dragoman.server.protocol.wire import ConnectionEvents, Traffic
+    from dragoman.server.transports.http_client import HttpAuth
+    from dragoman.tools.result.render import ServerAnswer
+
+# ── Requests from the server: the application's handlers as callbacks of the SDK's client
+
 
 logger = logging.getLogger("dragoman")
 
+LOGGED_CHARS = 2_000
+"""How much of a server's log message goes into our log."""
+
+_SAMPLED: TypeAdapter[Any] = TypeAdapter(types.CreateMessageResult | types.CreateMessageResultWithTools)
+
+
+def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
+    """Return the callbacks for the SDK's client."""
+    answers: dict[str, Any] = {}
+    if (sampling := handlers.sampling) is not None:
+
+        async def sample(_context: object, params: BaseModel) -> Any:
+            return await _answer(sampling, server, params, _SAMPLED.validate_python)
+
+        answers["sampling_callback"] = sample
+        answers["sampling_capabilities"] = types.SamplingCapability(tools=types.SamplingToolsCapability())
+    if (elicitation := handlers.elicitation) is not None:
+
+        async def elicit(_context: object, params: BaseModel) -> Any:
+            if (url := getattr(params, "url", None)) is not None:
+                try:
+                    params = params.model_copy(update={"url": read_link(str(url)).url})
+                except ValueError as exc:
+                    logger.warning("%s: declined to open an address that is not safe: %s", server, exc)
+                    return types.ElicitResult(action="decline")
+            return await _answer(elicitation, server, params, types.ElicitResult.model_validate)
+
+        answers["elicitation_callback"] = elicit
+    if _roots_of(handlers, server) is not None:
+
+        async def list_roots(_context: object) -> types.ListRootsResult:
+            roots = _roots_of(handlers, server) or ()
+            listed = [{"uri": uri, "name": uri.rstrip("/").rpartition("/")[2]} for uri in roots]
+            return types.ListRootsResult.model_validate({"roots": listed})
+
+        answers["list_roots_callback"] = list_roots
+    log = handlers.logging
+
+    async def take_log(params: types.LoggingMessageNotificationParams) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            data = f"{params.data!s:.{LOGGED_CHARS}}"
+            logger.debug("%s: log message (%s, %s): %s", server, params.level, params.logger or "-", data)
+        if log is not None:
+            await _call(log, server, params)
+
+    answers["logging_callback"] = take_log
+    return answers
+
+
+def _roots_of(handlers: Handlers, server: str) -> Sequence[str] | None:
+    roots = handlers.roots
+    return roots(server) if callable(roots) else roots
+
+
+async def _answer(handler: Handler, server: str, params: BaseModel, read: Callable[[Any], Any]) -> Any:
+    began = time.monotonic()
+    try:
+        return read(await _call(handler, server, params))
+    except Exception:
+        logger.exception("%s: the handler of a request failed", server)
+        return types.ErrorData(code=types.INTERNAL_ERROR, message="the client could not answer")
+    finally:
+        # A modern server asks in the middle of a call. The user's time to answer does not count for the call.
+        if (end := current_deadline.get()) is not None:
+            end.put_off(time.monotonic() - began)
+
+
+async def _call(handler: Handler, server: str, params: BaseModel) -> Mapping[str, Any]:
+    outcome = handler(server, params.model_dump(mode="json", by_alias=True, exclude_none=True))
+    if inspect.isawaitable(outcome):
+        outcome = await outcome
+    return cast("Mapping[str, Any]", outcome)
+
+
+# ── Which transports are tried, and in which order
+
+
+def attempt_of(transport: Transport, on_stage: Callable[[str], None] | None = None) -> ConnectAttempt:
+    """Begin an attempt to connect over a transport."""
+    match transport:
+        case Stdio():
+            kind = "stdio"
+        case Http():
+            kind = "http"
+        case Sse():
+            kind = "sse"
+    return ConnectAttempt(kind=kind, on_stage=on_stage)
+
+
+def attempts_at(transport: Transport) -> list[Transport]:
+    """Return the transports to try, in order; an alternate is tried only if the first is refused."""
+    match transport:
+        case Http(alternate=True):
+            return [transport, _other(Sse, transport)]
+        case Sse(alternate=True):
+            return [transport, _other(Http, transport)]
+        case _:
+            return [transport]
+
+
+def _other(kind: type[Http | Sse], of: Http | Sse) -> Transport:
+    return kind(of.url, headers=of.headers, tls=of.tls, allow_http=of.allow_http)
+
+
+def add_history(failures: list[ConnectError]) -> None:
+    """Add the messages of the earlier failures to the last one."""
+    failures[-1].message += "".join(f"; before that: {earlier.message}" for earlier in failures[:-1])
+
+
+# ── The connection
+
+
 CLOSE_SECONDS = 10.0
-"""More than our wires and the SDK's ever take to close: 2 s for the input, 2 s for TERM, then KILL."""
+"""Longer than any wire takes to close: 2 s after closing its input, 2 s after TERM, then KILL."""
 CANCEL_SECONDS = 1.0
 SLOT_SECONDS = 1.5
-"""How long a starting server holds its place: a hanging one must not keep others waiting."""
+"""How long a starting server holds its slot: a server that hangs must not block the others."""
 RELIST_PAUSE = 0.1
-"""Announced changes of the listing within this time are one; while they go on, it grows."""
+"""Changes announced within this time cause one listing; the pause grows while they continue."""
 RELIST_LONGEST = 5.0
 PROBE_SECONDS = 10.0
 PROBE_MISSES = 3
 LONGEST_CALL = 600.0
-"""Seconds that a call may last at most, however much progress it reports."""
+"""The longest time that progress reports can extend a call to, in seconds."""
 
 T = TypeVar("T")
 
 
-def _nothing(*_: object) -> None:
-    """Stand in for a listener until there is one."""
-
-
 @dataclass(slots=True)
 class _Silence:
-    """How long a server that is being called has said nothing."""
+    """How long a server has been silent while calls wait for it."""
 
     since: float
     heard: int | None
-    """How many messages had come by then; `None` if it was not silent."""
+    """How many messages had arrived by then; `None` if it was not silent."""
     calls: int = 0
 
 
 class Connection:
-    """A session that is opened, stays, and ends; it is not used again."""
+    """A connection that is opened, used and closed once; to reconnect, make another one."""
 
     def __init__(
         self,
         spec: ServerSpec,
         transport: Transport,
         *,
+        events: ConnectionEvents,
         env: Mapping[str, str],
         era: sdk.Era | None = None,
         slots: asyncio.Semaphore | None = None,
@@ -83,34 +200,27 @@ class Connection:
         handlers: Handlers | None = None,
         auth: HttpAuth | None = None,
         limits: Limits | None = None,
-        start: HeadStart | None = None,
+        start: Prespawn | None = None,
     ) -> None:
         self.spec = spec
-        self.trail = trail_of(transport)
+        self.attempt = attempt_of(transport, events.on_stage)
         self.era = era
-        """The protocol generation: what the last connection found, then what this one did."""
+        """The protocol generation: of the last connection, then of this one."""
         self.tools: list[dict[str, Any]] = []
-        """The server's listing, raw."""
+        """The raw listing of the server's tools."""
         self.listing_error: DragomanError | None = None
-        """Why there is no listing, if the server is connected without one."""
+        """Why the listing failed, if the server is connected without one."""
         self.calls = 0
-        """How many requests are under way."""
-        self.vet: Callable[[list[dict[str, Any]], str], Awaitable[None]] | None = None
-        """Given every listing, and the instructions, before anybody else is told of it."""
-        self.admit: Callable[[], Awaitable[Any]] | None = None
-        """Asked right before each start or connection; it raises if there must be none."""
-        self.on_ready: Callable[[], None] = _nothing
-        self.on_listing: Callable[[DragomanError | None], None] = _nothing
-        """Told of every listing after the first, with the error if it failed."""
-        self.on_lost: Callable[[DragomanError], None] = _nothing
-        """Told when the connection ended without our doing."""
-        self.on_changed: Callable[[OfferChanged], None] = _nothing
-        """Told of changes other than the tools'."""
+        """How many requests are in progress."""
+        handlers = handlers or Handlers()
+        self.declared = declared_by(handlers, spec.name)
+        """The capabilities that the handshake declares; roots that are set later do not change them."""
+        self._events = events
         self._transport = transport
         self._env = env
         self._slots = slots
-        self._answers = sdk_answers(handlers or Handlers(), spec.name)
-        self._header_provider = handlers.headers if handlers else None
+        self._answers = sdk_answers(handlers, spec.name)
+        self._header_provider = handlers.headers
         self._auth = auth
         self._start_ahead = start
         self._limits = limits or Limits()
@@ -126,35 +236,35 @@ class Connection:
 
     @property
     def session(self) -> sdk.Session | None:
-        """The session while it can be used."""
+        """The session while it can be used, else `None`."""
         return self._session
 
     async def serve(self) -> None:
-        """Open the session, list the tools, say so, and stay until `close` or the end.
+        """Open the session, list the tools, and stay until `close` or until the connection is lost.
 
         Raises:
-            ConnectError: It could not be opened.
-            ConnectionLostError: It was open and ended without our doing.
+            ConnectError: The connection could not be opened.
+            ConnectionLostError: The connection was open and ended, but not by `close`.
         """
         attempts = attempts_at(self._transport)
         failures: list[ConnectError] = []
         seconds = self.spec.connect_timeout
         for transport in attempts:
             last = transport is attempts[-1]
-            self.trail = trail_of(transport)
+            self.attempt = attempt_of(transport, self._events.on_stage)
             try:
                 await self._serve_either_era(transport, seconds if last else seconds / 2)
             except ConnectError as exc:
                 failures.append(exc)
-                if last or not self.trail.refused:
-                    recount(failures)
+                if last or not self.attempt.refused:
+                    add_history(failures)
                     raise
                 seconds /= 2
             else:
                 return
 
     def close(self) -> None:
-        """Ask the session to end, in whatever phase it is; `serve` returns when it has."""
+        """Begin to close, in any phase; `serve` returns when the connection is closed."""
         if not self._leave.done():
             self._leave.set_result(None)
         if self._session is None and self._scope is not None:
@@ -164,76 +274,100 @@ class Connection:
         self,
         name: str,
         arguments: Mapping[str, Any],
-        seconds: float,
         *,
+        deadline: float,
         on_progress: ProgressHandler | None = None,
         meta: Mapping[str, Any] | None = None,
-    ) -> Coroutine[Any, Any, Answer]:
-        """Call a tool by the name that the server uses; progress puts its deadline off, within bounds.
+        traffic: Traffic | None = None,
+    ) -> Coroutine[Any, Any, ServerAnswer]:
+        """Call a tool by the server's own name for it.
+
+        Args:
+            name: The tool.
+            arguments: Its arguments.
+            deadline: When the call must end, on the clock of `time.monotonic`.
+            on_progress: Called with progress; each report extends the deadline, within `LONGEST_CALL`.
+            meta: The `_meta` field of the request.
+            traffic: Counts the bytes of the call.
 
         Raises:
-            TimeoutError: The deadline passed; the server was told.
+            TimeoutError: The deadline passed; the server was notified.
             ConnectionLostError: The connection ended; the call may have run.
             ToolExecutionError: The server answered, but not with a result.
         """
-        fields = dict(arguments)
-        if on_progress is None and meta is None:
-            # A closure would be a dozen objects.
-            return self.use(methodcaller("call_tool", name, fields), seconds, what=name)
+        # A plain function that returns one coroutine: a call in flight keeps one frame less.
+        session = self._session
+        if session is None:
+            raise self._ended_under_call(may_have_run=False)
+        # The loop's clock need not be `time.monotonic`.
+        began = self._loop.time()
+        end = Deadline(began + deadline - time.monotonic())
+        report = None if on_progress is None else self._progress(on_progress, began, end)
+        request = session.call_tool(name, dict(arguments), on_progress=report, meta=meta)
+        return self._finish(session, request, began, end, traffic, name)
 
-        def call(session: sdk.Session) -> Awaitable[Answer]:
-            report = None if on_progress is None else self._progress(on_progress, seconds)
-            return session.call_tool(name, fields, on_progress=report, meta=meta)
-
-        return self.use(call, seconds, what=name)
-
-    def _progress(self, handler: ProgressHandler, seconds: float) -> Any:
-        """Return what the session calls with progress: the call gets more time, the handler is told."""
-        end = deadline.get()
-        latest = self._loop.time() + max(seconds, LONGEST_CALL)
-
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            if end is not None:
-                end.at = min(latest, self._loop.time() + seconds)
-            outcome = handler(progress, total, message)
-            if inspect.isawaitable(outcome):
-                await outcome
-
-        return report
-
-    async def use(self, job: Callable[[sdk.Session], Awaitable[T]], seconds: float, *, what: str) -> T:
-        """Do something with the session; it ends by its outcome, its deadline, or the connection's end.
+    async def use(self, job: Callable[[sdk.Session], Awaitable[T]], *, deadline: float, what: str) -> T:
+        """Make a request other than a tool call.
 
         Args:
-            job: Given the session.
-            seconds: Until the deadline.
-            what: What it is about, for errors.
+            job: Makes the request on the session it is given.
+            deadline: When the request must end, on the clock of `time.monotonic`.
+            what: The subject of the request, for errors.
 
         Raises:
-            TimeoutError: The deadline passed; the server was told.
+            TimeoutError: The deadline passed; the server was notified.
             ConnectionLostError: The connection ended; the request may have been carried out.
             ToolExecutionError: The server answered, but not with a result.
         """
         session = self._session
         if session is None:
             raise self._ended_under_call(may_have_run=False)
+        began = self._loop.time()
+        end = Deadline(began + deadline - time.monotonic())
+        return await self._finish(session, job(session), began, end, None, what)
+
+    def _progress(self, handler: ProgressHandler, began: float, end: Deadline) -> Any:
+        """Return the progress callback of a call: it extends the deadline, then calls the handler."""
+        seconds = end.at - began
+        latest = began + max(seconds, LONGEST_CALL)
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            end.at = min(latest, self._loop.time() + seconds)
+            outcome = handler(progress, total, message)
+            if inspect.isawaitable(outcome):
+                await outcome
+
+        return report
+
+    async def _finish(
+        self,
+        session: sdk.Session,
+        request: Awaitable[T],
+        began: float,
+        end: Deadline,
+        traffic: Traffic | None,
+        what: str,
+    ) -> T:
+        """Await a request until its outcome, its deadline or the end of the connection."""
         self.calls += 1
-        began, heard = self._loop.time(), session.received
+        heard = session.received
         try:
             if not session.direct:
-                return await self._apart(job(session), seconds)
-            before = deadline.get()
-            deadline.set(Deadline(began + seconds))
+                return await self._apart(request, end.at - began)
+            # The SDK's frames have no parameter for these two, so they travel in context variables. A handler
+            # may make a call of its own in the middle of this one: the values from before are put back. They
+            # are not reset by token, since a coroutine that is closed runs this in another context.
+            deadline_before, traffic_before = current_deadline.get(), current_traffic.get()
+            current_deadline.set(end)
+            current_traffic.set(traffic)
             try:
-                answer = job(session)
-                # Thousands of calls may be under way: what is not needed is not kept while they wait.
-                del job
-                return await answer
+                return await request
             finally:
-                deadline.set(before)
+                current_deadline.set(deadline_before)
+                current_traffic.set(traffic_before)
         except DragomanError:
             raise
-        except Exception as exc:  # noqa: BLE001 -- whatever it is, it becomes one of our errors
+        except Exception as exc:  # noqa: BLE001 -- every error of the SDK becomes one of ours
             error = sdk.call_error(exc, server=self.spec.name, tool=what)
             if isinstance(error, TimeoutError) and session.direct:
                 self._note_silence(began, None if session.received != heard else heard)
@@ -242,37 +376,40 @@ class Connection:
             self.calls -= 1
 
     async def _apart(self, job: Awaitable[T], seconds: float) -> T:
-        """Run a job in a task of its own: trouble below the SDK's transports cancels who is in there."""
+        """Run a job in its own task: an error inside the SDK's transports cancels the tasks that use them."""
         task = asyncio.ensure_future(job)
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         try:
             await asyncio.wait({task, self._lost}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # A cancelled call tells the server so, in its own time: nobody waits for that.
+            # The cancelled task notifies the server. The caller does not wait for that.
             task.cancel()
         failed = task.done() and not task.cancelled() and sdk.is_end(task.exception())
         if failed and (session := self._session) and not await session.probe(CANCEL_SECONDS):
-            # A writer of the SDK's may die alone, which nobody learns but who calls.
-            self._on_ended("nothing can be sent any more")
+            # The SDK's writer may fail while its reader goes on: only a failed call shows it.
+            self._on_ended("sending failed")
         if task.done() and not task.cancelled() and (task.exception() is None or not self._lost.done()):
             return task.result()
         if self._lost.done() or task.done():
             raise self._ended_under_call(may_have_run=True)
         raise TimeoutError
 
-    # The owner's side
+    # For the owner task
 
     async def _serve_either_era(self, transport: Transport, seconds: float) -> None:
-        """Serve; a server that ended when it was asked for its era is started once more, and not asked."""
+        """Serve; a server that exits when asked for its protocol version is started again and not asked."""
         until = self._loop.time() + seconds
         try:
             await self._serve(transport, seconds)
         except ConnectError:
-            if not self.trail.ended_by_probe:
+            if not self.attempt.ended_by_probe:
                 raise
-            logger.info("%s: it ended when asked for its protocol; trying the older one", self.spec.name)
-            self.era, self.trail = sdk.Era("legacy"), trail_of(transport)
+            logger.info(
+                "%s: the server exited when asked for its protocol version; trying the older protocol",
+                self.spec.name,
+            )
+            self.era, self.attempt = sdk.Era("legacy"), attempt_of(transport, self._events.on_stage)
             try:
                 await self._serve(transport, max(1.0, until - self._loop.time()))
             except ConnectError:
@@ -288,18 +425,19 @@ class Connection:
         release = await self._take_slot()
         scope.deadline = anyio.current_time() + seconds
         try:
-            # The deadline is set on a scope around everything: a scope inside could not outlive the SDK's.
+            # The deadline for connecting belongs to a scope around the SDK's contexts: anyio's scopes must be
+            # left in reverse order, so a scope inside could not end before the session does. Once the
+            # connection is open the deadline is lifted; for closing it is set again.
             with scope:
                 self._scope = scope
                 if self._leave.done():
                     return
-                if self.admit is not None:
-                    await self.admit()
+                await self._events.admit(self)
                 async with sdk.open_session(
                     self.spec,
                     transport,
                     env=self._env,
-                    trail=self.trail,
+                    attempt=self.attempt,
                     era=self.era,
                     ended=self._on_ended,
                     changed=self._on_changed,
@@ -308,7 +446,7 @@ class Connection:
                     auth=self._auth,
                     start=self._start_ahead,
                 ) as session:
-                    self.trail.stage = "listing"
+                    self.attempt.enter("listing")
                     await self._first_listing(session)
                     scope.deadline = math.inf
                     is_open = True
@@ -316,8 +454,8 @@ class Connection:
                     await self._stay(session, scope)
         except asyncio.CancelledError:
             raise
-        except BaseException as exc:  # noqa: BLE001 -- the SDK's groups may hold anything; they are opened here
-            failure = sdk.telling(exc)
+        except BaseException as exc:  # noqa: BLE001 -- the SDK's exception groups may hold anything
+            failure = sdk.unwrap_group(exc)
         finally:
             release()
             self._session = None
@@ -326,7 +464,7 @@ class Connection:
         if self._leave.done():
             return
         if is_open:
-            raise sdk.lost_error(failure, self.spec, self.trail) from failure
+            raise sdk.lost_error(failure, self.spec, self.attempt) from failure
         if scope.cancel_called:
             failure = TimeoutError()
         if isinstance(failure, ConnectError) and failure.stage == "approval":
@@ -334,13 +472,13 @@ class Connection:
         if failure is not None:
             if sdk.is_answer(failure):
                 self.era = None
-            raise sdk.connect_error(failure, self.spec, self.trail) from failure
+            raise sdk.connect_error(failure, self.spec, self.attempt) from failure
 
     async def _take_slot(self) -> Callable[[], None]:
-        """Wait for a place among the starting servers; returns what gives it back, once."""
+        """Wait for a slot among the starting servers; return a function that releases it, once."""
         slots = self._slots
         if slots is None or self._leave.done():
-            return _nothing
+            return lambda: None
         await slots.acquire()
         held = [slots]
 
@@ -356,40 +494,40 @@ class Connection:
         if not self._lost.done() and not self._leave.done():
             self._session = session
             self.era = session.era
-            self.on_ready()
+            self._events.on_ready(self)
             self._start(self._keep_listing(session))
             self._start(self._keep_probing(session))
             self._start(session.watch_changes(self._on_changed))
         try:
             await asyncio.wait({self._leave, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Trouble below the SDK's transports ends the wait by a cancellation, before anybody else knows.
+            # An error inside the SDK's transports cancels this wait before `_lost` is set.
             self._on_ended()
             self._session = None
             scope.deadline = anyio.current_time() + CLOSE_SECONDS
         if tasks := self._cancel_tasks():
-            # The server is told of cancelled calls while there is still a way to tell it.
+            # The cancelled calls notify the server while the wire is still open.
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
     async def _first_listing(self, session: sdk.Session) -> None:
         try:
             self.tools = await self._vetted(session)
         except Exception as exc:
-            # A server that was modern and shows no sign of it is asked for its era anew.
+            # A server that was modern last time may have been downgraded: connect again and ask for its era.
             if self._lost.done() or (self.era is not None and self.era.discover is not None):
                 raise
-            self.listing_error = sdk.connect_error(exc, self.spec, self.trail)
+            self.listing_error = sdk.connect_error(exc, self.spec, self.attempt)
             if isinstance(self.listing_error, AuthRequiredError):
                 raise self.listing_error from exc
             self._relist_due.set()
 
     async def _keep_listing(self, session: sdk.Session) -> None:
-        """List again whenever the server says that something changed, or while there is no good listing."""
+        """List the tools again when the server announces a change, or until a listing succeeds."""
         pause, last = RELIST_PAUSE, -math.inf
         while True:
             await self._relist_due.wait()
             if self.listing_error is None:
-                # A server that announces a change with every listing would keep both of us busy.
+                # A server may announce a change after every listing: the growing pause ends that loop.
                 calm = self._loop.time() - last > RELIST_LONGEST
                 pause = RELIST_PAUSE if calm else min(RELIST_LONGEST, pause * 2)
             await asyncio.sleep(pause)
@@ -398,18 +536,18 @@ class Connection:
             try:
                 async with asyncio.timeout(self.spec.connect_timeout):
                     self.tools = await self._vetted(session)
-            except Exception as exc:  # noqa: BLE001 -- whatever it is, it becomes one of our errors
-                error = sdk.connect_error(exc, self.spec, self.trail)
+            except Exception as exc:  # noqa: BLE001 -- every error of the SDK becomes one of ours
+                error = sdk.connect_error(exc, self.spec, self.attempt)
             if self._session is None:
                 return
-            self.on_listing(error)
+            self._events.on_listing(self, error)
             self.listing_error, last = error, self._loop.time()
             if error is not None:
                 pause = min(60.0, pause * 4)
                 self._relist_due.set()
 
     async def _keep_probing(self, session: sdk.Session) -> None:
-        """Probe an idle connection; any traffic is proof of life, and a server at work is left in peace."""
+        """Probe an idle connection. Any message shows that it works, and a busy server is not probed."""
         if not session.direct or not math.isfinite(self._health_check_interval):
             return
         misses, heard = 0, session.received
@@ -427,9 +565,9 @@ class Connection:
                 return
 
     def _note_silence(self, began: float, heard: int | None) -> None:
-        """Count a call that met complete silence: several are as good as unanswered probes.
+        """Count a call that timed out while no message arrived; several count like unanswered probes.
 
-        A server that somebody always calls is never idle, so that no probe would find out that it is stuck.
+        A server that is called all the time is never idle, so no probe would find out that it hangs.
         """
         if heard is None or heard != self._silence.heard:
             self._silence = _Silence(began, heard)
@@ -439,12 +577,11 @@ class Connection:
         silence.calls += 1
         seconds = self._loop.time() - silence.since
         if silence.calls >= PROBE_MISSES and seconds >= self._health_check_interval and self.calls == 1:
-            self._on_ended(f"it said nothing for {seconds:.0f} s, in which {silence.calls} calls timed out")
+            self._on_ended(f"it sent nothing for {seconds:.0f} s, and {silence.calls} calls timed out")
 
     async def _vetted(self, session: sdk.Session) -> list[dict[str, Any]]:
         tools = await self._list(session)
-        if self.vet is not None:
-            await self.vet(tools, session.instructions or "")
+        await self._events.check_listing(self, tools, session.instructions or "")
         return tools
 
     async def _list(self, session: sdk.Session) -> list[dict[str, Any]]:
@@ -461,7 +598,7 @@ class Connection:
         if what == "tools":
             self._relist_due.set()
         else:
-            self.on_changed(offer_changed(self.spec.name, what))
+            self._events.on_changed(self, offer_changed(self.spec.name, what))
 
     def _on_ended(self, reason: str = "") -> None:
         if self._leave.done() or self._lost.done():
@@ -469,7 +606,7 @@ class Connection:
         self._lost.set_result(reason)
         if self._session is not None:
             self._session = None
-            self.on_lost(sdk.lost_error(None, self.spec, self.trail, reason))
+            self._events.on_lost(self, sdk.lost_error(None, self.spec, self.attempt, reason))
 
     def _start(self, job: Any) -> None:
         task = asyncio.create_task(job)
@@ -485,7 +622,7 @@ class Connection:
     def _forget(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
-            logger.debug("%s: a background job ended: %r", self.spec.name, exc)
+            logger.debug("%s: a background task failed: %r", self.spec.name, exc)
 
     def _ended_under_call(self, *, may_have_run: bool) -> ConnectionLostError:
         how = "was lost" if self._lost.done() else "was closed"

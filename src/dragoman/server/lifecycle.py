@@ -1,24 +1,24 @@
-"""The life of a server as a table: which state it is in, what may happen, what has to be done then.
+"""The state machine of a server, as a table of states and signals.
 
-Everything that affects the state is here. `step` is pure: it gives the next state and the orders, and the
-supervisor carries them out, in their order. What is not in the table changes nothing: a signal that comes
-late, twice or out of turn is answered by the state as it is. No state is a dead end but `closed`, and even
-from there a restart leads out.
+Everything that affects the state is here. `step` is pure: it returns the next state and the orders, and the
+supervisor carries them out in order. A signal that the table does not list for a state changes nothing: it
+came late, twice or out of order. A restart leads out of every state, even out of `closed`.
 
 | state | the server |
 | --- | --- |
-| idle | is not wanted yet, or no longer: a call starts it |
-| connecting | is being started, shaken hands with and listed |
-| ready | is connected and its tools are offered |
+| idle | is not running because it is not in use; a call starts it |
+| connecting | is starting: process, handshake, listing |
+| ready | is connected, and its tools are offered |
 | degraded | is connected, but its last listing failed: its tools are withheld |
-| backoff | was lost or could not be reached; the next try is planned, what it offered last is still known |
-| needs_auth | waits for a person to log in |
-| failed | cannot be mended by trying again; a call, a restart or a changed configuration tries all the same |
-| closed | is stopped for good, or switched off |
+| backoff | was lost or could not be reached; the next attempt is scheduled, and its tools stay offered |
+| needs_auth | waits for the user to log in; its tools stay offered |
+| failed | needs a fix, or was lost with `reconnect` off; a call, a restart or a changed entry tries again |
+| closed | was stopped, or is disabled |
 """
 
 from __future__ import annotations
 
+from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from dragoman.errors import DragomanError
 
 _HOPELESS_STAGES = frozenset({"approval", "variables", "spawn"})
-"""What fails there fails again until somebody has done something about it."""
+"""Stages whose failures repeat until the user fixes the cause."""
 
 
 class Signal(StrEnum):
     """What can happen to a server."""
 
     START = "start"
-    """It is wanted from the beginning."""
+    """The manager starts it."""
     CALL = "call"
-    """A call wants it."""
+    """A call needs it."""
     CONNECTED = "connected"
     """The handshake is done and its tools are listed."""
     LISTED = "listed"
@@ -46,34 +46,34 @@ class Signal(StrEnum):
     LISTING_FAILED = "listing_failed"
     """It is connected, but a listing failed."""
     UNREACHABLE = "unreachable"
-    """It could not be connected; trying again may help."""
+    """It could not be connected; another attempt may succeed."""
     HOPELESS = "hopeless"
-    """It could not be connected, or was lost, and trying again is useless or unwanted."""
+    """It could not be connected, or was lost, and another attempt is useless or disabled."""
     AUTH_REQUIRED = "auth_required"
-    """It wants a login."""
+    """It requires a login."""
     LOGGED_IN = "logged_in"
-    """A person has logged in."""
+    """The user has logged in."""
     LOST = "lost"
     """Its connection ended, or it stopped answering."""
     RETRY_DUE = "retry_due"
-    """The planned time of the next try has come."""
+    """The scheduled time of the next attempt has come."""
     UNUSED = "unused"
-    """Nobody has used it for its idle time."""
+    """It was not used for its idle time."""
     RESTART = "restart"
-    """Somebody wants it started anew, now."""
+    """The user or the manager restarts it."""
     STOP = "stop"
-    """It is to end."""
+    """It is stopped."""
 
 
 class Order(StrEnum):
-    """What the supervisor has to do."""
+    """What the supervisor must do."""
 
     CLOSE = "close"
-    """Close the connection, whatever is left of it."""
+    """Close the connection."""
     OPEN = "open"
     """Open a connection."""
     PLAN_RETRY = "plan_retry"
-    """Ask the backoff for a delay, and plan the next try."""
+    """Schedule the next attempt, after the delay of the backoff."""
     RESET_BACKOFF = "reset_backoff"
     """Forget past failures."""
     OFFER = "offer"
@@ -83,7 +83,7 @@ class Order(StrEnum):
 
 
 class Step(NamedTuple):
-    """The next state, and what has to be done on the way."""
+    """The next state, and the orders to carry out."""
 
     state: ServerState
     orders: tuple[Order, ...] = ()
@@ -157,12 +157,12 @@ TABLE: dict[ServerState, dict[Signal, Step]] = {
 
 
 def step(state: ServerState, signal: Signal) -> Step:
-    """Return where a signal leads; one that the state has no use for leads nowhere."""
+    """Return the next state and the orders; a signal without an entry in the table changes nothing."""
     return TABLE[state].get(signal, Step(state))
 
 
 def verdict(error: DragomanError, *, reconnect: bool) -> Signal:
-    """Decide what a failure means: try again, wait for a person, or leave it."""
+    """Return the signal for a failure: try again, wait for a login, or give up."""
     if isinstance(error, AuthRequiredError):
         return Signal.AUTH_REQUIRED
     if isinstance(error, ConnectionLostError):
@@ -172,3 +172,74 @@ def verdict(error: DragomanError, *, reconnect: bool) -> Signal:
     if isinstance(error, ConnectError) and error.stage in _HOPELESS_STAGES:
         return Signal.HOPELESS
     return Signal.UNREACHABLE
+
+
+# ── How long to wait before the next attempt to connect
+
+
+FIRST = 0.5
+FACTOR = 2.0
+LONGEST = 60.0
+JITTER = 0.2
+PROVEN_AFTER = 60.0
+LOOP_FAILURES = 5
+LOOP_WINDOW = 180.0
+
+
+class Delay(NamedTuple):
+    """The wait before the next attempt."""
+
+    seconds: float
+    slow: bool
+    """Whether this is a crash loop, with one attempt a minute."""
+
+
+class Backoff:
+    """The failures of one server; the time and the random numbers are arguments."""
+
+    def __init__(self) -> None:
+        self._failures: deque[float] = deque(maxlen=LOOP_FAILURES)
+        self._tries = 0
+        self._slow = False
+        self._ready_since: float | None = None
+        self._answered = False
+
+    def slow(self, now: float) -> bool:
+        """Return whether the server is in a crash loop and has not been stable since."""
+        return self._slow and not self._proven(now)
+
+    def ready(self, now: float) -> None:
+        """Note that the server is connected."""
+        self._ready_since = now
+        self._answered = False
+
+    def answered(self) -> None:
+        """Note that the server has answered a request."""
+        self._answered = True
+
+    def failed(self, now: float, chance: float) -> Delay:
+        """Note a failure and return the wait.
+
+        Args:
+            now: Seconds on a monotonic clock.
+            chance: A random number from 0 to 1, for the jitter.
+        """
+        if self._proven(now):
+            self.reset()
+        self._ready_since = None
+        self._failures.append(now)
+        if len(self._failures) == LOOP_FAILURES and now - self._failures[0] <= LOOP_WINDOW:
+            self._slow = True
+        wait = LONGEST if self._slow else min(LONGEST, FIRST * FACTOR**self._tries)
+        self._tries = min(self._tries + 1, 16)
+        return Delay(wait * (1 - JITTER + 2 * JITTER * chance), self._slow)
+
+    def reset(self) -> None:
+        """Forget every failure."""
+        self._failures.clear()
+        self._tries = 0
+        self._slow = False
+
+    def _proven(self, now: float) -> bool:
+        since = self._ready_since
+        return since is not None and self._answered and now - since >= PROVEN_AFTER

@@ -1,8 +1,9 @@
-"""One task that owns one server's whole life, as the table in `lifecycle.py` has it.
+"""The supervisor of one server: connects it, keeps it connected, and hands out its connection.
 
-The owner task opens the connection, stays with it and closes it; any other task may start, stop, restart or
-use the server through here. Signals go to the table, orders come back, and this carries them out. Closing
-ends in bounded time, whoever is cancelled meanwhile.
+One owner task opens the connection, stays with it and closes it, because the SDK's contexts must be entered
+and left by the same task. Any other task may start, stop, restart or use the server. What happens goes as a
+signal to the table in `lifecycle.py`; the supervisor carries out the orders that come back. Closing ends in
+bounded time, even if the task that closes is cancelled.
 """
 
 from __future__ import annotations
@@ -12,77 +13,208 @@ import logging
 import random
 import time
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
-from dragoman.guard import Guard
-from dragoman.model import ServerState, ServerStatus
-from dragoman.pinboard import declared_by
-from dragoman.server.auth_gate import Gate
-from dragoman.server.backoff import Backoff
-from dragoman.server.child import hold_watchdog, let_go_of_watchdog
-from dragoman.server.farewell import see_off
-from dragoman.server.headstart import head_start
-from dragoman.server.lifecycle import Order, Signal, step, verdict
-from dragoman.server.reach import connection_module, is_imported, reach
+from dragoman.model import ServerState, ServerStatus, Stdio
+from dragoman.server.late_import import late_import_module
+from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
+from dragoman.server.prepare import connection_module, is_imported, prepare
+from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
+from dragoman.server.protocol.wire import ConnectionEvents
+from dragoman.trust.gate import Gate
 from dragoman.trust.limits import TokenBucket
-from dragoman.trust.sanitize import for_log
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from dragoman.config.expand import Surroundings
-    from dragoman.events import Event
-    from dragoman.model import Auth, Handlers, ServerSpec, Transport
+    from dragoman.config.templates import ExpansionContext
+    from dragoman.events import Event, OfferChanged
+    from dragoman.model import Auth, Handler, Handlers, LoginUI, ServerSpec, Transport
     from dragoman.server.connection import Connection
-    from dragoman.server.headstart import HeadStart
-    from dragoman.server.process import StderrTail
-    from dragoman.server.sdk import Era
+    from dragoman.server.oauth.authorizer import Authorizer
+    from dragoman.server.process.environment import StderrTail
+    from dragoman.server.process.spawn import Prespawn
+    from dragoman.server.protocol.sdk import Era
+
+# ── Waiting for the owner task to end, in bounded time
+
 
 logger = logging.getLogger("dragoman")
 
+CLOSE_LIMIT = 15.0
+"""Longer than a connection takes to close. After it the owner is cancelled; after it again, abandoned."""
+
+
+async def wait_closed(owner: asyncio.Task[None], name: str) -> None:
+    """Wait in bounded time for the owner task to end; a cancellation is raised only after that."""
+    import anyio
+
+    cancelled: asyncio.CancelledError | None = None
+    limit = time.monotonic() + CLOSE_LIMIT
+    # A caller that is cancelled must not leave a process behind. The shielded scope holds back anyio's
+    # cancellations; the loop catches asyncio's own and raises it at the end.
+    with anyio.CancelScope(shield=True):
+        while not owner.done():
+            try:
+                _, late = await asyncio.wait({owner}, timeout=max(0.0, limit - time.monotonic()))
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+                continue
+            if late and owner.cancelling():
+                logger.error("%s: the connection did not close and was abandoned", name)
+                break
+            if late:
+                owner.cancel()
+                limit += CLOSE_LIMIT
+    if cancelled is not None:
+        raise cancelled
+
+
+# ── The authorizer of one server, over all of its connections
+
+
+class AuthorizerSlot:
+    """Holds the `Authorizer` of one server, and replaces it when the transport or `auth` changes."""
+
+    def __init__(
+        self,
+        server: str,
+        handler: Handler | None,
+        *,
+        on_needed: Callable[[AuthRequiredError], None],
+        on_granted: Callable[[], None],
+        on_secrets: Callable[[set[str]], None],
+    ) -> None:
+        """Remember the callbacks; the authorizer is made when a connection needs it.
+
+        Args:
+            server: The server's name.
+            handler: The application's login handler; it gets the address that a person has to open.
+            on_needed: Called when the server cannot be used until a person has logged in.
+            on_granted: Called when a person has logged in.
+            on_secrets: Called with tokens and keys that must not be shown.
+        """
+        self._server = server
+        self._handler = handler
+        self._on_needed = on_needed
+        self._on_granted = on_granted
+        self._on_secrets = on_secrets
+        self._authorizer: Authorizer | None = None
+        self._made_of: tuple[Transport, Auth | None] | None = None
+        self._making = asyncio.Lock()
+
+    async def authorizer(self, transport: Transport, auth: Auth | None) -> Authorizer | None:
+        """Return the authorizer for these expanded settings, or `None` if the server does not use OAuth."""
+        made_of = (transport, auth)
+        if isinstance(transport, Stdio) or made_of == self._made_of:
+            return self._authorizer
+        module = await late_import_module("dragoman.server.oauth.authorizer")
+        # A connection and a login command may get here at the same time: both must get the same authorizer.
+        async with self._making:
+            if made_of == self._made_of:
+                return self._authorizer
+            await self.close()
+            made: Authorizer | None = await module.open_authorizer(
+                self._server, transport, auth, handler=self._handler
+            )
+            if made is not None:
+                made.on_needed = self._on_needed
+                made.on_granted = self._on_granted
+                made.on_secrets = self._on_secrets
+            self._authorizer, self._made_of = made, made_of
+        return made
+
+    async def login(self, transport: Transport, auth: Auth | None, ui: LoginUI) -> None:
+        """Have a person log in.
+
+        Raises:
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The login was refused, or took too long.
+        """
+        authorizer = await self.authorizer(transport, auth)
+        if authorizer is None:
+            module = await late_import_module("dragoman.server.oauth.authorizer")
+            raise module.no_oauth_error(self._server, transport)
+        await authorizer.login(ui)
+
+    async def logout(self, transport: Transport, auth: Auth | None) -> bool:
+        """Forget the login, and return whether there was one."""
+        authorizer = await self.authorizer(transport, auth)
+        return authorizer is not None and await authorizer.logout()
+
+    async def close(self) -> None:
+        """Cancel a login in progress."""
+        if self._authorizer is not None:
+            await self._authorizer.close()
+
+
+# ── The supervisor
+
+
 PATIENCE = 2.0
-"""Seconds that a call waits for a planned retry; if it is later than that, the call fails at once."""
+"""Seconds that a call waits for the next connection attempt; if it is due later, the call fails at once."""
 MAX_WAITING = 10_000
 """Calls that may wait for their turn on a server with `max_concurrency`."""
 
-T = TypeVar("T")
+
+class Lease:
+    """The connection of a server for one request; `Supervisor.acquire` makes it.
+
+    It is a class because every call passes here: `asynccontextmanager` takes three times as long.
+    """
+
+    __slots__ = ("_give_back", "_taken")
+
+    def __init__(
+        self, taken: Awaitable[Connection], give_back: Callable[[type[BaseException] | None], None]
+    ) -> None:
+        self._taken = taken
+        self._give_back = give_back
+
+    def __aenter__(self) -> Awaitable[Connection]:
+        """Wait for the connection."""
+        return self._taken
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: object, traceback: object) -> None:
+        """Give the connection back."""
+        self._give_back(kind)
 
 
-class Supervisor:
-    """Keeps one server, from its spec to its end."""
+class Supervisor(ConnectionEvents):
+    """Runs one server, from its spec to its end."""
 
     def __init__(
         self,
         spec: ServerSpec,
         *,
-        surroundings: Surroundings,
+        expansion: ExpansionContext,
         publish: Callable[[Event], None],
         listed: Callable[[ServerSpec, Sequence[dict[str, Any]]], int],
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
-        guard: Guard | None = None,
+        gate: Gate | None = None,
     ) -> None:
-        """Keep `spec`, without starting it.
+        """Prepare a server without starting it.
 
         Args:
             spec: The server.
-            surroundings: What its variables are looked up in, at each connection anew.
-            publish: Told of every change of state.
-            listed: Given the raw listing of every new connection; returns how many tools are exposed.
-            slots: Bounds how many servers are starting at once.
-            health_check_interval: Seconds of silence after which an idle connection is probed.
-            handlers: What the application answers when the server asks.
-            guard: The rules that hold for all servers; it lets everything pass unless given.
+            expansion: Resolves its variables, again for each connection.
+            publish: Called with every change of state.
+            listed: Called with the raw listing of every connection; returns how many tools are exposed.
+            slots: Limits how many servers start at once.
+            health_check_interval: Seconds without a message after which an idle connection is probed.
+            handlers: The application's handlers for requests from the server.
+            gate: The rules for all servers; the default allows everything.
         """
-        self._guard = guard = guard or Guard()
-        self.error: DragomanError | None = guard.refusal(spec) if spec.enabled else None
-        """Why the server is not ready, or why it was not the last time."""
+        self._gate = gate = gate or Gate()
+        self.error: DragomanError | None = gate.refusal(spec) if spec.enabled else None
+        """Why the server is not ready, or was not ready the last time."""
         self.adopt(spec)
-        self._surroundings = surroundings
+        self._expansion = expansion
         self._publish = publish
         self._listed = listed
         self._slots = slots
@@ -96,85 +228,86 @@ class Supervisor:
         self._owner: asyncio.Task[None] | None = None
         self._holds_watchdog = False
         self._connection: Connection | None = None
-        self._ear: StderrTail | None = None
-        """What took the standard error of the latest connection."""
+        self._stderr: StderrTail | None = None
+        """The captured standard error of the latest connection."""
         self._backoff = Backoff()
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
         self._era: Era | None = None
         self.server_version = ""
-        """What the server said of its version when it was last connected, harmless and without secrets."""
+        """The version that the server reported when it last connected, sanitized and without secrets."""
         self.tools = 0
-        """How many tools of it are exposed; known ones count before it is connected."""
+        """How many of its tools are exposed; before it is connected, those of its manifest."""
         self._users = 0
         self._unused: asyncio.Future[None] | None = None
         self._earlier: asyncio.Future[None] | None = None
         self._turns = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
         self._waiting = 0
-        self._gate = Gate(
+        self._authorizer_slot = AuthorizerSlot(
             spec.name,
             handlers.login if handlers else None,
             on_needed=lambda error: self._signal(Signal.AUTH_REQUIRED, error),
             on_granted=lambda: self._signal(Signal.LOGGED_IN),
-            on_secrets=guard.redactor.add,
+            on_secrets=gate.redactor.add,
         )
 
     @property
     def state(self) -> ServerState:
-        """Where the server is in its life."""
+        """The state of the server."""
         return self._state
 
     @property
     def is_refused(self) -> bool:
-        """Whether nobody has approved it: nothing of it is known, read or remembered."""
+        """Whether the user has not approved it: nothing of it is read, used or cached."""
         error = self.error
         return isinstance(error, ConnectError) and error.stage == "approval"
 
     def refuse(self, error: ConnectError) -> None:
-        """Take in, before it is started, that the server is not approved as it is now."""
+        """Mark a server that has not started as not approved in its current form."""
         if self._state is ServerState.IDLE:
             self.error, self._state = error, ServerState.FAILED
 
     def adopt(self, spec: ServerSpec) -> None:
-        """Go on by the rules of a spec that is reached in the same way."""
+        """Replace the spec by one with the same transport, without reconnecting."""
         self.spec = spec
-        self.limits = limits = self._guard.limits_of(spec)
+        self.limits = limits = self._gate.limits_of(spec)
         rate = limits.calls_per_second
         self.bucket = TokenBucket(rate, limits.burst) if rate else None
-        """What calls have to take from before they are sent, where they are limited."""
+        """The rate limit of calls, if there is one."""
 
     @property
     def instructions(self) -> str:
-        """What the connected server says about its use."""
+        """The instructions of the connected server."""
         session = self._connection.session if self._connection else None
         return (session.instructions if session else None) or ""
 
     def stderr(self) -> str:
-        """Return the end of what the server wrote to its standard error, of this connection or the last one.
+        """Return the last lines of the server's standard error, of this connection or the one before.
 
-        It is without known secrets; empty for a server behind a URL.
+        Known secrets are masked. The text is empty for a server with a URL.
         """
-        if self._connection is not None and self._connection.trail.stderr is not None:
-            self._ear = self._connection.trail.stderr
-        return self._guard.redactor.mask(self._ear.text()) if self._ear is not None else ""
+        if self._connection is not None and self._connection.attempt.stderr is not None:
+            self._stderr = self._connection.attempt.stderr
+        return self._gate.redactor.mask(self._stderr.text()) if self._stderr is not None else ""
 
     def status(self) -> ServerStatus:
-        """Return a reading; it starts nothing."""
+        """Return the current status; this never starts the server."""
         connection = self._connection
         session = connection.session if connection else None
         retry = self._retry
         return ServerStatus(
             name=self.spec.name,
             state=self._state,
-            transport=connection.trail.kind if connection else self.spec.kind,
+            transport=connection.attempt.kind if connection else self.spec.kind,
             protocol_version=session.protocol_version if session else None,
-            server_name=self._guard.shown(session.server_name) if session else None,
+            server_name=self._gate.shown(session.server_name) if session else None,
             server_version=(self.server_version or None) if session else None,
-            pid=connection.trail.pid if connection and session else None,
+            pid=connection.attempt.pid if connection and session else None,
             tools=self.tools,
             last_error=str(self.error) if self.error else None,
             error_code=self.error.code if self.error else None,
+            error=self.error,
             login_url=self.error.url if isinstance(self.error, AuthRequiredError) else "",
             retry_in=None if retry is None else max(0.0, retry.when() - asyncio.get_running_loop().time()),
             crash_loop=self._backoff.slow(time.monotonic()),
@@ -182,135 +315,137 @@ class Supervisor:
         )
 
     def start(self) -> None:
-        """Begin to connect, unless that is under way or done; does not wait."""
+        """Begin to connect unless the server is connecting or connected; do not wait."""
         self._signal(Signal.START)
 
     async def wait_settled(self) -> ServerState:
-        """Wait while the server is connecting; return the state it came to."""
+        """Wait while the server is connecting; return the state after that."""
         while self._state is ServerState.CONNECTING:
             await self._settled.wait()
         return self._state
 
-    async def request(self, send: Callable[[Connection, float], Awaitable[T]], *, seconds: float) -> T:
-        """Use the connection, from any task; a server that is not connected is started first.
+    def acquire(self, deadline: float) -> Lease:
+        """Return the connection for one request, as an async context manager, for any task.
+
+        Entering waits for a concurrency slot and for the server to be ready, and starts a server that is not
+        connected. Inside, the request races its deadline, its caller's cancellation and the loss of the
+        connection: `Connection` ends it by whichever comes first. Leaving without an error tells the backoff
+        that the server has answered.
 
         Args:
-            send: Given the connection and the seconds that are left.
-            seconds: For everything, waiting and connecting included.
+            deadline: When the request must end, waiting and connecting included, on the clock of
+                `time.monotonic`.
 
         Raises:
-            ServerNotReadyError: There is no connection, and none could be made in time.
-            ServerError: The connection ended under the request.
-            TimeoutError: Time ran out after the request was sent.
+            ServerNotReadyError: The server is not connected, and could not be in time.
+            TimeoutError: Time ran out while waiting for a concurrency slot.
         """
+        return Lease(self._take(deadline), self._give_back)
+
+    async def _take(self, deadline: float) -> Connection:
         self._last_used = time.monotonic()
-        until = self._last_used + seconds
         self._users += 1
-        try:
-            if self._turns is not None:
-                return await self._in_turn(self._turns, send, until)
-            connection = self._connection
-            if connection is None or connection.session is None:
-                return await self._request(send, until)
-            # The way of nearly every call, without a frame of its own.
-            result = await send(connection, seconds)
+        # `async with` does not call `__aexit__` for an entry that failed or was cancelled, so each step gives
+        # back what was taken up to there.
+        if self._turns is not None:
+            try:
+                await self._wait_turn(self._turns, deadline)
+            except BaseException:
+                self._end_use()
+                raise
+        connection = self._connection
+        if connection is None or connection.session is None:
+            try:
+                connection = await self._connected(deadline)
+            except BaseException as exc:
+                self._give_back(type(exc))
+                raise
+        return connection
+
+    def _give_back(self, failure: type[BaseException] | None) -> None:
+        if failure is None:
             self._backoff.answered()
-            return result
-        finally:
-            self._users -= 1
-            self._last_used = time.monotonic()
-            if not self._users and self._unused is not None and not self._unused.done():
-                self._unused.set_result(None)
+        if self._turns is not None:
+            self._turns.release()
+        self._end_use()
+
+    def _end_use(self) -> None:
+        self._users -= 1
+        self._last_used = time.monotonic()
+        if not self._users and self._unused is not None and not self._unused.done():
+            self._unused.set_result(None)
 
     @property
     def busy(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is in progress."""
         return self._users > 0
 
     async def wait_unused(self, seconds: float | None = None) -> bool:
-        """Wait until no request is under way, but no longer than that; tell whether none is."""
+        """Wait up to `seconds` until no request is in progress; return whether that is the case."""
         if self._users:
             self._unused = asyncio.get_running_loop().create_future()
             await asyncio.wait({self._unused}, timeout=seconds)
         return not self._users
 
     def follow(self, earlier: asyncio.Future[None]) -> None:
-        """Open no connection before that has ended: another server's end, which is in the way."""
+        """Open no connection before `earlier` is done: the end of a server that this one replaces.
+
+        Both may need the same port, file or lock.
+        """
         self._earlier = earlier
 
     def offer(self) -> None:
-        """Offer the tools of the latest listing once more, if the server is ready."""
+        """Offer the tools of the latest listing again, if the server is ready."""
         if self._state is ServerState.READY:
             self._carry_out(Order.OFFER)
 
-    async def _in_turn(
-        self, turns: asyncio.Semaphore, send: Callable[[Connection, float], Awaitable[T]], until: float
-    ) -> T:
+    async def _wait_turn(self, turns: asyncio.Semaphore, deadline: float) -> None:
         if self._waiting >= MAX_WAITING:
             msg = f"{self._waiting} calls already wait for server `{self.spec.name}`"
             raise ServerNotReadyError(msg, server=self.spec.name, state=self._state)
         self._waiting += 1
         try:
-            async with asyncio.timeout(until - time.monotonic()):
+            async with asyncio.timeout(deadline - time.monotonic()):
                 await turns.acquire()
         finally:
             self._waiting -= 1
-        try:
-            return await self._request(send, until)
-        finally:
-            turns.release()
-
-    async def _request(self, send: Callable[[Connection, float], Awaitable[T]], until: float) -> T:
-        connection = self._connection
-        if connection is None or connection.session is None:
-            connection = await self._connected(until)
-        result = await send(connection, until - time.monotonic())
-        self._backoff.answered()
-        return result
 
     def close(self) -> None:
-        """Begin to stop, without waiting: no call is taken from here on."""
+        """Begin to stop, without waiting; from here on calls are refused."""
         self._signal(Signal.STOP)
 
     async def stop(self) -> None:
-        """Stop the server and wait until it is gone; a cancellation waits for that too."""
+        """Stop the server and wait for its end, even when cancelled."""
         self.close()
         try:
             if self._owner is not None:
-                await see_off(self._owner, self.spec.name)
+                await wait_closed(self._owner, self.spec.name)
         finally:
             try:
-                await self._gate.close()
+                await self._authorizer_slot.close()
             finally:
                 if self._holds_watchdog:
                     self._holds_watchdog = False
                     await let_go_of_watchdog()
 
     async def restart(self) -> None:
-        """Stop the server if it runs, and start it, with its past failures forgotten."""
+        """Stop the server if it runs, start it again, and forget its past failures."""
         self._signal(Signal.RESTART)
 
-    async def login(
-        self,
-        *,
-        open_url: Callable[[str], Any] | None = None,
-        paste: Callable[[], Awaitable[str]] | None = None,
-        on_refused: Callable[[str], Any] | None = None,
-    ) -> None:
-        """Have a person log in, and connect with that.
+    async def login(self, ui: LoginUI) -> None:
+        """Have a person log in, and connect with the new login.
 
         Raises:
-            ConfigError: It is no server that one logs in to.
-            AuthRequiredError: It was refused, or nobody logged in.
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The login was refused, or took too long.
         """
-        reached = await self._reached()
-        await self._gate.login(*reached, open_url=open_url, paste=paste, on_refused=on_refused)
+        await self._authorizer_slot.login(*await self._prepared(), ui)
         if self._state is not ServerState.READY:
             self._signal(Signal.RESTART)
 
     async def logout(self) -> bool:
-        """Forget the login; returns whether there was one. A connection that stands is closed."""
-        found = await self._gate.logout(*await self._reached())
+        """Forget the login and reconnect without it; return whether there was one."""
+        found = await self._authorizer_slot.logout(*await self._prepared())
         if found and self._connection is not None:
             self._signal(Signal.RESTART)
         return found
@@ -321,7 +456,7 @@ class Supervisor:
         before = self._state
         state, orders = step(before, signal)
         if error is not None:
-            self._guard.scrub(error)
+            self._gate.scrub(error)
             self.error = error
         if state is not before:
             self._state = state
@@ -349,7 +484,7 @@ class Supervisor:
                 if not self._holds_watchdog:
                     self._holds_watchdog = True
                     hold_watchdog()
-                owner = self._live(self._owner)
+                owner = self._run_owner(self._owner)
                 self._owner = asyncio.create_task(owner, name=f"dragoman server {self.spec.name}")
             case Order.PLAN_RETRY:
                 delay = self._backoff.failed(time.monotonic(), random.random())  # noqa: S311 -- jitter
@@ -369,7 +504,7 @@ class Supervisor:
                 timer.cancel()
         self._retry = self._idle = None
 
-    # What a call needs
+    # Waiting for the connection
 
     async def _connected(self, until: float) -> Connection:
         self._signal(Signal.CALL)
@@ -381,7 +516,7 @@ class Supervisor:
             async with asyncio.timeout(until - time.monotonic()):
                 await self.wait_settled()
         except TimeoutError:
-            pass
+            pass  # The error below says more: the state, and when the next attempt is due.
         connection = self._connection
         if connection is not None and connection.session is not None:
             return connection
@@ -395,11 +530,13 @@ class Supervisor:
 
     # The owner
 
-    async def _live(self, previous: asyncio.Task[None] | None) -> None:
+    async def _run_owner(self, previous: asyncio.Task[None] | None) -> None:
         me = asyncio.current_task()
+        # The process before this one must be gone first: both may need the same port, file or lock.
         for earlier in (previous, self._earlier):
             if earlier is not None:
                 await asyncio.wait({earlier})
+        # A restart in the meantime has started another owner: only the last one connects.
         if self._owner is not me:
             return
         error: DragomanError | None = None
@@ -408,32 +545,34 @@ class Supervisor:
         except DragomanError as exc:
             error = exc
         except Exception as exc:
-            logger.exception("%s: the connection failed in an unforeseen way", self.spec.name)
+            logger.exception("%s: the connection failed unexpectedly", self.spec.name)
             msg = f"cannot connect to server `{self.spec.name}`: {type(exc).__name__}: {exc}"
             error = ConnectError(msg, server=self.spec.name, stage="connect")
-        # A newer owner, or whoever closed the server, has already said what is the case.
+        # A restart or a stop has already set the state: the failure of a former owner must not change it.
         if self._owner is me and error is not None:
             self._signal(verdict(error, reconnect=self.spec.reconnect), error)
 
     async def _connect(self) -> None:
-        transport, auth = await self._reached()
-        start = None if is_imported() else await head_start(self.spec, transport, self._surroundings.env)
+        transport, auth = await self._prepared()
+        start = None if is_imported() else await prespawn(self.spec, transport, self._expansion.env)
         try:
             await self._serve(transport, auth, start)
         finally:
             if start is not None:
                 await start.drop()
 
-    async def _serve(self, transport: Transport, auth: Auth | None, start: HeadStart | None) -> None:
+    async def _serve(self, transport: Transport, auth: Auth | None, start: Prespawn | None) -> None:
         module = await connection_module()
-        authorizer = await self._gate.authorizer(transport, auth)
+        authorizer = await self._authorizer_slot.authorizer(transport, auth)
+        # The server may have been stopped or restarted during the import.
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
         spec = replace(self.spec, max_message_bytes=self.limits.message_bytes)
         connection: Connection = module.Connection(
             spec,
             transport,
-            env=self._surroundings.env,
+            events=self,
+            env=self._expansion.env,
             era=self._era,
             slots=self._slots,
             health_check_interval=self._health_check_interval,
@@ -443,35 +582,36 @@ class Supervisor:
             start=start,
         )
         self._connection = connection
-        # What is declared is what it was made with, whatever roots there are later.
-        connection.vet = partial(self._vet, declared_by(self._handlers, self.spec.name))
-        if self._guard.binds(self.spec):
-            connection.admit = self._admit
-        connection.on_ready = lambda: self._on_ready(connection)
-        connection.on_listing = lambda error: self._on_listing(connection, error)
-        connection.on_lost = lambda error: self._on_lost(connection, error)
-        connection.on_changed = self._publish
         try:
             await connection.serve()
         finally:
             self._era = connection.era
-            self._ear = connection.trail.stderr or self._ear
+            self._stderr = connection.attempt.stderr or self._stderr
 
-    async def _reached(self) -> tuple[Transport, Auth | None]:
-        return await reach(self.spec, self._surroundings, self._guard)
+    async def _prepared(self) -> tuple[Transport, Auth | None]:
+        return await prepare(self.spec, self._expansion, self._gate)
 
-    async def _admit(self) -> None:
-        await asyncio.to_thread(self._guard.admit, self.spec)
+    # The events of the connection. A connection that was replaced may still end or list: it is ignored.
 
-    async def _vet(self, declared: str, listing: Sequence[dict[str, Any]], instructions: str) -> None:
-        await self._guard.pinboard.vet(self.spec, listing, instructions, declared=declared)
+    async def admit(self, connection: Connection) -> None:  # noqa: ARG002 -- the same for every connection
+        """Check the approval of the server right before it is started."""
+        if self._gate.needs_approval(self.spec):
+            await asyncio.to_thread(self._gate.admit, self.spec)
 
-    def _on_ready(self, connection: Connection) -> None:
+    async def check_listing(
+        self, connection: Connection, listing: Sequence[dict[str, Any]], instructions: str
+    ) -> None:
+        """Compare a listing with the pins."""
+        checker = self._gate.pin_checker
+        await checker.check_listing(self.spec, listing, instructions, declared=connection.declared)
+
+    def on_ready(self, connection: Connection) -> None:
+        """Offer the tools of a connection that has just opened."""
         if self._connection is not connection:
             return
         self.error = None
         session = connection.session
-        self.server_version = self._guard.shown(session.server_version if session else None) or ""
+        self.server_version = self._gate.shown(session.server_version if session else None) or ""
         self._backoff.ready(time.monotonic())
         self._last_used = time.monotonic()
         if connection.listing_error is not None:
@@ -480,18 +620,23 @@ class Supervisor:
         self._signal(Signal.CONNECTED)
         logger.info("%s: connected with %d tools", self.spec.name, self.tools)
 
-    def _on_listing(self, connection: Connection, error: DragomanError | None) -> None:
+    def on_listing(self, connection: Connection, error: DragomanError | None) -> None:
+        """Offer the tools of a later listing, or withdraw them if it failed."""
         if self._connection is connection:
             self.error = error
             self._signal(Signal.LISTED if error is None else Signal.LISTING_FAILED, error)
 
-    def _on_lost(self, connection: Connection, error: DragomanError) -> None:
-        """Say so at once: closing what is left of the connection takes its time."""
+    def on_changed(self, connection: Connection, event: OfferChanged) -> None:  # noqa: ARG002 -- an event is enough
+        """Publish a change of prompts or resources."""
+        self._publish(event)
+
+    def on_lost(self, connection: Connection, error: DragomanError) -> None:
+        """Change the state at once: closing the rest of the connection takes up to `CLOSE_SECONDS`."""
         if self._connection is connection:
             self._signal(Signal.LOST if self.spec.reconnect else Signal.HOPELESS, error)
 
     def _plan_watch(self) -> None:
-        """Plan to look whether a lazy server is still used."""
+        """Schedule the next check whether a lazy server is still used."""
         idle = self.spec.timeouts.get("idle")
         if idle is not None and self.spec.lazy:
             left = idle - (time.monotonic() - self._last_used)

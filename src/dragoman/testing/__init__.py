@@ -1,13 +1,13 @@
-"""For the tests of programs that use dragoman: a server that does as it is told, and time that does not last.
+"""Test helpers for programs that use dragoman: a scripted server, and a clock that skips waiting.
 
-A `ScriptedServer` is an MCP server inside of the test's own process. A real `McpManager` connects to it,
-lists its tools, calls them, loses it and comes back to it; only the wire between them is memory instead of a
-pipe. Under an `InstantClock`, time-outs and backoffs take no time at all.
+A `ScriptedServer` is an MCP server in the process of the test. A real `McpManager` connects to it, lists and
+calls its tools, and reconnects after a loss; messages go through memory instead of a pipe. With an
+`InstantClock`, timeouts and backoffs take no time.
 """
 
 from __future__ import annotations
 
 from dragoman.testing.clock import InstantClock
-from dragoman.testing.scripted import ScriptedCall, ScriptedServer
+from dragoman.testing.servers import ScriptedCall, ScriptedServer
 
 __all__ = ["InstantClock", "ScriptedCall", "ScriptedServer"]

@@ -1,10 +1,10 @@
-"""Time that passes only while everything waits, and then at once.
+"""An event loop clock that jumps to the next timer instead of waiting.
 
-The loops of an `InstantClock` jump to the next timer as soon as nothing else can happen. Where something real
-is under way, they wait for it as any loop does: a function in a thread of the loop, or a socket or pipe that
-is being watched, as that of a child process. Then seconds are seconds: nothing is skipped by mistake.
+The loops of an `InstantClock` skip to the next timer when nothing else can happen. While real work is running
+(a function in a thread of the loop, a watched socket or pipe such as that of a child process), they wait in
+real time, so nothing is skipped by mistake.
 
-`time.monotonic` shows the same time as the loop to whoever runs on it: code that reads both must not see two.
+`time.monotonic` returns the loop's time in code that runs on the loop, so that both clocks agree.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OWN_DESCRIPTORS = 1
-"""What a loop watches for itself: the pipe by which other threads wake it."""
+"""The loop's own descriptor: the pipe that other threads wake it with."""
 
 _real_monotonic = time.monotonic
-_guard = threading.Lock()
+_lock = threading.Lock()
 _running: dict[int, InstantClock] = {}
-"""By the thread that runs one of the clock's loops."""
+"""The clocks by the thread that runs one of their loops."""
 
 
 class InstantClock:
@@ -35,14 +35,14 @@ class InstantClock:
 
     def __init__(self) -> None:
         self.now = _real_monotonic()
-        """What the clock shows: seconds, from the system's clock at first."""
+        """The current time in seconds; it starts at the system's clock."""
         self.skipped = 0.0
-        """How many seconds have passed without anybody waiting for them."""
+        """The seconds that were skipped instead of waited."""
         self._began = self.now
 
     @property
     def elapsed(self) -> float:
-        """How many seconds have passed on this clock."""
+        """The seconds that have passed on this clock."""
         return self.now - self._began
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
@@ -51,7 +51,7 @@ class InstantClock:
             return runner.run(main)
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Return a new event loop under this clock; the `loop_factory` of whatever runs your tests."""
+        """Return a new event loop with this clock, as a `loop_factory` for your test runner."""
         return _InstantLoop(self)
 
     def _pass(self, seconds: float) -> None:
@@ -63,29 +63,29 @@ class InstantClock:
 
     @contextmanager
     def _shown(self) -> Generator[None]:
-        """Show this clock's time to everything in this thread."""
+        """Make `time.monotonic` return this clock's time in this thread."""
         me = threading.get_ident()
-        with _guard:
+        with _lock:
             _running[me] = self
             time.monotonic = _monotonic
         try:
             yield
         finally:
-            with _guard:
+            with _lock:
                 del _running[me]
                 if not _running:
                     time.monotonic = _real_monotonic
 
 
 class _InstantLoop(asyncio.SelectorEventLoop):
-    """An event loop under an `InstantClock`."""
+    """An event loop with an `InstantClock`."""
 
     def __init__(self, clock: InstantClock) -> None:
         self._clock = clock
         self._in_threads = 0
         super().__init__(_InstantSelector(clock, lambda: self._in_threads > 0))
-        # A timer is due within this much of its time. On a machine that has been up for months,
-        # asyncio's own nanosecond is lost in the sum, and a clock that only skips would stand still for ever.
+        # A timer is due within this much of its time. After months of uptime, asyncio's own nanosecond is
+        # lost in rounding, and a clock that only skips would stand still.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
@@ -93,12 +93,12 @@ class _InstantLoop(asyncio.SelectorEventLoop):
         return self._clock.now
 
     def run_forever(self) -> None:
-        """Run until stopped, with the clock's time shown to everybody."""
+        """Run until stopped; `time.monotonic` returns the clock's time meanwhile."""
         with self._clock._shown():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- its other half
             super().run_forever()
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Run a function in a thread; until it ends, time goes its usual way."""
+        """Run a function in a thread; until it ends, time is real."""
         self._in_threads += 1
         try:
             future = super().run_in_executor(executor, func, *args)
@@ -109,7 +109,7 @@ class _InstantLoop(asyncio.SelectorEventLoop):
         return future
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Wait for the loop's threads; they are real."""
+        """Wait for the loop's threads in real time."""
         self._in_threads += 1
         try:
             await super().shutdown_default_executor(*([] if timeout is None else [timeout]))
@@ -121,7 +121,7 @@ class _InstantLoop(asyncio.SelectorEventLoop):
 
 
 class _InstantSelector(selectors.DefaultSelector):
-    """Does the waiting of a loop, or skips it."""
+    """Waits for the loop, or skips the wait."""
 
     def __init__(self, clock: InstantClock, busy: Callable[[], bool]) -> None:
         super().__init__()
@@ -129,9 +129,9 @@ class _InstantSelector(selectors.DefaultSelector):
         self._busy = busy
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready; if nothing is, and nothing real can become so, let the time be over."""
+        """Return what is ready; if nothing is or can become ready, skip the timeout."""
         real = self._busy() or len(self.get_map()) > _OWN_DESCRIPTORS or _awaits_child()
-        # What became ready meanwhile has said so before it was gone: so this comes second.
+        # Check for real work first: work that ends in between has made its descriptor ready by now.
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
@@ -145,7 +145,7 @@ class _InstantSelector(selectors.DefaultSelector):
 
 
 def _awaits_child() -> bool:
-    """Tell whether a thread of asyncio's waits for a child process to end."""
+    """Return whether a thread of asyncio waits for a child process."""
     return any("waitpid-" in thread.name for thread in threading.enumerate())
 
 

@@ -1,1 +1,1 @@
-"""What an agent sees of its servers: tools under stable names, and results as text, data and sources."""
+"""The tools of all servers under stable names, and their results as text, data and sources."""

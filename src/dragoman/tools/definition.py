@@ -1,30 +1,33 @@
-"""A tool as its server defines it becomes a `ToolDef`, or is set aside with the reason.
+"""Turn a server's tool definitions into `ToolDef`s, or reject them with the reason.
 
-The policy: schemas are kept verbatim. A missing description becomes `MCP tool`, a missing input schema
-an object without properties. A definition without a usable name, or whose input schema is not valid
-JSON Schema, is rejected; it never spoils its neighbours. Nothing a schema refers to is ever fetched.
+Schemas are kept verbatim. A missing description becomes `MCP tool`, a missing input schema an object without
+properties. A definition without a usable name, or whose input schema is not valid JSON Schema, is rejected
+without affecting the others. References in schemas are never fetched.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.events import ToolsChanged
 from dragoman.model import ToolDef
-from dragoman.tools.naming import Pair, expose
-from dragoman.tools.plain_schema import is_plain
+from dragoman.tools.names import Pair, expose, is_exposed
+from dragoman.tools.schema.cost import is_plain
+from dragoman.trust.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dragoman.model import JsonObject
+    from dragoman.model import JsonObject, ServerSpec
 
-# The validator recurses, and a schema that is deep enough takes the whole process down with it.
+# The validator recurses: a schema that is too deep would crash the whole process.
 MAX_DEPTH = 200
 DEFAULT_DESCRIPTION = "MCP tool"
 DEFAULT_SCHEMA: JsonObject = {"type": "object", "properties": {}}
 
-# Any other `$schema` would make the validator look for it on the network.
+# The validator would look for any other `$schema` on the network.
 _KNOWN_DIALECTS = frozenset(
     {
         "http://json-schema.org/draft-04/schema",
@@ -38,7 +41,7 @@ _KNOWN_DIALECTS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A definition that cannot be used, and why."""
+    """A rejected definition and the reason."""
 
     tool: str
     reason: str
@@ -50,7 +53,7 @@ def define(raw: Mapping[str, Any], *, server: str, template: str) -> ToolDef | R
     if not isinstance(name, str) or not name:
         return Rejected(tool=str(name), reason="it has no name")
     if not name.isprintable() or name != name.strip():
-        return Rejected(tool=name, reason="its name has characters that cannot be seen")
+        return Rejected(tool=name, reason="its name has invisible characters")
     schema: object = raw.get("inputSchema")
     if schema is None:
         schema = dict(DEFAULT_SCHEMA)
@@ -62,13 +65,13 @@ def define(raw: Mapping[str, Any], *, server: str, template: str) -> ToolDef | R
 
 
 def recall(raw: Mapping[str, Any], schemas: str, *, server: str, template: str) -> ToolDef:
-    """Turn one entry that `define` took on an earlier day into a tool; its schemas are not looked at.
+    """Turn a cached entry, which `define` accepted before, into a tool without checking its schemas.
 
     Args:
         raw: The entry without its schemas; it has a name.
         schemas: The input schema and the output schema, or null, as a JSON array.
-        server: As for `define`, and so is `template`.
-        template: How the exposed name is made.
+        server: The server's name.
+        template: The template of the exposed name.
     """
     return ToolDef.undecoded(schemas, **_fields(raw, raw["name"], server=server, template=template))
 
@@ -86,7 +89,7 @@ def _fields(raw: Mapping[str, Any], name: str, *, server: str, template: str) ->
 
 
 def fill_in_schemas(result: Mapping[str, Any]) -> None:
-    """Give every tool of a raw listing that has no input schema the default one, in place."""
+    """Add the default input schema to every tool of a raw listing that has none, in place."""
     tools: object = result.get("tools")
     for tool in cast("list[object]", tools) if isinstance(tools, list) else ():
         if isinstance(tool, dict):
@@ -96,14 +99,14 @@ def fill_in_schemas(result: Mapping[str, Any]) -> None:
 
 
 def schema_fault(schema: object) -> str:
-    """Say why something is not a valid JSON Schema for arguments, or nothing if it is one."""
+    """Return why a value is not a valid JSON Schema for arguments; empty if it is valid."""
     if not isinstance(schema, dict):
         return "it is not an object"
     if is_plain(cast("object", schema)):
         return ""
     checked = _mapping(cast("object", schema))
     if _is_too_deep(checked):
-        return f"it is nested more than {MAX_DEPTH} deep"
+        return f"it is nested more than {MAX_DEPTH} levels deep"
     import jsonschema_rs
 
     dialect = checked.get("$schema")
@@ -143,3 +146,93 @@ def _text(value: object) -> str:
 
 def _mapping(value: object) -> dict[str, Any]:
     return dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
+
+
+# ── From a listing to the exposed tools, and the differences between two listings
+
+
+def admit(
+    listing: Iterable[Mapping[str, Any]], spec: ServerSpec, *, template: str, limits: Limits | None = None
+) -> tuple[list[ToolDef], list[Rejected]]:
+    """Return the tools that the spec exposes, and the rejected definitions."""
+    admitted: list[ToolDef] = []
+    rejected: list[Rejected] = []
+    limits = limits or Limits()
+    for raw in listing:
+        if reason := excess(raw, limits):
+            rejected.append(Rejected(tool=str(raw.get("name"))[: limits.name_chars], reason=reason))
+            continue
+        tool = define(raw, server=spec.name, template=template)
+        if isinstance(tool, Rejected):
+            rejected.append(tool)
+        elif is_exposed(tool.original_name, allowed=spec.allowed_tools, denied=spec.denied_tools):
+            admitted.append(tool)
+    return admitted, rejected
+
+
+def excess(raw: Mapping[str, Any], limits: Limits) -> str:
+    """Return the limit that a definition exceeds, with its setting; empty if it is within all limits."""
+    name = raw.get("name")
+    if isinstance(name, str) and (wrong := limits.excess("name_chars", len(name), what="its name")):
+        return wrong
+    for key, what in (("inputSchema", "its input schema"), ("outputSchema", "its output schema")):
+        if (schema := raw.get(key)) is None:
+            continue
+        nodes, levels = _measured(schema, limits)
+        wrong = limits.excess("schema_depth", levels, what=what) or limits.excess(
+            "schema_nodes", nodes, what=what
+        )
+        if not wrong:
+            try:
+                # A schema with few parts is serialised quickly, even if its texts are long.
+                wrong = limits.excess("schema_bytes", len(json.dumps(schema)), what=what)
+            except (TypeError, ValueError):
+                continue
+        if wrong:
+            return wrong
+    return ""
+
+
+def _measured(schema: object, limits: Limits) -> tuple[int, int]:
+    """Count objects and levels, and stop just beyond the limits: a schema may be a bomb."""
+    nodes = levels = 0
+    level: list[object] = [schema]
+    while level and levels <= limits.schema_depth:
+        levels += 1
+        inner: list[object] = []
+        for node in level:
+            if isinstance(node, dict):
+                nodes += 1
+                inner += [one for one in cast("dict[str, object]", node).values() if type(one) in _NESTING]
+            elif isinstance(node, list):
+                inner += [one for one in cast("list[object]", node) if type(one) in _NESTING]
+            if nodes > limits.schema_nodes:
+                return nodes, levels
+        level = inner
+    return nodes, levels
+
+
+_NESTING = (dict, list)
+
+
+def readmit(
+    entries: Iterable[tuple[Mapping[str, Any], str]], spec: ServerSpec, *, template: str
+) -> list[ToolDef]:
+    """Return the tools that the spec exposes, from cached definitions (head and schemas)."""
+    return [
+        recall(raw, schemas, server=spec.name, template=template)
+        for raw, schemas in entries
+        if is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools)
+    ]
+
+
+def difference(server: str, before: Iterable[ToolDef], after: Iterable[ToolDef]) -> ToolsChanged | None:
+    """Return the changes between two sets of tools; `None` if there are none."""
+    old = {tool.name: tool for tool in before}
+    new = {tool.name: tool for tool in after}
+    added = tuple(sorted(new.keys() - old.keys()))
+    removed = tuple(sorted(old.keys() - new.keys()))
+    changed = tuple(sorted(name for name in new.keys() & old.keys() if new[name] != old[name]))
+    if not (added or removed or changed):
+        return None
+    return ToolsChanged(server=server, added=added, removed=removed, changed=changed)

@@ -1,15 +1,15 @@
-"""A Python function as a tool: what a model is told of it comes from its name, docstring and type hints.
+"""Make a Python function a tool: its name, docstring and type hints become the definition.
 
-Schemas are made by pydantic, and so are the values: a parameter that is a model, a dataclass, an enum or a
-date arrives as one. pydantic is imported when a function is decorated, not before. Hints are read at that
-moment too, so that a mistake shows where it is made; hints that name something which is defined further down
-are read at the tool's first use.
+pydantic makes the schemas and converts the arguments: a parameter may be a model, a dataclass, an enum or a
+date. pydantic is imported when a function is decorated, not before. Type hints are read then too, so that
+mistakes show up early; hints that refer to names defined later are read at the tool's first use.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,14 +28,146 @@ from typing import (
 
 from dragoman.errors import InvalidArgumentsError
 from dragoman.model import Part, ToolDef, ToolResult
-from dragoman.tools.docstrings import read_docstring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pydantic import TypeAdapter, ValidationError
 
     from dragoman.model import JsonObject
+
+# ── Docstrings in Google, Sphinx or NumPy style
+
+
+_GOOGLE = re.compile(
+    r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters):\s*$"
+)
+_NUMPY = re.compile(r"(Parameters|Other Parameters)\s*$")
+_RULE = re.compile(r"\s*-{3,}\s*$")
+_ENTRY = re.compile(r"\*{0,2}(?P<name>\w++)\s*+(?:\([^)]*+\)\s*+)?:\s*+(?P<text>.*)$")
+_NUMPY_ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?::.*)?$")
+_SPHINX = re.compile(r":(?P<field>\w++)(?P<words>\s[^:]*+)?+:\s*+(?P<text>.*)$")
+_SPHINX_NAME = re.compile(r"\*{0,2}(\w+)")
+_PARAMETER_FIELDS = frozenset({"param", "parameter", "arg", "argument", "key", "keyword", "kwarg"})
+
+
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """A parsed docstring."""
+
+    description: str
+    """Everything except the parameters."""
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def read_docstring(text: str) -> Docstring:
+    """Parse a docstring; text that does not look like parameters stays in the description."""
+    # `cleandoc` takes quadratic time for blank lines at the beginning.
+    text = "\n" + text.lstrip("\n") if text.startswith("\n") else text
+    lines = inspect.cleandoc(text.rstrip()).splitlines()
+    kept: list[str] = []
+    parameters: dict[str, str] = {}
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        following = lines[at + 1] if at + 1 < len(lines) else ""
+        if _GOOGLE.match(line) and (not following.strip() or following[:1].isspace()):
+            end = _end_of_block(lines, at + 1, 0)
+            parameters |= _google(lines[at + 1 : end])
+            at = end
+        elif _NUMPY.match(line) and _RULE.match(following):
+            end = _end_of_numpy(lines, at + 2)
+            parameters |= _numpy(lines[at + 2 : end])
+            at = end
+        elif (found := _SPHINX.match(line)) and (
+            found["field"] == "type" or (found["field"] in _PARAMETER_FIELDS and _sphinx_name(found["words"]))
+        ):
+            end = _end_of_block(lines, at + 1, 0, blank_ends=True)
+            if found["field"] != "type":
+                parameters[_sphinx_name(found["words"])] = _joined([found["text"], *lines[at + 1 : end]])
+            at = end
+        else:
+            kept.append(line)
+            at += 1
+    return Docstring(re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip(), parameters)
+
+
+def _sphinx_name(words: str | None) -> str:
+    """Return the parameter of a field: its last word, without stars."""
+    last = (words or "").split()[-1:]
+    name = _SPHINX_NAME.fullmatch(last[0]) if last else None
+    return name[1] if name else ""
+
+
+def _end_of_block(lines: list[str], start: int, indent: int, *, blank_ends: bool = False) -> int:
+    """Return where the block that is indented further than `indent` ends."""
+    for at in range(start, len(lines)):
+        line = lines[at]
+        if not line.strip():
+            if blank_ends:
+                return at
+        elif _indent(line) <= indent:
+            return at
+    return len(lines)
+
+
+def _end_of_numpy(lines: list[str], start: int) -> int:
+    """Return where a section ends: before the next heading, or after the last parameter."""
+    for at in range(start, len(lines)):
+        following = lines[at + 1] if at + 1 < len(lines) else ""
+        if lines[at].strip() and _RULE.match(following):
+            return at
+        if (
+            at
+            and not lines[at - 1].strip()
+            and lines[at].strip()
+            and not _NUMPY_ENTRY.match(lines[at].strip())
+        ):
+            return at
+    return len(lines)
+
+
+def _google(lines: list[str]) -> dict[str, str]:
+    indent = min((_indent(line) for line in lines if line.strip()), default=0)
+    return {
+        found["name"]: _joined([found["text"], *more])
+        for head, more in _entries(lines, indent)
+        if (found := _ENTRY.match(head)) is not None
+    }
+
+
+def _numpy(lines: list[str]) -> dict[str, str]:
+    return {
+        found["name"]: _joined(more)
+        for head, more in _entries(lines, 0)
+        if (found := _NUMPY_ENTRY.match(head)) is not None
+    }
+
+
+def _entries(lines: list[str], indent: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield each entry's first line and its continuation lines."""
+    head, more = "", list[str]()
+    for line in lines:
+        if line.strip() and _indent(line) <= indent:
+            if head:
+                yield head, more
+            head, more = line.strip(), []
+        else:
+            more.append(line)
+    if head:
+        yield head, more
+
+
+def _joined(lines: list[str]) -> str:
+    return " ".join(stripped for line in lines if (stripped := line.strip()))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+# ── Python functions as tools
+
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -48,13 +180,13 @@ _BINDING = frozenset({"self", "cls"})
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalTool(ToolDef, Generic[P, R_co]):
-    """A tool that is a function of this program, and can still be called as that function.
+    """A tool that is a Python function, and can still be called as that function.
 
-    In a class body it is a method: reached through an instance, it is the tool of that instance.
+    In a class body it is a method: accessed through an instance, it is the tool of that instance.
     """
 
     function: Callable[P, R_co] = field(repr=False)
-    """What was decorated; calling the tool calls it, without conversion."""
+    """The decorated function; calling the tool calls it, without conversion."""
     _reader: _Reader = field(repr=False)
     _binds_class: bool = field(default=False, repr=False)
 
@@ -116,22 +248,22 @@ def tool(
     title: str = "",
     annotations: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Make a function a tool, to be registered as any other: `registry.register(function)`.
+    """Make a function a tool; register it with `registry.register(function)`.
 
     The docstring is the description; its `Args:` (or `:param …:`) describe the parameters. A synchronous
-    function runs in a thread when the tool is called, so that a slow one blocks no server.
+    function runs in a thread when the tool is called, so that it does not block the event loop.
 
     Args:
-        function: A function or method, synchronous or not.
-        name: What the model says; the function's name unless given.
-        description: What the model is told, in place of the docstring.
-        title: For people.
+        function: A function or method, synchronous or async.
+        name: The tool's name; the function's name by default.
+        description: The description; the docstring by default.
+        title: A title for people.
         annotations: Hints such as `{"readOnlyHint": True}`.
 
     Raises:
         TypeError: The function cannot be called with named arguments, or a type has no JSON schema.
     """
-    # What is defined beside a function that is itself defined in a function is found nowhere else.
+    # Hints of a nested function may refer to local names of the enclosing function.
     nearby = dict(sys._getframe(1).f_locals)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     def decorate(function: Callable[..., Any]) -> LocalTool[..., Any]:
@@ -139,7 +271,7 @@ def tool(
         if isinstance(function, classmethod | staticmethod):
             function = cast("Callable[..., Any]", cast("Any", function).__func__)
         if not callable(function):
-            msg = f"`@tool` wants a function, not {type(function).__name__}"
+            msg = f"`@tool` expects a function, not {type(function).__name__}"
             raise TypeError(msg)
         called = name or getattr(function, "__name__", "")
         if not called or called == "<lambda>":
@@ -147,7 +279,7 @@ def tool(
             raise TypeError(msg)
         text = read_docstring(inspect.getdoc(function) or "")
         reader = _Reader(called, function, nearby, text.parameters)
-        # A name may be defined further down; one that is still unknown at the first use is an error there.
+        # The name may be defined later; if it is still unknown at the first use, that is an error.
         with suppress(NameError):
             reader.read()
         return _made(
@@ -163,7 +295,7 @@ def tool(
 
 
 def _made(reader: _Reader, function: Callable[..., Any], **fields: Any) -> LocalTool[..., Any]:
-    """Make a tool whose schemas are taken from its reader at their first use."""
+    """Make a tool whose schemas are read at their first use."""
     made = LocalTool(
         name=reader.name,
         input_schema={},
@@ -179,7 +311,7 @@ def _made(reader: _Reader, function: Callable[..., Any], **fields: Any) -> Local
 
 
 class _Reader:
-    """Reads a function's hints: into schemas, and into what converts arguments."""
+    """Turns a function's type hints into schemas and a converter for arguments."""
 
     def __init__(
         self, name: str, function: Callable[..., Any], nearby: dict[str, Any], described: Mapping[str, str]
@@ -188,7 +320,7 @@ class _Reader:
         self.input_schema: JsonObject = {}
         self.output_schema: JsonObject | None = None
         self.target: object = None
-        """The instance, or class, of a method that was reached through one."""
+        """The instance or class that a method is bound to."""
         self._function = function
         self._nearby = nearby
         self._described = described
@@ -196,16 +328,16 @@ class _Reader:
         self._arguments: TypeAdapter[Any] | None = None
 
     def bound_to(self, target: object) -> _Reader:
-        """Return the reader of the same method, of one instance; what is read already is kept."""
+        """Return the reader of the same method bound to an instance; schemas are reused."""
         other = object.__new__(_Reader)
         other.__dict__ = self.__dict__ | {"target": target, "unbound": False}
         return other
 
     def read(self) -> None:
-        """Make the schemas, unless they are made.
+        """Make the schemas if they are not made yet.
 
         Raises:
-            NameError: A hint names something that does not exist (yet).
+            NameError: A hint refers to a name that does not exist (yet).
             TypeError: A type has no JSON schema.
         """
         if self._arguments is not None:
@@ -223,7 +355,7 @@ class _Reader:
         self._nearby = {}
 
     def runner(self) -> Callable[..., Any]:
-        """Return what a registry calls: it takes JSON values, and gives a JSON value."""
+        """Return the function for the registry: it takes and returns JSON values."""
         function = self._function
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 -- whether calling it is async, not whether it can be
@@ -252,22 +384,22 @@ class _Reader:
         from pydantic_core import ArgsKwargs
 
         if self.unbound:
-            msg = f"`{self.name}` is a method: register it as an instance has it, `instance.{self.name}`"
+            msg = f"`{self.name}` is a method: register it from an instance, `instance.{self.name}`"
             raise TypeError(msg)
         self.read()
         assert self._arguments is not None  # noqa: S101 -- `read` has made it, or raised
-        # By name, so that a problem is told of `number` and not of the first argument.
+        # By name, so that a problem mentions `number` and not the first argument.
         named = dict(zip(self._signature.parameters, args, strict=False)) | kwargs
         try:
             given, named = self._arguments.validate_python(ArgsKwargs((), named))
         except ValidationError as exc:
             problems = [_problem(error) for error in _errors(exc)]
-            msg = f"`{self.name}` was not called, its arguments do not fit: {'; '.join(problems)}"
+            msg = f"invalid arguments for `{self.name}`: {'; '.join(problems)}"
             raise InvalidArgumentsError(msg, tool=self.name, problems=problems) from exc
         return [*([] if self.target is None else [self.target]), *given], named
 
     def _adapter(self, hints: dict[str, Any]) -> TypeAdapter[Any]:
-        """Return what turns arguments into those that the function wants, without calling it."""
+        """Return a converter for the function's arguments that does not call the function."""
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
@@ -306,7 +438,7 @@ class _Reader:
 
 
 def _signature_of(function: Callable[..., Any], name: str) -> tuple[inspect.Signature, bool]:
-    """Return what a caller may pass, and whether the function still waits for its instance."""
+    """Return the parameters, and whether the function is an unbound method."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     first = parameters[0] if parameters else None
@@ -315,15 +447,15 @@ def _signature_of(function: Callable[..., Any], name: str) -> tuple[inspect.Sign
         if parameter.kind is parameter.POSITIONAL_ONLY or parameter.kind is parameter.VAR_POSITIONAL:
             shown = f"*{parameter.name}" if parameter.kind is parameter.VAR_POSITIONAL else parameter.name
             msg = (
-                f"`{name}` cannot be a tool: a model passes every argument by its name, and `{shown}` "
-                "has to be passed by position; make it an ordinary parameter, or a list"
+                f"`{name}` cannot be a tool: a model passes every argument by name, and `{shown}` "
+                "must be passed by position; make it an ordinary parameter, or a list"
             )
             raise TypeError(msg)
     return signature.replace(parameters=parameters[1:] if unbound else parameters), unbound
 
 
 def _output_schema(hint: Any) -> JsonObject | None:
-    """Return the schema of what a function returns where that is an object, and can be told."""
+    """Return the schema of a function's return type if it is an object with a known type."""
     if hint is None or hint in (Any, ToolResult, Part, inspect.Parameter.empty):
         return None
     from pydantic import TypeAdapter
@@ -333,7 +465,7 @@ def _output_schema(hint: Any) -> JsonObject | None:
         schema = TypeAdapter(hint).json_schema(mode="serialization", schema_generator=_generator())
     except PydanticUserError:
         return None
-    # A recursive type is a reference into `$defs`, which is one and the same object.
+    # A recursive type is a reference into `$defs`.
     reference = str(schema.get("$ref", "")).rpartition("/")[2]
     shape = cast("dict[str, Any]", schema.get("$defs", {}).get(reference, schema))
     if shape.get("type") != "object":
@@ -346,10 +478,10 @@ def _generator() -> Any:
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
-        """Leaves out titles that only repeat a name: a model pays for every word."""
+        """Omits titles that only repeat a name, since they cost tokens."""
 
-        # A default that JSON cannot carry is left out; the function has it all the same.
-        ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 -- as pydantic has it
+        # A default that is not JSON is left out of the schema; the function still uses it.
+        ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 -- as in pydantic
 
         def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 -- no field's is
             return False
@@ -368,7 +500,7 @@ def _generator() -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Turn what a function returned into what JSON can carry; texts, and results of ours, stay themselves."""
+    """Convert a return value to JSON; strings and results of dragoman stay as they are."""
     if value is None or isinstance(value, str | int | float | ToolResult | Part):
         return value
     from pydantic_core import to_jsonable_python

@@ -1,8 +1,8 @@
-"""The tools an agent has, built-in and remote, under one roof.
+"""The registry of all tools of an agent, built-in and remote.
 
-Which tool has which name is decided by `naming`. Gives the tools out in the form of each model API, the same
-object until a tool comes, goes or changes. Never connects to anything: a remote tool carries the function
-that its manager gave along with it.
+`names` decides which tool gets which name. Exports the tools in the form of each model API; an export is
+cached until a tool is added, removed or changed. The registry never connects to anything: a remote tool
+carries the function that calls it.
 """
 
 from __future__ import annotations
@@ -11,23 +11,145 @@ import asyncio
 import inspect
 import json
 import logging
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dragoman.errors import CallTimeoutError, InvalidArgumentsError, ToolExecutionError, ToolFailedError
+from dragoman.errors import (
+    CallTimeoutError,
+    InvalidArgumentsError,
+    ToolExecutionError,
+    ToolFailedError,
+    UnknownToolError,
+)
 from dragoman.events import NameContested
-from dragoman.suggesting import suggest
-from dragoman.tools.naming import NameTable, Pair, alike
-from dragoman.tools.view import MAX_SAID, Exporting, ToolView, ambiguous, unknown
-from dragoman.trust.sanitize import for_log
+from dragoman.suggest import suggest
+from dragoman.tools.names import NameTable, Pair, alike, is_usable
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dragoman.errors import UnknownToolError
-    from dragoman.model import ToolDef, ToolResult
-    from dragoman.tools.formats.export import Api, Export, Exporter
-    from dragoman.tools.naming import Outcome
+    from dragoman.model import JsonObject, ToolDef, ToolResult
+    from dragoman.tools.export.export import Api, Export, Exporter
+    from dragoman.tools.names import Outcome
+
+# ── Views: the tools of a registry that one agent may use
+
+
+MAX_SAID = 10
+"""Tools listed in a warning or an error."""
+
+
+class Exporting(ABC):
+    """Shortcuts for exports."""
+
+    @abstractmethod
+    def export(self, api: Api, *, strict: bool = False) -> Export:
+        """Return all tools in the form of a model API."""
+
+    def resolve(self, api: Api, alias: str) -> str | None:
+        """Return the exposed name of a tool, given its name in an API."""
+        return self.export(api).names.get(alias)
+
+    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
+        return list(self.export("openai", strict=strict).tools)
+
+    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool as OpenAI's Responses API wants functions."""
+        return list(self.export("responses", strict=strict).tools)
+
+    def to_anthropic(self) -> list[JsonObject]:
+        """Return every tool as Anthropic's Messages API wants it."""
+        return list(self.export("anthropic").tools)
+
+    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
+        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
+        return list(self.export("gemini-openapi" if openapi else "gemini").tools)
+
+    def to_ai_sdk(self) -> list[JsonObject]:
+        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
+        return list(self.export("ai-sdk").tools)
+
+
+class ToolView(Exporting):
+    """The tools of a registry that one agent may see and call."""
+
+    def __init__(
+        self, registry: ToolRegistry, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()
+    ) -> None:
+        self._registry = registry
+        self._allow = None if allow is None else tuple(allow)
+        self._deny = tuple(deny)
+        self._exports: dict[tuple[Api, bool], tuple[Export, Export]] = {}
+
+    def get(self, name: str) -> ToolDef | None:
+        """Return the tool of that exposed name, if it is in view."""
+        tool = self._registry.get(name)
+        return tool if tool is not None and self._shows(tool) else None
+
+    def suggest(self, name: str) -> list[str]:
+        """Return the names in view that are most like a name."""
+        return suggest(name, [tool.name for tool in self])
+
+    def unknown(self, name: str) -> UnknownToolError:
+        """Return the error for an unknown or ambiguous name."""
+        seen = [tool for tool in self._registry.contenders(name) if self._shows(tool)]
+        return ambiguous(name, seen) or unknown(name, self.suggest(name))
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> str:
+        """Run a tool that is in view, and return its result as a string.
+
+        Raises:
+            ToolExecutionError: The call failed; the subclass says why.
+        """
+        if self.get(name) is None:
+            raise self.unknown(name)
+        return await self._registry.call(name, arguments, timeout=timeout)
+
+    def export(self, api: Api, *, strict: bool = False) -> Export:
+        """Return the tools in view in the form of a model API; aliases are those of the registry."""
+        whole = self._registry.export(api, strict=strict)
+        kept = self._exports.get((api, strict))
+        if kept is None or kept[0] is not whole:
+            kept = self._exports[api, strict] = (whole, whole.only(lambda name: name in self))
+        return kept[1]
+
+    def __iter__(self) -> Iterator[ToolDef]:
+        return (tool for tool in self._registry if self._shows(tool))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def _shows(self, tool: ToolDef) -> bool:
+        return is_usable(tool, allowed=self._allow, denied=self._deny)
+
+
+def unknown(name: str, near: list[str]) -> UnknownToolError:
+    """Return the error for an unknown tool."""
+    hint = f"did you mean {', '.join(f'`{item}`' for item in near)}?" if near else ""
+    return UnknownToolError(f"unknown tool `{name}`", tool=name, suggestions=near, hint=hint)
+
+
+def ambiguous(name: str, tools: Sequence[ToolDef]) -> UnknownToolError | None:
+    """Return the error for an ambiguous name; it lists the full names of the tools."""
+    if not tools:
+        return None
+    names = [tool.name for tool in tools]
+    shown = " or ".join(f"`{tool.name}` (server `{tool.server}`)" for tool in tools[:MAX_SAID])
+    msg = f"`{name}` is ambiguous: {shown}"
+    hint = "use one of these full names"
+    return UnknownToolError(msg, tool=name, suggestions=names[:MAX_SAID], hint=hint)
+
+
+# ── The registry
+
 
 logger = logging.getLogger("dragoman")
 
@@ -35,11 +157,11 @@ MAX_SHOWN = 200
 """Characters of a name in a log line."""
 
 MAX_NAME = 1_000
-"""Characters of a name that is looked for; no tool has a longer one."""
+"""Characters of a name that is looked up; no tool has a longer one."""
 
 
 class RemoteCall(Protocol):
-    """What runs a remote tool, by its exposed name; a failed call is a result too."""
+    """Calls a remote tool by its exposed name; a failed call is a result too."""
 
     async def __call__(
         self, name: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
@@ -49,16 +171,16 @@ class RemoteCall(Protocol):
 
 
 class Permit(Protocol):
-    """What lets a call of a built-in tool pass, and returns the arguments that may be given to it."""
+    """Checks a call of a built-in tool, and returns the arguments to pass to it."""
 
     async def __call__(self, tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Judge the call; raise if it is not to be made."""
+        """Check the call; raise if it is denied."""
         ...
 
 
 @dataclass(slots=True)
 class _Claim:
-    """A server's tool, under the name that it wants, and as it is offered."""
+    """A server's tool, with its preferred name and as it is offered."""
 
     pair: Pair
     tool: ToolDef
@@ -69,16 +191,16 @@ class _Claim:
 
 @dataclass(slots=True)
 class Settled:
-    """What a change of some tools did to the tools of all servers."""
+    """The effect of a change on the tools of all servers."""
 
     before: dict[str, list[ToolDef]] = field(default_factory=dict[str, "list[ToolDef]"])
-    """By server, the tools that are gone, or changed, or have another name now."""
+    """By server, the tools that were removed, changed or renamed."""
     after: dict[str, list[ToolDef]] = field(default_factory=dict[str, "list[ToolDef]"])
     contested: list[NameContested] = field(default_factory=list["NameContested"])
 
 
 class ToolRegistry(Exporting):
-    """Tools by their exposed names; iteration is sorted, so that prompt caches hold."""
+    """Tools by exposed name; iteration is sorted, so that prompt caches stay valid."""
 
     def __init__(self) -> None:
         self._tools: dict[str, ToolDef] = {}
@@ -96,13 +218,13 @@ class ToolRegistry(Exporting):
     def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
         """Add a tool.
 
-        A built-in tool has its name whatever servers want; a second one of the same name is skipped with a
-        warning, and so is a server's tool that wants it. A name that tools of several servers want goes to
-        none of them; see `tools.naming`.
+        A built-in tool always keeps its name; a second one of the same name is skipped with a warning, and so
+        is a server's tool with that name. If tools of several servers have the same name, none of them gets
+        it; see `tools.names`.
 
         Args:
-            tool: The tool; a built-in one has its `func`.
-            remote: What runs a tool that has no `func`.
+            tool: The tool; a built-in one has a `func`.
+            remote: Calls a tool without a `func`.
 
         Returns:
             Whether it was added, under that name or an unambiguous one.
@@ -110,7 +232,7 @@ class ToolRegistry(Exporting):
         return bool(self.register_all([tool], remote=remote))
 
     def register_all(self, tools: Iterable[ToolDef], *, remote: RemoteCall | None = None) -> list[ToolDef]:
-        """Add tools in one batch; return those that were added, under the names that they have."""
+        """Add tools in one batch; return those that were added, under their final names."""
         added: list[ToolDef] = []
         claims: list[_Claim] = []
         keys: dict[str, None] = {}
@@ -120,7 +242,7 @@ class ToolRegistry(Exporting):
                     added.append(tool)
                     keys[alike(tool.name)] = None
             elif (pair := _pair(tool)) in self._claims:
-                logger.warning("%s is skipped: it is there already", _called(tool))
+                logger.warning("%s is skipped: it is already registered", _called(tool))
             else:
                 claim = self._claims[pair] = _Claim(pair, tool, remote)
                 claims.append(claim)
@@ -136,13 +258,13 @@ class ToolRegistry(Exporting):
         remote: RemoteCall | None = None,
         withheld: Iterable[ToolDef] = (),
     ) -> Settled:
-        """Let a server have these tools and no others; tools that did not change stay the same objects.
+        """Replace all tools of a server; unchanged tools stay the same objects.
 
         Args:
             server: The server.
-            tools: Its tools, under the names that they want.
-            remote: What runs them.
-            withheld: Tools that are not offered, but whose names no other server may have.
+            tools: Its tools, under their preferred names.
+            remote: Calls them.
+            withheld: Tools that are not offered, but whose names stay reserved.
         """
         settled = Settled()
         keys: dict[str, None] = {}
@@ -161,10 +283,10 @@ class ToolRegistry(Exporting):
         return settled
 
     def arrange(self, order: Iterable[str] | None) -> Settled:
-        """Let the order of servers decide about names that several want; without it none has such a name.
+        """Give ambiguous names to the first server in this order; without an order no tool gets them.
 
         Returns:
-            What that changed.
+            The resulting changes.
         """
         settled = Settled()
         servers = None if order is None else list(order)
@@ -174,7 +296,7 @@ class ToolRegistry(Exporting):
         return settled
 
     def watch(self, permit: Permit) -> None:
-        """Have every call of a built-in tool judged before it is made."""
+        """Check every call of a built-in tool with this function first."""
         self._permits.append(permit)
 
     def unregister(self, name: str) -> None:
@@ -196,7 +318,7 @@ class ToolRegistry(Exporting):
         return self.replace_server(server, ()).before.get(server, [])
 
     def forget(self, server: str) -> None:
-        """Let others have the names that tools of a server had."""
+        """Release the names of a server's tools for other servers."""
         self._names.forget(server)
 
     def get(self, name: str) -> ToolDef | None:
@@ -209,7 +331,7 @@ class ToolRegistry(Exporting):
         return None if claim is None or claim.offered is None else claim.offered.name
 
     def wanted(self, server: str) -> list[ToolDef]:
-        """Return a server's tools under the names that they want."""
+        """Return a server's tools under their preferred names."""
         return [
             claim.tool
             for claim in self._claims.values()
@@ -217,7 +339,7 @@ class ToolRegistry(Exporting):
         ]
 
     def contenders(self, name: str) -> list[ToolDef]:
-        """Return the tools that could be meant by a name that none of them has."""
+        """Return the tools that could be meant by an ambiguous name."""
         if name in self._tools or len(name) > MAX_NAME:
             return []
         claims = [self._claims[pair] for pair in self._names.wanting(name)]
@@ -226,7 +348,7 @@ class ToolRegistry(Exporting):
         return offered if renamed else []
 
     def suggest(self, name: str) -> list[str]:
-        """Return the names nearest to one that does not exist."""
+        """Return the names that are most like an unknown name."""
         return suggest(name, self._tools)
 
     async def call(
@@ -235,7 +357,7 @@ class ToolRegistry(Exporting):
         """Run a tool and return its result as a string.
 
         Raises:
-            ToolExecutionError: Whatever went wrong; the subclass says what.
+            ToolExecutionError: The call failed; the subclass says why.
         """
         tool = self._tools.get(name)
         if tool is None:
@@ -254,28 +376,28 @@ class ToolRegistry(Exporting):
         return result.text
 
     def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for a name that no tool has, or that several want."""
+        """Return the error for an unknown or ambiguous name."""
         return ambiguous(name, self.contenders(name)) or unknown(name, self.suggest(name))
 
     def export(self, api: Api, *, strict: bool = False) -> Export:
-        """Return all tools in the form of a model API, with the tables that lead back.
+        """Return all tools in the form of a model API, with the tables to map names back.
 
-        The same object comes back until the tools change. A tool that the API cannot express is left out and
-        named in the log, once.
+        The same object is returned until the tools change. A tool that the API cannot express is left out and
+        logged once.
 
         Args:
             api: `openai` (Chat Completions), `responses`, `anthropic`, `gemini`, `gemini-openapi`, `ai-sdk`.
-            strict: Whether OpenAI is to hold the model to the schema, wherever its meaning survives. What a
-                model calls then goes through `Export.restore` before it is called.
+            strict: Whether to use OpenAI's strict mode for schemas that can be expressed in it. Pass the
+                model's calls through `Export.restore` then.
 
         Raises:
-            ValueError: There is no such API, or it has no strict mode.
+            ValueError: The API is unknown, or has no strict mode.
         """
         key = (api, strict)
         if (export := self._exports.get(key)) is not None:
             return export
-        # The formats are loaded by those who export, and by nobody who only calls.
-        from dragoman.tools.formats.export import Exporter
+        # Imported late: programs that only call tools do not need the formats.
+        from dragoman.tools.export.export import Exporter
 
         if key not in self._exporters:
             self._exporters[key] = Exporter(api, strict=strict, longest=self._longest)
@@ -289,7 +411,7 @@ class ToolRegistry(Exporting):
         return export
 
     def limit_descriptions(self, server: str, chars: int) -> None:
-        """Give models no more than so many characters of a description from a server."""
+        """Limit the length of descriptions from a server in exports."""
         if self._longest.get(server) != chars:
             self._longest[server] = chars
             self._exporters.clear()
@@ -299,9 +421,9 @@ class ToolRegistry(Exporting):
         """Return the tools that an agent may use: a live view, which changes with the registry.
 
         Args:
-            allow: Exposed names, or `server:tool` for a server's tools, or globs of them; all tools unless
-                given. With a naming that leaves the server out, use `server:tool`: there a server chooses the
-                exposed names of its tools.
+            allow: Exposed names, or `server:tool` for a server's tools, or globs of them; all tools by
+                default. If exposed names do not contain the server's name, use `server:tool`, since a server
+                could otherwise choose a name on the list.
             deny: The same; these win.
         """
         return ToolView(self, allow=allow, deny=deny)
@@ -356,7 +478,7 @@ class ToolRegistry(Exporting):
         self._change()
 
     def _settle(self, keys: Iterable[str], settled: Settled) -> None:
-        """Give the names that are alike in one of these to the tools that may have them."""
+        """Assign the names in these groups of similar names to tools."""
         given: list[tuple[_Claim, str]] = []
         said: list[str] = []
         for key in keys:
@@ -376,15 +498,15 @@ class ToolRegistry(Exporting):
             if (holder := self._tools.get(name)) is None:
                 self._offer(claim, name, settled)
             else:
-                # A built-in tool is called like the unambiguous name.
+                # A built-in tool has the unambiguous name already.
                 said.append(_skipped(claim.tool, name, holder))
         for line in said[:MAX_SAID]:
             logger.warning("%s", line)
         if len(said) > MAX_SAID:
-            logger.warning("%d more tools do not have the names that they want", len(said) - MAX_SAID)
+            logger.warning("%d more tools did not get their preferred names", len(said) - MAX_SAID)
 
     def _tell(self, key: str, outcomes: Mapping[Pair, Outcome], settled: Settled) -> list[str]:
-        """Return, once, what there is to say of tools that do not have the names that they want."""
+        """Return the warnings about tools that did not get their preferred names, each only once."""
         said: list[str] = []
         renamed: list[tuple[ToolDef, str]] = []
         for pair, outcome in sorted(outcomes.items()):
@@ -397,7 +519,7 @@ class ToolRegistry(Exporting):
         if renamed:
             wanted = _shown(renamed[0][0].name)
             named = [f"{_called(tool)} (now `{_shown(name)}`)" for tool, name in renamed[:MAX_SAID]]
-            said.append(f"the name `{wanted}` is ambiguous and goes to neither: {' and '.join(named)}")
+            said.append(f"the name `{wanted}` is ambiguous, so no tool gets it: {' and '.join(named)}")
         if said == self._said.get(key, []):
             return []
         self._said[key] = said
@@ -426,7 +548,7 @@ def _called(tool: ToolDef) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a name for the log: a server may have put anything into it, lone surrogates included."""
+    """Return a name for the log: a server may put anything into it, even lone surrogates."""
     return for_log(name, MAX_SHOWN)
 
 
@@ -434,7 +556,7 @@ async def run_builtin(tool: ToolDef, arguments: Mapping[str, Any], *, timeout: f
     """Run the function of a built-in tool, and return its result as a string.
 
     Raises:
-        ToolExecutionError: Whatever went wrong; the subclass says what.
+        ToolExecutionError: The call failed; the subclass says why.
     """
     func = tool.func
     if func is None:
@@ -443,7 +565,7 @@ async def run_builtin(tool: ToolDef, arguments: Mapping[str, Any], *, timeout: f
     try:
         bound = inspect.signature(func).bind(**arguments)
     except TypeError as exc:
-        msg = f"the arguments do not fit `{tool.name}`: {exc}"
+        msg = f"invalid arguments for `{tool.name}`: {exc}"
         raise InvalidArgumentsError(msg, tool=tool.name, problems=[str(exc)]) from exc
     limit = asyncio.timeout(timeout)
     try:
@@ -451,7 +573,7 @@ async def run_builtin(tool: ToolDef, arguments: Mapping[str, Any], *, timeout: f
             if inspect.iscoroutinefunction(func):
                 value = await func(*bound.args, **bound.kwargs)
             else:
-                # In a thread, so that a slow function blocks no server.
+                # In a thread, so that a slow function does not block the event loop.
                 value = await asyncio.to_thread(func, *bound.args, **bound.kwargs)
     except ToolExecutionError:
         raise

@@ -1,1 +1,1 @@
-"""What may be shown, sent and run: the rules, without any I/O."""
+"""What may start, be called and be shown: approvals, pins, policy, limits, redaction, sanitizing."""

@@ -1,9 +1,8 @@
-"""Addresses that a person is sent to, and which hosts are this machine.
+"""URLs that a person is asked to open, and which hosts are this machine.
 
-`read_link` is the one function through which every address goes that a browser is given, or that a person is
-asked to open: addresses of logins and of URL elicitations. Browsers repair what they are given (a backslash
-becomes a slash, tabs vanish, `0x7f.1` is an IPv4 address), so whatever has two readings is refused. What is
-left has one host, and the address that is shown is the one that is opened.
+Every URL that a browser opens or that a person is asked to open (logins, URL elicitations) goes through
+`read_link`. Browsers repair URLs (a backslash becomes a slash, tabs vanish, `0x7f.1` is an IPv4 address), so
+a URL with two readings is refused. An accepted URL has one host, and the URL shown is the URL opened.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ _USUAL_PORTS = {"http": 80, "https": 443}
 
 
 class Link(NamedTuple):
-    """An address that has one reading."""
+    """A URL that has only one reading."""
 
     url: str
-    """The address in ASCII; exactly this is shown and opened."""
+    """The URL in ASCII; exactly this is shown and opened."""
     host: str
-    """Where it leads: the host as browsers see it (`xn--` for other scripts), with an unusual port."""
+    """The host as browsers see it (`xn--` for other scripts), with a non-default port."""
 
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine by its name: 127.0.0.0/8, `::1`, `localhost`, `*.localhost`.
 
-    Other spellings of the same numbers (`127.1`, `0x7f000001`) do not count: resolvers may disagree on them.
+    Other spellings of the same addresses (`127.1`, `0x7f000001`) do not count: resolvers may disagree.
     """
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
@@ -50,7 +49,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_link(text: str) -> Link:
-    """Read an address that a person is to open.
+    """Read a URL that a person is asked to open.
 
     Raises:
         ValueError: It is not https (or http on this machine), or programs could disagree on where it leads.
@@ -59,20 +58,20 @@ def read_link(text: str) -> Link:
         msg = f"it is longer than {MAX_URL} characters"
         raise ValueError(msg)
     if not text.isprintable() or " " in text or set(text) & _FORBIDDEN:
-        msg = "it has characters that an address cannot have"
+        msg = "it has characters that are not allowed in a URL"
         raise ValueError(msg)
     found = _ADDRESS.fullmatch(text)
     if found is None:
-        msg = "it does not begin with https://"
+        msg = "it does not start with https://"
         raise ValueError(msg)
     scheme, authority, rest = found[1].lower(), found[2], found[3]
     if "@" in authority:
-        msg = "it holds a user name, which hides the host"
+        msg = "it has a user name, which hides the host"
         raise ValueError(msg)
     parts = _AUTHORITY.fullmatch(authority)
     port = int(parts[2] or _USUAL_PORTS[scheme]) if parts is not None else 0
     if parts is None or not 0 < port <= MAX_PORT:
-        msg = "its host cannot be read"
+        msg = "its host is invalid"
         raise ValueError(msg)
     host = _host(parts[1])
     if scheme == "http" and not is_loopback(host):
@@ -87,7 +86,7 @@ def _host(text: str) -> str:
     """Return a host as a browser sees it.
 
     Raises:
-        ValueError: It is not a plain name and not an address in its usual form.
+        ValueError: It is neither a plain name nor an IP address in its usual form.
     """
     if text.startswith("["):
         return f"[{IPv6Address(text[1:-1])}]"
@@ -102,7 +101,7 @@ def _host(text: str) -> str:
     if len(name) > MAX_HOST or not _NAME.fullmatch(name):
         msg = "its host is not a plain name"
         raise ValueError(msg)
-    # A host whose last label is a number is read as an IPv4 address, in forms that hide which one.
+    # Browsers read a host whose last label is a number as an IPv4 address, in forms that hide which one.
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
         try:
             return str(ip_address(name))

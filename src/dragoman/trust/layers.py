@@ -1,19 +1,18 @@
-"""What is in effect: the user's own configuration, and what of a project's files a person has approved.
+"""Decide what is in effect: the user's own configuration, and the approved parts of a project's files.
 
-The rule: a project's file that is not approved can only make things stricter for the user's own servers. It
-takes no call that the user's configuration does not allow, and asks or denies more of them. It does not
-replace, change, disable, rename or hide a server of the user's, nor its limits, its log or its health checks:
-that would not be stricter, only different.
+A project's file that is not approved can only make things stricter for the user's own servers: it can ask
+about or deny more calls. It cannot replace, change, disable, rename or hide a server of the user's, nor its
+limits, log or health checks: that would not be stricter, only different.
 
-How: everything is merged twice, with the project's files and without them (`Layers`). For a server in which
-the project has a say, the first counts where its definition is approved, else the second; a server that only
-the project has is listed, and refused when it is used. Settings count where the project's settings are
-approved as a whole, by their content. Three matters are not switches:
+Everything is merged twice, with the project's files and without them (`Layers`). If the project's definition
+of a server is approved, the first merge counts, else the second. A server that only the project defines is
+listed, and refused when it is used. The project's settings take effect when they are approved as a whole, by
+their content. Three kinds of settings are different:
 
-- Rules about calls hold at once, since a project's rules can only ask or deny; before the approval nothing of
-  their wording reaches a model or a person.
-- Limits hold at once for the project's own servers, and for all others after the approval.
-- Inputs belong to the side that defines them: a user's server never sees a project's, nor vice versa.
+- Rules about calls apply at once, since a project's rules can only ask or deny. Until they are approved, none
+  of their text reaches a model or a person.
+- Limits apply at once to the project's own servers, and to all others after the approval.
+- Inputs belong to the side that defines them: a user's server never sees a project's inputs, nor vice versa.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.model import Note, Statement
-from dragoman.trust.sanitize import for_log, unfolded
+from dragoman.trust.sanitizing import for_log, unfolded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,25 +31,25 @@ if TYPE_CHECKING:
     from dragoman.trust.policy import ReadPolicy
 
 SETTINGS = ""
-"""The name under which an approval of a project's settings is kept; no server can have it."""
+"""The name under which the approval of a project's settings is stored; no server can have it."""
 HIDES = "hides"
-"""The matter of a project's file that is read instead of the user's, where only the first file counts."""
+"""The setting for a project's file that is read instead of the user's, if only the first file counts."""
 _SHOWN = 300
 
 
 def comes_from_project(spec: ServerSpec, *, by_field: bool = False) -> bool:
-    """Return whether a project's file has a say in a server.
+    """Return whether a project's file contributes to a server.
 
     Args:
         spec: The server.
-        by_field: Whether weaker definitions fill in what the winning one leaves out, as some hosts do.
+        by_field: Whether weaker definitions fill in missing fields, as some hosts do.
     """
     origins = (spec.origin, *spec.shadowed) if by_field else (spec.origin,)
     return any(origin.scope == "project" for origin in origins)
 
 
 def as_read(settings: Settings) -> Settings:
-    """Return settings that say what all files say together; what holds of it is still to be decided."""
+    """Return the settings of all files together; `effective` then decides what applies."""
     layers = settings.layers
     return (
         settings
@@ -60,14 +59,14 @@ def as_read(settings: Settings) -> Settings:
 
 
 def effective(settings: Settings, *, refused: Collection[str], trusts_settings: bool) -> Settings:
-    """Return the settings that hold.
+    """Return the settings in effect.
 
-    What an application has changed in what was read is its own decision, and stays.
+    Changes that an application made to the settings after reading them are kept.
 
     Args:
-        settings: As they were read; those that are decided already come back as they are.
-        refused: Names of the project's servers that are not approved as they are now.
-        trusts_settings: Whether the project's settings are approved as they are now.
+        settings: The settings as read; settings that are decided already come back unchanged.
+        refused: Names of the project's servers that are not approved in their current form.
+        trusts_settings: Whether the project's settings are approved in their current form.
     """
     layers = settings.layers
     if layers is None:
@@ -118,12 +117,12 @@ def _decided(
 
 
 def of_project(spec: ServerSpec, settings: Settings) -> bool:
-    """Return whether a file of the project has a say in a server."""
+    """Return whether a file of the project contributes to a server."""
     return comes_from_project(spec, by_field=settings.by_field)
 
 
 def has_project(settings: Settings) -> bool:
-    """Return whether the project's files make any difference to settings that are not decided yet."""
+    """Return whether the project's files change anything in settings that are not decided yet."""
     layers = settings.layers
     if layers is None:
         return False
@@ -132,14 +131,14 @@ def has_project(settings: Settings) -> bool:
 
 
 def in_question(settings: Settings) -> list[ServerSpec]:
-    """Return every definition in which the project has a say, those that are not in effect included."""
+    """Return every definition that the project contributes to, including those not in effect."""
     if settings.layers is not None:
         return [spec for spec in settings.layers.servers if of_project(spec, settings)]
     return [*(spec for spec in settings.servers if of_project(spec, settings)), *settings.unapproved]
 
 
 def project_statements(settings: Settings) -> list[Statement]:
-    """Return the project's settings that a person may approve, whether they are in effect or not."""
+    """Return the project's settings that a person may approve, in effect or not."""
     layers = settings.layers
     if layers is None:
         return list(settings.project)
@@ -153,7 +152,7 @@ def project_statements(settings: Settings) -> list[Statement]:
 
 
 def without_effect(settings: Settings) -> list[Statement]:
-    """Return the project's settings that do not count for the user's servers, for want of an approval."""
+    """Return the project's settings that are not in effect because they are not approved."""
     return [] if settings.trusts_project else [one for one in settings.project if one.key != "policy"]
 
 
@@ -163,7 +162,7 @@ def _servers(
     """Choose one definition of each name; also return the project's that are not in effect."""
     own = {spec.name: spec for spec in layers.own}
     whole = {spec.name: spec for spec in layers.servers}
-    # What the project adds comes last, so that it changes nothing about the order of the others.
+    # The project's servers come last, so that they do not change the order of the others.
     names = whole if trusts_settings else {**own, **whole}
     chosen: list[ServerSpec] = []
     unapproved: list[ServerSpec] = []
@@ -183,16 +182,16 @@ def _servers(
 
 
 def rivalry(theirs: ServerSpec) -> str:
-    """Say that a project defines a server which the user has too, and that this is not in effect."""
+    """Return the note that a project's definition of a user's server is not in effect."""
     name, where = for_log(theirs.name, 100), for_log(str(theirs.origin), _SHOWN)
     return (
-        f"the project's file {where} defines `{name}` too; that is not approved and not in effect: "
-        f"`dragoman trust approve {name}` shows it and asks"
+        f"the project's file {where} also defines `{name}`; it is not approved and not in effect. "
+        f"Review: dragoman trust approve {name}"
     )
 
 
 def _sources(settings: Settings, layers: Layers, *, trusts_settings: bool) -> Sequence[Source]:
-    """Let a file that only a project's file hides count, until the project's settings are approved."""
+    """Use a user's file that only a project's file hides, until the project's settings are approved."""
     if not layers.first_only or trusts_settings:
         return settings.sources
     found: list[Source] = []
@@ -208,7 +207,7 @@ def _strongest(statements: Iterable[Statement], key: str) -> Any:
 
 
 def _inputs(statements: Iterable[Statement]) -> list[Input]:
-    """Return the inputs of either side, the strongest of each id."""
+    """Return the inputs of both sides, the strongest of each id."""
     found: dict[tuple[bool, str], Input] = {}
     for one in statements:
         for item in cast("Sequence[Input]", one.data) if one.key == "inputs" else ():
@@ -219,14 +218,14 @@ def _inputs(statements: Iterable[Statement]) -> list[Input]:
 def _switched(
     specs: Iterable[ServerSpec], settings: Settings, counted: Sequence[Statement]
 ) -> list[ServerSpec]:
-    """Switch off what the lists of the files exclude; a project's list always counts for its own servers."""
+    """Disable excluded servers; a project's list always applies to its own servers."""
     every = settings.layers.statements if settings.layers else counted
     lists = {theirs: _lists(every if theirs else counted) for theirs in (True, False)}
     found: list[ServerSpec] = []
     for spec in specs:
         only, without = lists[of_project(spec, settings)]
-        off = "it is not on the list of allowed servers" if only is not None and spec.name not in only else ""
-        off = "it is on the list of excluded servers" if spec.name in without else off
+        off = "not on the list of allowed servers" if only is not None and spec.name not in only else ""
+        off = "on the list of excluded servers" if spec.name in without else off
         if off and spec.enabled:
             note = Note(code="unused", key="", message=f"off: {off}")
             found.append(replace(spec, enabled=False, notes=[*spec.notes, note]))
@@ -245,26 +244,26 @@ def _lists(statements: Sequence[Statement]) -> tuple[Collection[str] | None, Col
 
 
 def inputs_of(spec: ServerSpec, settings: Settings) -> dict[str, Input]:
-    """Return the inputs that a server may ask for, by id: those of its own side alone."""
+    """Return the inputs that a server may use, by id: only those of its own side."""
     theirs = of_project(spec, settings)
     return {item.id: item for item in settings.inputs if (item.scope == "project") == theirs}
 
 
 def answer_key(spec: ServerSpec, settings: Settings, name: str) -> str:
-    """Return the key of an answer: what is typed for a project's server is not for the user's, nor back."""
+    """Return the key of an answer: answers for a project's server are separate from those for the user's."""
     return f"\0project\0{name}" if of_project(spec, settings) else name
 
 
 def answers_for(
     spec: ServerSpec, settings: Settings, given: Mapping[str, str], taken: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the values of a server's inputs: the defaults of its side, and what was answered for it.
+    """Return the values of a server's inputs: the defaults of its side and the given answers.
 
     Args:
         spec: The server.
-        settings: What the configuration says.
+        settings: The configuration.
         given: Answers by id, or by `answer_key`.
-        taken: Ids that the user's own servers use: a plain answer to one of them is for those alone.
+        taken: Ids that the user's own servers use: an answer by such an id is only for those servers.
     """
     known = inputs_of(spec, settings)
     values = {name: item.default for name, item in known.items() if item.default is not None}
@@ -282,7 +281,7 @@ def answers_for(
 
 def settings_fingerprint(statements: Iterable[Statement]) -> str:
     """Return a hash of a project's settings; the order of keys does not matter."""
-    import hashlib  # late: most folders have no such settings
+    import hashlib  # late: most projects have no such settings
 
     rows = sorted(
         json.dumps([one.source, one.key, one.data], sort_keys=True, default=_plain) for one in statements
@@ -291,29 +290,29 @@ def settings_fingerprint(statements: Iterable[Statement]) -> str:
 
 
 def settings_question(statements: Sequence[Statement], root: str) -> str:
-    """Return everything that a person has to see before the project's settings count, on many lines."""
-    lines = [f"the project {unfolded(root)} wants its settings to count for your own servers too:", ""]
+    """Return the text that a person reviews before approving the project's settings, on many lines."""
+    lines = [f"The project {unfolded(root)} wants to apply its settings to your own servers too:", ""]
     for one in statements:
         lines.append(f"  {settings_text(one)}")
         if one.key == "policy":
             lines.append(
-                "    (its rules hold already: they only ask or deny; what they say is shown after a yes)"
+                "    (its rules apply already: they can only ask or deny; their text is shown after approval)"
             )
     return "\n".join(lines)
 
 
 def settings_text(one: Statement, most: int | None = None) -> str:
-    """Return one setting on a line: what it says, and where; whole unless that is bounded."""
+    """Return one setting on a line, with its place; in full unless a limit is given."""
     place = f"{one.source}:{one.line}" if one.line else one.source
     what = f"{one.pointer or one.key} = {json.dumps(one.data, ensure_ascii=False, default=_plain)}"
     if one.key == HIDES:
-        what = f"it is read instead of {', '.join(cast('list[str]', one.data))}"
+        what = f"read instead of {', '.join(cast('list[str]', one.data))}"
     text = unfolded(f"{place}: {what}")
     return text if most is None else for_log(text, most)
 
 
 def settings_summary(statements: Sequence[Statement]) -> str:
-    """Return which settings a project has, on one line: for logs and for the store."""
+    """Return the names of a project's settings on one line, for logs and the store."""
     named = dict.fromkeys(one.key.replace("_", " ") for one in statements)
     return f"settings: {', '.join(named)}"
 
@@ -328,10 +327,15 @@ def _plain(value: object) -> object:
 
 
 def silenced(read: ReadPolicy, source: str) -> ReadPolicy:
-    """Return a project's rules without their wording: nothing of an unapproved file reaches a model."""
+    """Return a project's rules without their text: no text of an unapproved file reaches a model."""
     file = for_log(source.replace("\\", "/").rpartition("/")[2], 100)
     rules = [
         replace(rule, name=f"rule {number} of {file}", reason=f"a rule of the project's file {file}")
         for number, rule in enumerate(read.rules, 1)
     ]
     return replace(read, rules=rules)
+
+
+def project_servers(settings: Settings, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
+    """Return the servers that a file of the project contributes to."""
+    return [spec for spec in specs if comes_from_project(spec, by_field=settings.by_field)]

@@ -1,7 +1,6 @@
-"""How much of anything a server may send or cause, each limit with the setting that raises it.
+"""Limits on what a server may send or cause, and the setting that raises each.
 
-Nothing here cuts or refuses by itself: whoever reads a listing or makes a call asks, and gets the text of the
-error or nothing. Time is an argument.
+Nothing is cut or refused here: callers ask, and get the error's text or an empty string. Time is an argument.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SECTION = "limits"
-"""The table of the configuration that these stand in."""
+"""The table in the configuration that holds the limits."""
 _KIB, _MIB = 1024, 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What holds for one server; 0 where a limit may be switched off."""
+    """The limits of one server; 0 switches a limit off where that is allowed."""
 
     message_bytes: int = 16 * _MIB
     """One line, one event or one body, after decompression."""
@@ -31,27 +30,27 @@ class Limits:
     listing_bytes: int = 32 * _MIB
     """All the pages of one listing together."""
     description_chars: int = 8_000
-    """Of a tool's description as a model gets it; the longest of 943 real ones has 5,360."""
+    """A tool's description as a model gets it; the longest of 943 real ones has 5,360."""
     instructions_chars: int = 16_000
     name_chars: int = 256
     schema_bytes: int = 256 * _KIB
     """One schema as JSON; the largest of 943 real tools has 12,361."""
     schema_depth: int = 100
     schema_nodes: int = 5_000
-    """Objects in one schema, of which no real tool has more than 141; what references unfold to is bounded
-    apart, see `tools.schema_cost`."""
+    """Objects in one schema; no real tool has more than 141. Expanded references have a limit of their own,
+    see `tools.schema.cost`."""
     calls_per_second: float = 0.0
-    """Calls that are sent to one server; 0: as many as come."""
+    """Calls sent to one server per second; 0: no limit."""
     burst: int = 20
-    """Calls that may be sent at once before `calls_per_second` holds."""
+    """Calls that may be sent at once before `calls_per_second` applies."""
 
     def excess(self, setting: str, amount: float, *, what: str) -> str:
-        """Say that an amount is beyond its limit, or nothing if it is within.
+        """Return the error text if an amount exceeds its limit, else an empty string.
 
         Args:
             setting: The limit's name.
             amount: How much there is.
-            what: Who has it, as the beginning of the sentence: "the listing of `files`".
+            what: The subject of the sentence: "the listing of `files`".
         """
         limit = cast("float", getattr(self, setting))
         return "" if amount <= limit else excess_text(setting, amount, limit, what=what)
@@ -66,50 +65,50 @@ _MAXIMA: Mapping[str, int] = {
     "result_bytes": 1024 * _MIB,
     "listing_bytes": 1024 * _MIB,
 }
-"""Beyond these our own parsers, or the machine's memory, give in first."""
+"""Upper bounds: beyond these our own parsers or the machine's memory fail first."""
 
 
 def excess_text(setting: str, amount: float, limit: float, *, what: str) -> str:
-    """Return the error for an amount beyond its limit; it names the setting."""
+    """Return the error text for an amount above its limit; it names the setting."""
     unit = _UNITS.get(setting.rpartition("_")[2], setting)
     return f"{what} has {amount:,.0f} {unit}, more than the {limit:,.0f} that `{SECTION}.{setting}` allows"
 
 
 def rate_text(limits: Limits, *, server: str, wait: float) -> str:
-    """Return the error for a call that comes too soon; it names the setting."""
+    """Return the error text for a call that comes too soon; it names the setting."""
     return (
-        f"server `{server}` gets more than {limits.calls_per_second:g} calls a second, which is what "
-        f"`{SECTION}.calls_per_second` allows; there is room in {wait:.2g} s"
+        f"rate limit of server `{server}` reached: `{SECTION}.calls_per_second` allows "
+        f"{limits.calls_per_second:g} calls per second; retry in {wait:.2g} s"
     )
 
 
 def read_limits(
     data: object, base: Limits | None = None, *, only_narrow: bool = False
 ) -> tuple[Limits, list[str]]:
-    """Read the table of limits; what is wrong in it leaves the limit as it is.
+    """Read the table of limits; an invalid value leaves its limit unchanged.
 
     Args:
-        data: As it stands in a file.
-        base: What holds where the table says nothing.
-        only_narrow: Whether a limit can only be made smaller, as for a project's file.
+        data: The value in the file.
+        base: The limits to start from.
+        only_narrow: Whether limits can only be lowered, as for a project's file.
 
     Returns:
-        The limits, and what is wrong.
+        The limits and the problems found.
     """
     limits = base or Limits()
     if not isinstance(data, dict):
-        return limits, [f"`{SECTION}` has to be a table"]
+        return limits, [f"`{SECTION}` must be a table"]
     problems: list[str] = []
     known = {field.name for field in fields(Limits)}
     taken: dict[str, Any] = {}
     for key, value in cast("dict[str, object]", data).items():
         if key not in known:
-            problems.append(f"`{SECTION}.{key}` is unknown; there are: {', '.join(sorted(known))}")
+            problems.append(f"`{SECTION}.{key}` is unknown; known keys: {', '.join(sorted(known))}")
         elif wrong := _wrong(key, value):
             problems.append(f"`{SECTION}.{key}` {wrong}")
         elif only_narrow and _is_wider(key, cast("float", value), getattr(limits, key)):
             problems.append(
-                f"`{SECTION}.{key}` would allow more than {getattr(limits, key):g}; a project can only narrow"
+                f"`{SECTION}.{key}` is above {getattr(limits, key):g}; a project can only lower limits"
             )
         else:
             taken[key] = value
@@ -119,10 +118,10 @@ def read_limits(
 def _wrong(key: str, value: object) -> str:
     kind = int if key in _WHOLE else int | float
     if isinstance(value, bool) or not isinstance(value, kind):
-        return "has to be a whole number" if key in _WHOLE else "has to be a number"
+        return "must be a whole number" if key in _WHOLE else "must be a number"
     least = 0 if key in _MAY_BE_ZERO else 1
     most = _MAXIMA.get(key, 2**40)
-    return "" if least <= value <= most else f"has to be between {least} and {most:,}"
+    return "" if least <= value <= most else f"must be between {least} and {most:,}"
 
 
 def _is_wider(key: str, value: float, now: float) -> bool:
@@ -132,9 +131,9 @@ def _is_wider(key: str, value: float, now: float) -> bool:
 
 
 class TokenBucket:
-    """Calls per second with a burst: how long the next one has to wait.
+    """A token bucket: calls per second with a burst.
 
-    Time is an argument and only ever goes forward; a clock that jumps back is taken to stand still.
+    Time is an argument; if the clock jumps back, it counts as standing still.
     """
 
     __slots__ = ("_at", "_level", "burst", "rate")
@@ -152,13 +151,13 @@ class TokenBucket:
         self._at: float | None = None
 
     def take(self, now: float) -> float:
-        """Take one call: 0 if it may go now, else the seconds until there is room, and nothing is taken."""
+        """Take a token and return 0; if there is none, return the seconds to wait and take nothing."""
         if self.rate <= 0:
             return 0.0
         if self._at is not None:
             self._level = min(float(self.burst), self._level + max(0.0, now - self._at) * self.rate)
         self._at = now if self._at is None else max(now, self._at)
-        # A sum of many small waits may miss the whole by a rounding error.
+        # Many small waits may add up to slightly less than a whole token.
         if self._level >= 1.0 - 1e-9:
             self._level = max(0.0, self._level - 1.0)
             return 0.0

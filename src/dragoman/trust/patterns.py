@@ -1,15 +1,14 @@
-"""Patterns over a call's arguments: where to look, and what the values there have to look like.
+"""Patterns for a call's arguments: which values to check, and what they must match.
 
-Globs are matched case-sensitively, and `*` also crosses `/`. Regular expressions are searched for by an
-engine that takes linear time and knows neither look-around nor back-references; a pattern that needs them is
-refused when it is read.
+Globs are case-sensitive, and `*` also matches `/`. Regular expressions run in an engine with linear time and
+without look-around and back-references; a pattern that needs them is rejected when it is read.
 
-One value can be read in several ways: a `file:` address as a path, `%65` as `e`, `1.0` as `1`, a character
-in two compositions, a text up to its first NUL, an address as browsers repair it. A condition that forbids is
-met if one of these readings matches, one that permits only if all of them do. The keys of objects are looked
-at as well as their values; where something is forbidden, also what stands as JSON in a text, and the words
-that many servers take for true and false. A value that is too long to be matched meets every condition that
-forbids, and none that permits.
+A server may interpret one value in several ways: a `file:` URL as a path, `%65` as `e`, `1.0` as `1`, a
+character in composed or decomposed form, a text up to its first NUL, a URL as browsers repair it. A condition
+of a `deny` or `ask` matches if one of these readings matches, a condition of an `allow` only if all do. Keys
+of objects are checked like values. For `deny` and `ask`, JSON inside a string is checked too, and so are the
+words that many servers accept as true and false. A value that is too long to check matches every `deny` and
+`ask` condition, and no `allow` condition.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 MAX_PATTERN_CHARS = 1_000
 MAX_VALUE_CHARS = 100_000
 MAX_VALUES = 10_000
-"""More values than that are not looked at; the call counts as one that cannot be vouched for."""
+"""Values checked per condition; with more, no `allow` matches and every `deny` and `ask` does."""
 _MAX_DEPTH = 50
 _MAX_DECODED = 3
 """How often `%25` is decoded: some servers decode more than once."""
 _MAX_ESCAPES = 2_000
 _MAX_MARKS = 30
-"""Marks on one character, as in Unicode's stream-safe format: more take quadratic time to be put in order."""
+"""Marks on one character, as in Unicode's stream-safe format: sorting more takes quadratic time."""
 _REGEX_BYTES = 1_000_000
 
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]+):")
@@ -48,41 +47,41 @@ _WORDS = {
     "true": frozenset({"true", "1", "yes", "on", "y", "t"}),
     "false": frozenset({"false", "0", "no", "off", "n", "f"}),
 }
-"""The texts that servers take for true and false."""
+"""Strings that servers accept as true and false."""
 _BREAKS = str.maketrans("", "", "\t\r\n")
 _EDGES = "".join(map(chr, range(0x21)))
-"""What browsers remove around an address."""
+"""Characters that browsers strip from both ends of a URL."""
 _DOTS = str.maketrans("\u3002\uff0e\uff61", "...")
 _ENCODED_DOT = re.compile("%2e", re.IGNORECASE)
 _DEVICE = re.compile(r"\A//[?.]/(?:UNC/)?", re.IGNORECASE)
 _WEB_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
 _SLASHES = "/\\"
 _SCHEME_CHARS = 200
-"""So far into a text it is looked for a scheme that is encoded."""
+"""Length of the beginning of a text that is searched for an encoded scheme."""
 
 Way: TypeAlias = Literal["glob", "path", "regex", "literal"]
 
 
 class UnmatchableError(Exception):
-    """A value is too long, or there are too many: it cannot be said whether they match."""
+    """A value is too long, or there are too many, to decide whether they match."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValuePattern:
-    """One pattern for values: a glob, a glob for paths, a regular expression, or a number or truth value."""
+    """One pattern for values: a glob, a glob for paths, a regular expression, a number or a boolean."""
 
     way: Way
     text: str
 
     def matches(self, value: object, *, permits: bool) -> bool:
-        """Return whether a value has this form.
+        """Return whether a value matches.
 
         Args:
-            value: Anything that is not an object or a list.
-            permits: Whether every reading of it has to have this form; else one is enough.
+            value: Anything but an object or a list.
+            permits: Whether every reading of the value must match; else one is enough.
 
         Raises:
-            UnmatchableError: The value is too long to say.
+            UnmatchableError: The value is too long to check.
         """
         if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
             raise UnmatchableError
@@ -107,19 +106,19 @@ class ValuePattern:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentPattern:
-    """Where values stand among the arguments, and the patterns of which one has to match."""
+    """A place in the arguments, and the patterns of which one must match there."""
 
     place: tuple[str, ...]
-    """Keys and indexes; `*` stands for any."""
+    """Keys and indexes; `*` matches any."""
     patterns: Sequence[ValuePattern]
 
     def matches(self, arguments: Mapping[str, Any], *, permits: bool) -> bool:
         """Return whether the condition is met.
 
         Args:
-            arguments: The call's.
-            permits: Whether the rule permits: then every value there has to match, and there has to be one;
-                else a single one is enough.
+            arguments: The call's arguments.
+            permits: Whether the rule is an `allow`: then at least one value must be there, and all of them
+                must match; else one match is enough.
         """
         try:
             hits = [
@@ -142,13 +141,13 @@ class ArgumentPattern:
 
 
 def plain_path(value: str) -> str:
-    """Return a path, or that of a `file:` URL, without `..`, `.` and doubled slashes, all of one kind."""
+    """Return a path, or the path of a `file:` URL, without `..`, `.` and repeated slashes."""
     text = value.replace("\\", "/")
     scheme = _SCHEME.match(text)
     if scheme is not None and scheme[1].lower() == "file":
         text = text[scheme.end() :]
         if text.startswith("//"):
-            # What stands here is a host, `localhost` as a rule.
+            # This part is a host, usually `localhost`.
             text = f"/{text[2:].partition('/')[2]}"
         text = _unescaped(text).replace("\\", "/")
     if not text:
@@ -158,10 +157,10 @@ def plain_path(value: str) -> str:
 
 
 def plain_uri(value: str) -> str:
-    """Return an address in one spelling: scheme and host in lower case, decoded, without `..` in its path.
+    """Return a URL in normal form: scheme and host in lower case, decoded, without `..` in its path.
 
     Raises:
-        UnmatchableError: There is too much in it to decode.
+        UnmatchableError: It has too much to decode.
     """
     return _plain_uri(_decoded(value)[-1])
 
@@ -175,7 +174,7 @@ def _plain_uri(value: str) -> str:
         path = plain_path(value)
         return f"file://{path if path.startswith('/') else f'/{path}'}"
     if name in _WEB_PORTS:
-        # However many slashes, of whichever kind: a browser takes them for two.
+        # Browsers read any number of slashes and backslashes here as two slashes.
         rest = f"//{rest.lstrip(_SLASHES)}"
     if not rest.startswith("//"):
         return f"{name}:{rest}"
@@ -184,7 +183,7 @@ def _plain_uri(value: str) -> str:
     host = host.lower()
     if name in _WEB_PORTS:
         host = _plain_host(host, _WEB_PORTS[name])
-    # Browsers take an encoded dot for a dot. Where there is none, slashes are left as they are.
+    # Browsers read an encoded dot as a dot. Without dots, slashes stay as they are.
     path = _ENCODED_DOT.sub(".", path)
     if "/." in f"/{path}":
         ends = "/" if path.endswith(("/", "/.", "/..")) else ""
@@ -193,7 +192,7 @@ def _plain_uri(value: str) -> str:
 
 
 def _plain_host(authority: str, usual_port: str) -> str:
-    """Return the host of a web address without what does not decide where it leads."""
+    """Return the host of a URL without the parts that do not change where it leads."""
     host, colon, port = authority.rpartition("@")[2].translate(_DOTS).partition(":")
     if host.startswith("["):
         return f"{host}{colon}{port}"
@@ -202,15 +201,15 @@ def _plain_host(authority: str, usual_port: str) -> str:
 
 
 def values_at(arguments: object, place: Sequence[str], *, unpacks: bool = False) -> Iterator[object]:
-    """Yield every value at a place, and every key and value inside what stands there.
+    """Yield every value at a place, and every key and value inside it.
 
     Args:
-        arguments: The call's.
-        place: Keys and indexes; `*` stands for any.
-        unpacks: Whether JSON in a text is looked at as well.
+        arguments: The call's arguments.
+        place: Keys and indexes; `*` matches any.
+        unpacks: Whether to look into JSON inside strings.
 
     Raises:
-        UnmatchableError: There are too many of them, or they are too deep.
+        UnmatchableError: There are too many values, or they are nested too deeply.
     """
     found = [arguments]
     for step in place:
@@ -238,7 +237,7 @@ def values_at(arguments: object, place: Sequence[str], *, unpacks: bool = False)
 
 
 def _unpacked(value: object) -> object:
-    """Return what a text holds as JSON; anything else as it is."""
+    """Return the value of a string that is JSON; anything else unchanged."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "[", '"'):
         return value
     if len(value) > MAX_VALUE_CHARS:
@@ -265,7 +264,7 @@ def _children(value: object) -> list[object]:
 
 
 def _keys_on_the_way(arguments: object, place: Sequence[str]) -> Iterator[str]:
-    """Yield the keys that a `*` of a place stands for."""
+    """Yield the keys that a `*` of a place matches."""
     found = [arguments]
     for step in place:
         if step == "*":
@@ -276,17 +275,17 @@ def _keys_on_the_way(arguments: object, place: Sequence[str]) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """Return a value that is not a text as one: equal numbers give equal texts."""
+    """Return a value that is not a string as a string; equal numbers give equal strings."""
     if isinstance(value, float) and math.isfinite(value):
         return _number_text(repr(value))
     try:
         return json.dumps(value, default=repr)
-    except ValueError:  # a number of thousands of digits
+    except ValueError:  # a number with thousands of digits
         raise UnmatchableError from None
 
 
 def _number_text(text: str) -> str:
-    """Return a number that is written as a text in the one way; anything else as it is."""
+    """Return a number in a string in normal form; anything else unchanged."""
     if not _NUMBER.match(text):
         return text
     from decimal import Decimal  # late: few rules are about numbers
@@ -297,7 +296,7 @@ def _number_text(text: str) -> str:
 
 
 def _readings(value: object, way: Way, *, permits: bool) -> list[str]:
-    """Return all that a value may be taken for by what gets it."""
+    """Return all readings of a value that a server may use."""
     if not isinstance(value, str):
         plain = _text(value)
         return [plain] if permits or not isinstance(value, float | bool) else [plain, repr(value)]
@@ -330,7 +329,7 @@ def _readings(value: object, way: Way, *, permits: bool) -> list[str]:
 
 
 def _cleaned(text: str) -> list[str]:
-    """Return a text as it is, and without the characters that some programs leave out."""
+    """Return a text, and the text without characters that some programs ignore."""
     found = [text]
     if "\0" in text:
         found += [text.partition("\0")[0], text.replace("\0", "")]
@@ -342,7 +341,7 @@ def _cleaned(text: str) -> list[str]:
 
 
 def _shortened(address: str) -> Iterator[str]:
-    """Yield an address without what does not say what it is about: a fragment, and the query of a file."""
+    """Yield a URL without its fragment and, for a file, without its query."""
     short = address.partition("#")[0]
     scheme = _SCHEME.match(address)
     if scheme is not None and scheme[1].lower() == "file":
@@ -386,7 +385,7 @@ def _paths(text: str, *, permits: bool) -> Iterator[str]:
         rest = slashed[scheme.end() :]
         host = rest[2:].partition("/")[0].lower() if rest.startswith("//") else ""
         if permits and host not in ("", "localhost"):
-            # It is another machine's path, or something that is made to look like one.
+            # A path on another machine, or something that imitates one.
             yield f"//{host}"
         short = plain_path(re.split(r"[?#]", text, maxsplit=1)[0])
         yield short
@@ -395,10 +394,10 @@ def _paths(text: str, *, permits: bool) -> Iterator[str]:
 
 
 def _decoded(text: str) -> list[str]:
-    """Return a text as it is, and percent-decoded as often as that changes it.
+    """Return a text, and its results of repeated percent-decoding until nothing changes.
 
     Raises:
-        UnmatchableError: It is encoded more often than anything that is meant to be read.
+        UnmatchableError: It is encoded more often than any legitimate text.
     """
     found = [text]
     while "%" in found[-1] and (more := _unescaped(found[-1])) != found[-1]:
@@ -416,7 +415,7 @@ def _unescaped(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _forms(pattern: str, way: Way) -> tuple[str, ...]:
-    """Return the ways in which a pattern may be written."""
+    """Return the equivalent spellings of a pattern."""
     forms = [pattern, *_normalised(pattern), _number_text(pattern)]
     if way == "path":
         forms = [plain_path(form) for form in forms]
@@ -428,7 +427,7 @@ def _forms(pattern: str, way: Way) -> tuple[str, ...]:
 def _step(value: object, step: str) -> list[object]:
     if isinstance(value, dict):
         table = cast("dict[str, object]", value)
-        # A key that is really called `*` is among the values as well.
+        # A key that is literally `*` is also found this way.
         return list(table.values()) if step == "*" else [table[step]] if step in table else []
     if isinstance(value, list | tuple):
         items = list(cast("list[object]", value))
@@ -449,11 +448,11 @@ def read_patterns(data: object) -> list[ValuePattern]:
     """Read a glob, `{"glob": …}`, `{"path": …}`, `{"regex": …}`, or a list of them.
 
     Raises:
-        ValueError: It is none of these; the message says what is wrong.
+        ValueError: It is not a valid pattern; the message says why.
     """
     items = cast("list[object]", data) if isinstance(data, list) else [data]
     if not items:
-        msg = "it is an empty list"
+        msg = "the list is empty"
         raise ValueError(msg)
     return [_pattern(item) for item in items]
 
@@ -463,16 +462,16 @@ def _pattern(item: object) -> ValuePattern:
     if isinstance(item, dict):
         table = cast("dict[str, object]", item)
         if len(table) != 1 or next(iter(table)) not in ("glob", "path", "regex"):
-            msg = "a pattern is a text, or an object with one key: `glob`, `path` or `regex`"
+            msg = "a pattern must be a string, or an object with one key: `glob`, `path` or `regex`"
             raise ValueError(msg)
         way, text = next(iter(table.items()))
     elif isinstance(item, bool | int | float):
         way, text = "literal", _text(item)
     if not isinstance(text, str) or not text:
-        msg = "a pattern has to be a text that is not empty"
+        msg = "a pattern must be a non-empty string"
         raise ValueError(msg)
     if len(text) > MAX_PATTERN_CHARS:
-        msg = f"a pattern has at most {MAX_PATTERN_CHARS} characters"
+        msg = f"a pattern must not exceed {MAX_PATTERN_CHARS} characters"
         raise ValueError(msg)
     if way == "regex":
         _regex(text)
@@ -489,5 +488,5 @@ def _regex(pattern: str) -> Any:
             {"type": "string", "pattern": pattern}, pattern_options=options, offline=True
         )
     except ValueError:
-        msg = f"`{pattern}` is no regular expression that can be matched in linear time"
+        msg = f"`{pattern}` is not a regular expression that can be matched in linear time"
         raise ValueError(msg) from None

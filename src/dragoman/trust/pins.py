@@ -1,47 +1,149 @@
-"""Pins: what a server offered when it was first used, and what is different now.
+"""Pins: a server's tools, prompts and instructions as first used, and how they differ now.
 
-The policy. What a model or a person gets to see of a server is pinned: of tools and prompts the fields of
-`TOOL_FIELDS` and `PROMPT_FIELDS`, and the instructions. `_meta`, icons and fields that nobody shows are not:
-some servers put the time into them. Text is compared exactly, invisible characters included. The order of
-keys, of tools, of `required`, `enum` and `type` means nothing in JSON Schema and is no change; an absent
-field is the same as an empty one, and `1.0` as `1`.
+Everything of a server that a model or a person sees is pinned: the fields `TOOL_FIELDS` of tools and
+`PROMPT_FIELDS` of prompts, and the instructions. `_meta`, icons and fields that are never shown are not
+pinned: some servers put the time into them. Text is compared exactly, including invisible characters. The
+order of keys, of tools and of `required`, `enum` and `type` has no meaning in JSON Schema and does not count;
+an absent field equals an empty one, and `1.0` equals `1`.
 
-What was never pinned is trusted at first use. Later, with `trust = "warn"`, what is new or changed is offered
-and flagged; with `"ask"` and `"strict"` it is withheld until it is approved; `"off"` looks at nothing. What
-is flagged stays so until it is approved: using it is not an approval. Where two lock files know a server, the
-user's and the project's, both have to agree, so that a project can only narrow.
+The first listing of a server is trusted and pinned. After that, `trust = "warn"` offers new and changed tools
+and flags them; `"ask"` and `"strict"` withhold them until they are approved; `"off"` compares nothing. A flag
+stays until the change is approved: using a tool does not approve it. If both the user's and the project's
+lock file know a server, both must match, so that a project can only be stricter.
 
-A server may offer other tools to a client that declares other capabilities (sampling, elicitation, roots), so
-pins are kept for each set of them. A tool that is as it was pinned in any set is known; one that is pinned,
-but never like this, is changed; one that no set knows is new, unless this set itself is used for the first
-time.
+A server may offer different tools to clients that declare different capabilities (sampling, elicitation,
+roots), so there are pins for each set of capabilities. A tool that matches its pin in any set is known; a
+tool that is pinned but matches no set is changed; a tool that is in no set is new, unless this set is used
+for the first time.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 
-from dragoman.trust.differences import difference
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+# ── Differences between two values, as a few harmless lines
+
+
+MAX_LINES = 20
+MAX_LINE_CHARS = 200
+CONTEXT_CHARS = 30
+_MAX_COMPARED = 300
+"""Lines that are compared pairwise; more would take too long (quadratic time)."""
+_NOTHING = object()
+
+
+def difference(before: object, after: object) -> list[str]:
+    """Return lines with `-` and `+`: the changed parts of texts, the places where data differs."""
+    if isinstance(before, str) and isinstance(after, str):
+        lines = text_difference(before, after)
+    elif isinstance(before, dict | list) and isinstance(after, dict | list):
+        places = _places(cast("object", before), cast("object", after), "")
+        lines = [line for place, old, new in places for line in _place_lines(place, old, new)]
+    else:
+        sides = (("-", cast("object", before)), ("+", after))
+        lines = [f"{sign} {_shown(value)}" for sign, value in sides if value is not None]
+    more = len(lines) - MAX_LINES
+    return lines if more <= 0 else [*lines[:MAX_LINES], f"… and {more} more lines"]
+
+
+def text_difference(before: str, after: str) -> list[str]:
+    """Return the differences between two texts, line by line, or within a single line."""
+    old, new = before.split("\n"), after.split("\n")
+    if len(old) == len(new) == 1 or max(len(old), len(new)) > _MAX_COMPARED:
+        return _within(before, after)
+    # Skip the first two lines, which name files.
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=0))[2:]
+    return [f"{line[0]} {_shown(line[1:])}" for line in lines if not line.startswith("@@")]
+
+
+def _within(before: str, after: str) -> list[str]:
+    """Cut the common beginning and end of two texts, except for a little context."""
+    start = 0
+    shorter = min(len(before), len(after))
+    while start < shorter and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    return [
+        f"{sign} {_excerpt(text, start, len(text) - end)}" for sign, text in (("-", before), ("+", after))
+    ]
+
+
+def _excerpt(text: str, start: int, end: int) -> str:
+    first, last = max(0, start - CONTEXT_CHARS), end + CONTEXT_CHARS
+    middle = _shown(text[first:last])
+    return f"{'…' if first else ''}{middle}{'…' if last < len(text) else ''}"
+
+
+def _places(before: Any, after: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the differences of two values with their JSON pointers; not recursive, as schemas may be deep."""
+    waiting = [(place, before, after)]
+    while waiting:
+        place, old, new = waiting.pop()
+        if isinstance(old, dict) and isinstance(new, dict):
+            ours, theirs = cast("dict[str, object]", old), cast("dict[str, object]", new)
+            keys = sorted(ours.keys() | theirs.keys(), reverse=True)
+            waiting += [
+                (f"{place}/{key}", ours.get(key, _NOTHING), theirs.get(key, _NOTHING)) for key in keys
+            ]
+        elif isinstance(old, list) and isinstance(new, list):
+            mine, yours = cast("list[object]", old), cast("list[object]", new)
+            if len(mine) != len(yours):
+                yield place, mine, yours
+            else:
+                pairs = list(enumerate(zip(mine, yours, strict=True)))
+                waiting += [(f"{place}/{index}", one, other) for index, (one, other) in reversed(pairs)]
+        elif type(cast("object", old)) is not type(cast("object", new)) or old != new:
+            yield place, old, new
+
+
+def _place_lines(place: str, old: object, new: object) -> Iterator[str]:
+    where = for_log(place, MAX_LINE_CHARS) or "/"
+    if isinstance(old, str) and isinstance(new, str):
+        yield from (f"{line[0]} {where}: {line[2:]}" for line in text_difference(old, new))
+        return
+    if old is not _NOTHING:
+        yield f"- {where}: {_shown(old)}"
+    if new is not _NOTHING:
+        yield f"+ {where}: {_shown(new)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return for_log(value, MAX_LINE_CHARS)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except RecursionError:
+        text = "a deeply nested value"
+    return for_log(text, MAX_LINE_CHARS)
+
+
+# ── Pins, and comparing a listing with them
+
 
 TOOL_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations")
 PROMPT_FIELDS = ("title", "description", "arguments")
 MAX_DEFINITION_CHARS = 64 * 1024
-"""Of a larger definition only the hash is kept: a change is seen, but not shown."""
+"""Only the hash of a larger definition is kept: a change is detected but cannot be shown."""
 
 Kind: TypeAlias = Literal["tool", "prompt", "instructions"]
 Trust: TypeAlias = Literal["warn", "ask", "strict", "off"]
 Standing: TypeAlias = Literal["offered", "flagged", "withheld"]
 
 HOLDING: frozenset[str] = frozenset({"ask", "strict"})
-"""Kinds of trust that withhold what is not as it was pinned."""
+"""Values of `trust` that withhold new and changed tools."""
 ANY = "*"
-"""The capabilities of a listing of which it is not known which were declared."""
+"""Stands for the capabilities of a listing for which they are unknown."""
 
 _UNORDERED = frozenset({"required", "enum", "type"})
 _DEFAULT_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
@@ -50,46 +152,46 @@ _MAX_DEPTH = 250
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One tool, one prompt or the instructions, as they were."""
+    """One tool, one prompt or the instructions, as pinned."""
 
     hash: str
     definition: Mapping[str, Any] | None = None
-    """The pinned fields, canonical; absent where they are too long or show a secret."""
+    """The pinned fields in canonical form; absent if they are too long or contain a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPins:
-    """Everything that is pinned of one server."""
+    """All pins of one server."""
 
     tools: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
     prompts: Mapping[str, Pin] | None = None
-    """`None` where they were never listed, which is not the same as having none."""
+    """`None` if prompts were never listed, unlike an empty listing."""
     instructions: Pin | None = None
     capabilities: str = ""
-    """What the client declared when it was offered this."""
+    """The capabilities that the client declared for this listing."""
     variants: Mapping[str, ServerPins] = field(default_factory=dict[str, "ServerPins"])
-    """What it was offered when it declared something else, by what that was."""
+    """The pins of other listings, by the capabilities declared for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldChange:
-    """One field that differs; the texts are for people and harmless."""
+    """One field that differs, as lines that are safe to print."""
 
     field: str
     lines: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One thing that is not as it was pinned."""
+class PinChange:
+    """One tool, prompt or instructions text that differs from its pin."""
 
     kind: Kind
     name: str
-    """The tool's or the prompt's own name; empty for the instructions."""
+    """The tool's or prompt's own name; empty for the instructions."""
     what: Literal["added", "removed", "renamed", "changed"]
     fields: Sequence[FieldChange] = ()
     before: str = ""
-    """The name that it had, where only that changed."""
+    """The old name, if only the name changed."""
 
     def __str__(self) -> str:
         return "\n".join(describe(self))
@@ -104,15 +206,15 @@ def pins_of(
     hides: Callable[[str], bool] | None = None,
     capabilities: str = "",
 ) -> ServerPins:
-    """Return the pins of what a server offers.
+    """Return the pins of a listing.
 
     Args:
-        tools: The raw entries of its listing.
-        prompts: The same of its prompts; `None` if they were not listed.
-        instructions: What it says about itself; `None` if it was not asked.
-        secrets: Texts that no definition on disk may hold.
-        hides: Tells whether a text shows a secret, as a `Redactor` can.
-        capabilities: What the client declared.
+        tools: The raw tool entries.
+        prompts: The raw prompt entries; `None` if prompts were not listed.
+        instructions: The server's instructions; `None` if unknown.
+        secrets: Texts that must not be written to disk.
+        hides: Returns whether a text contains a secret, as a `Redactor` does.
+        capabilities: The capabilities that the client declared.
     """
     words = [json.dumps(secret)[1:-1] for secret in secrets if secret]
 
@@ -140,7 +242,7 @@ def _pinned(
 
 
 def _pin(entries: Sequence[Mapping[str, Any]], fields: Sequence[str], shows: Callable[[str], bool]) -> Pin:
-    # Of two tools with one name only the first is used, so here the order counts.
+    # If two tools have the same name, only the first is used, so here the order counts.
     definitions = [_definition(entry, fields) for entry in entries]
     text = canonical(definitions[0] if len(definitions) == 1 else definitions)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -160,7 +262,7 @@ def _definition(entry: Mapping[str, Any], fields: Sequence[str]) -> dict[str, An
 
 
 def normal(value: object, depth: int = _MAX_DEPTH) -> Any:
-    """Return a value without the differences that mean nothing; what is too deep becomes a mark."""
+    """Return a value normalised so that meaningless differences vanish; too deep parts become a marker."""
     if depth == 0:
         return "…"
     if isinstance(value, dict):
@@ -183,21 +285,21 @@ def _unordered(value: object, depth: int) -> Any:
 
 
 def canonical(value: object) -> str:
-    """Return the one text for a value: sorted keys, no spaces, plain ASCII."""
+    """Return the canonical JSON of a value: sorted keys, no spaces, plain ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
 
 
 _ABSENT = Pin("", {})
-"""What a new definition is compared with."""
+"""A pin to compare a new definition with."""
 
 
 def sets_of(pins: ServerPins) -> dict[str, ServerPins]:
-    """Return the pins of each set of capabilities."""
+    """Return the pins by set of capabilities."""
     return {pins.capabilities: pins, **pins.variants}
 
 
 def _with_set(pins: ServerPins | None, own: ServerPins, capabilities: str) -> ServerPins:
-    """Return pins with those of one set replaced."""
+    """Return the pins with one set replaced."""
     if pins is None or pins.capabilities == capabilities:
         variants = ServerPins().variants if pins is None else pins.variants
         return replace(own, capabilities=capabilities, variants=variants)
@@ -206,12 +308,12 @@ def _with_set(pins: ServerPins | None, own: ServerPins, capabilities: str) -> Se
 
 
 def expected(pins: ServerPins, now: ServerPins, *, takes_new: bool) -> ServerPins:
-    """Return what a listing is compared with: the pins of its own set, and for the rest those of the others.
+    """Return the pins to compare a listing with: those of its own set, completed from the other sets.
 
     Args:
-        pins: Of all sets.
-        now: What is offered, under some capabilities.
-        takes_new: Whether what no set knows is trusted where this set is used for the first time.
+        pins: The pins of all sets.
+        now: The current listing.
+        takes_new: Whether unknown tools are trusted if this set is used for the first time.
     """
     sets = sets_of(pins)
     own = sets.pop(now.capabilities, None)
@@ -247,12 +349,12 @@ def _inherited(
 
 
 def _like(pin: Pin, known: Sequence[Pin]) -> Pin:
-    """Return the one that is the same, or else the first."""
+    """Return the pin that matches, or else the first."""
     return next((one for one in known if one.hash == pin.hash), known[0])
 
 
-def compare(pinned: ServerPins, now: ServerPins, *, takes_new: bool = True) -> list[Change]:
-    """Return what differs, the tools first; what was not looked at now is not judged."""
+def compare(pinned: ServerPins, now: ServerPins, *, takes_new: bool = True) -> list[PinChange]:
+    """Return the differences, tools first; prompts or instructions that were not listed are skipped."""
     pinned = expected(pinned, now, takes_new=takes_new)
     changes = _changes("tool", pinned.tools, now.tools)
     if now.prompts is not None and pinned.prompts is not None:
@@ -262,9 +364,9 @@ def compare(pinned: ServerPins, now: ServerPins, *, takes_new: bool = True) -> l
     return changes
 
 
-def _changes(kind: Kind, pinned: Mapping[str, Pin], now: Mapping[str, Pin]) -> list[Change]:
+def _changes(kind: Kind, pinned: Mapping[str, Pin], now: Mapping[str, Pin]) -> list[PinChange]:
     gone = {pinned[name].hash: name for name in sorted(pinned.keys() - now.keys())}
-    changes: list[Change] = []
+    changes: list[PinChange] = []
     renamed: set[str] = set()
     for name in sorted(now):
         old, new = pinned.get(name), now[name]
@@ -272,21 +374,19 @@ def _changes(kind: Kind, pinned: Mapping[str, Pin], now: Mapping[str, Pin]) -> l
             before = gone.get(new.hash, "")
             renamed.add(before)
             what = "renamed" if before else "added"
-            # Whoever is asked about something new has to see what it says.
+            # Show the whole definition of something new to the person who approves it.
             fields = () if before else _field_changes(_ABSENT, new)
-            changes.append(Change(kind=kind, name=name, what=what, before=before, fields=fields))
+            changes.append(PinChange(kind=kind, name=name, what=what, before=before, fields=fields))
         elif old.hash != new.hash:
-            changes.append(Change(kind=kind, name=name, what="changed", fields=_field_changes(old, new)))
+            changes.append(PinChange(kind=kind, name=name, what="changed", fields=_field_changes(old, new)))
     removed = sorted((pinned.keys() - now.keys()) - renamed)
-    return [*changes, *(Change(kind=kind, name=name, what="removed") for name in removed)]
+    return [*changes, *(PinChange(kind=kind, name=name, what="removed") for name in removed)]
 
 
 def _field_changes(old: Pin, new: Pin) -> list[FieldChange]:
     if old.definition is None or new.definition is None:
         return [
-            FieldChange(
-                field="definition", lines=["it is too long, or shows a secret: only its hash is known"]
-            )
+            FieldChange(field="definition", lines=["too long, or contains a secret: only its hash is known"])
         ]
     names = sorted(old.definition.keys() | new.definition.keys())
     return [
@@ -296,13 +396,13 @@ def _field_changes(old: Pin, new: Pin) -> list[FieldChange]:
     ]
 
 
-def describe(change: Change) -> list[str]:
-    """Return a change in lines for a person."""
-    from dragoman.trust.sanitize import for_log
+def describe(change: PinChange) -> list[str]:
+    """Return a change as lines for a person."""
+    from dragoman.trust.sanitizing import for_log
 
     what = change.kind if change.kind == "instructions" else f"{change.kind} `{for_log(change.name, 200)}`"
     if change.what == "renamed":
-        return [f"{what}: renamed, it was `{for_log(change.before, 200)}`"]
+        return [f"{what}: renamed from `{for_log(change.before, 200)}`"]
     lines = [f"{what}: {change.what}"]
     for one in change.fields:
         lines += [f"  {one.field}:", *(f"    {line}" for line in one.lines)]
@@ -311,17 +411,17 @@ def describe(change: Change) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What becomes of a server's offers after a look at the pins."""
+    """The result of comparing a server's listing with its pins."""
 
-    changes: Sequence[Change] = ()
+    changes: Sequence[PinChange] = ()
     first_use: bool = False
-    """Whether nothing was pinned yet, so that what came is to be pinned now."""
+    """Whether nothing was pinned yet, so that the listing is pinned now."""
     trust: Trust = "warn"
     problem: str = ""
-    """Why nothing could be pinned, if so."""
+    """Why the listing could not be pinned; empty if it could."""
 
     def standing(self, name: str, kind: Kind = "tool") -> Standing:
-        """Say whether a tool, a prompt or the instructions may be offered."""
+        """Return whether a tool, a prompt or the instructions may be offered."""
         if not any(change.kind == kind and change.name == name for change in self.changes):
             return "offered"
         return "withheld" if self.trust in HOLDING else "flagged"
@@ -342,18 +442,18 @@ def judge(
     trust: Trust,
     fixed: Iterable[ServerPins | None] = (),
 ) -> Verdict:
-    """Compare what a server offers with every lock that knows it.
+    """Compare a listing with every lock file that knows the server.
 
     Args:
-        now: What it offers.
-        locks: Its pins in the user's lock, absent where there are none.
-        trust: As its spec has it.
-        fixed: The same in locks that take nothing in at a first use, such as the project's.
+        now: The current listing.
+        locks: Its pins in the user's lock file, if any.
+        trust: The server's `trust`.
+        fixed: Its pins in lock files that are never extended at first use, such as the project's.
     """
     if trust == "off":
         return Verdict(trust=trust)
     known = [(lock, True) for lock in locks] + [(lock, False) for lock in fixed]
-    changes: dict[tuple[str, str], Change] = {}
+    changes: dict[tuple[str, str], PinChange] = {}
     for lock, takes_new in known:
         for change in compare(lock, now, takes_new=takes_new) if lock is not None else ():
             changes.setdefault((change.kind, change.name), change)
@@ -361,8 +461,8 @@ def judge(
     return Verdict(changes=list(changes.values()), first_use=is_first, trust=trust)
 
 
-def fingerprint_of(changes: Iterable[Change], now: ServerPins | None) -> str:
-    """Return a hash of what is in question, to approve exactly that and nothing else."""
+def fingerprint_of(changes: Iterable[PinChange], now: ServerPins | None) -> str:
+    """Return a hash of the changes, to approve exactly these and nothing newer."""
     tables: dict[str, Mapping[str, Pin]] = {}
     if now is not None:
         tables = {"tool": now.tools, "prompt": now.prompts or {}}
@@ -375,14 +475,14 @@ def fingerprint_of(changes: Iterable[Change], now: ServerPins | None) -> str:
 
 
 def approved(old: ServerPins | None, now: ServerPins, tools: Iterable[str] | None = None) -> ServerPins:
-    """Return the pins after an approval of everything, or of some tools.
+    """Return the pins after everything, or some tools, were approved.
 
-    A set of other capabilities that has the same old definition gets the new one too: it is the same tool.
+    Other sets of capabilities with the same old definition get the new one too: it is the same tool.
 
     Args:
-        old: The pins so far.
-        now: What the server offers.
-        tools: The tools that are approved; everything, prompts and instructions too, unless given.
+        old: The current pins.
+        now: The current listing.
+        tools: The approved tools; by default everything, including prompts and instructions.
     """
     own = None if old is None else sets_of(old).get(now.capabilities)
     before = own or (ServerPins() if old is None else _fitting(old, now))
@@ -414,7 +514,7 @@ def approved(old: ServerPins | None, now: ServerPins, tools: Iterable[str] | Non
 def _moved(
     other: Mapping[str, Pin], before: Mapping[str, Pin] | None, after: Mapping[str, Pin] | None
 ) -> dict[str, Pin]:
-    """Return the pins of another set, with the new ones where it had the same old ones."""
+    """Return the pins of another set, with new pins in place of equal old ones."""
     old, new = before or {}, after or {}
     return {
         name: new[name] if name in new and name in old and old[name].hash == pin.hash else pin
@@ -423,9 +523,9 @@ def _moved(
 
 
 def filled_in(old: ServerPins, now: ServerPins) -> ServerPins:
-    """Return the pins with what was never looked at before: a new set, prompts and instructions.
+    """Return the pins extended by what was never listed before: a new set, prompts and instructions.
 
-    What other sets know, but not like this, is left out: it waits for an approval.
+    Definitions that differ from their pins in other sets are left out: they need an approval.
     """
     own = sets_of(old).get(now.capabilities)
     fitting = _fitting(old, now)
@@ -440,7 +540,7 @@ def filled_in(old: ServerPins, now: ServerPins) -> ServerPins:
 
 
 def _fitting(old: ServerPins, now: ServerPins) -> ServerPins:
-    """Return what is offered now without what other sets know, but not like this."""
+    """Return the listing without definitions that differ from their pins in other sets."""
     others = [one for key, one in sets_of(old).items() if key != now.capabilities]
 
     def fits(pin: Pin, known: Sequence[Pin]) -> bool:
@@ -457,3 +557,97 @@ def _fitting(old: ServerPins, now: ServerPins) -> ServerPins:
         prompts=None if now.prompts is None else fitting(now.prompts, [one.prompts or {} for one in others]),
         instructions=instructions if instructions is not None and fits(instructions, said) else None,
     )
+
+
+# ── Lock files: writing pins as text and reading them back
+
+
+VERSION = 1
+LOCK_NAME = "dragoman.lock"
+MAX_SERVERS = 1_000
+
+
+def dump_lock(servers: Mapping[str, ServerPins]) -> str:
+    """Return the text of a lock file: sorted and indented, so that diffs are readable."""
+    data = {name: _server_json(pins) for name, pins in servers.items()}
+    return json.dumps({"version": VERSION, "servers": data}, indent=2, sort_keys=True) + "\n"
+
+
+def _server_json(pins: ServerPins) -> dict[str, Any]:
+    found: dict[str, Any] = {"tools": {name: _pin_json(pin) for name, pin in pins.tools.items()}}
+    if pins.prompts is not None:
+        found["prompts"] = {name: _pin_json(pin) for name, pin in pins.prompts.items()}
+    if pins.instructions is not None:
+        found["instructions"] = _pin_json(pins.instructions)
+    if pins.capabilities:
+        found["capabilities"] = pins.capabilities
+    if pins.variants:
+        found["variants"] = {key: _server_json(one) for key, one in pins.variants.items()}
+    return found
+
+
+def _pin_json(pin: Pin) -> dict[str, Any]:
+    return {"sha256": pin.hash} | ({} if pin.definition is None else {"definition": pin.definition})
+
+
+def load_lock(text: str) -> dict[str, ServerPins]:
+    """Read the text of a lock file.
+
+    Raises:
+        ValueError: The text is not a valid lock file; ignore all of it.
+    """
+    try:
+        data: object = json.loads(text)
+    except RecursionError:
+        data = None
+    if not _is_table(data) or data.get("version") != VERSION:
+        msg = f"it is not a lock file of version {VERSION}"
+        raise ValueError(msg)
+    servers = data.get("servers")
+    if not _is_table(servers) or len(servers) > MAX_SERVERS:
+        msg = "it has no servers, or too many"
+        raise ValueError(msg)
+    return {name: _server(entry) for name, entry in servers.items()}
+
+
+def _server(entry: object, *, is_variant: bool = False) -> ServerPins:
+    if not _is_table(entry):
+        raise _damaged()
+    capabilities, variants = entry.get("capabilities", ""), entry.get("variants", {})
+    if not isinstance(capabilities, str) or not _is_table(variants) or (variants and is_variant):
+        raise _damaged()
+    return ServerPins(
+        capabilities=capabilities,
+        variants={key: _server(one, is_variant=True) for key, one in variants.items()},
+        tools=_pin_table(entry.get("tools", {})),
+        prompts=_pin_table(entry["prompts"]) if "prompts" in entry else None,
+        instructions=_read_pin(entry["instructions"]) if "instructions" in entry else None,
+    )
+
+
+def _pin_table(table: object) -> dict[str, Pin]:
+    if not _is_table(table):
+        raise _damaged()
+    return {name: _read_pin(pin) for name, pin in table.items()}
+
+
+def _read_pin(pin: object) -> Pin:
+    if not _is_table(pin) or not isinstance(pin.get("sha256"), str):
+        raise _damaged()
+    definition = pin.get("definition")
+    digest = cast("str", pin["sha256"])
+    if definition is None:
+        return Pin(digest)
+    if not _is_table(definition):
+        raise _damaged()
+    # An edited definition does not match its hash, and would show a false difference.
+    real = hashlib.sha256(canonical(definition).encode("utf-8", "surrogatepass")).hexdigest()
+    return Pin(digest, definition if real == digest else None)
+
+
+def _damaged() -> ValueError:
+    return ValueError("one of its entries is damaged")
+
+
+def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)

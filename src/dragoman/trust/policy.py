@@ -1,26 +1,26 @@
-"""Which calls are allowed, which are asked about, which are denied; with the rule that decided.
+"""Decide which calls are allowed, need confirmation or are denied, and name the rule that decided.
 
-The policy on policies:
+How rules work:
 
-- A rule names an action and conditions (server, what is wanted, annotation, arguments); all of them have to
-  be met. A rule without a condition meets everything. Globs are matched case-sensitively against the server's
-  name in the configuration, and against the tool's own name (`tool`), the address of a resource (`resource`)
-  or the name of a prompt (`prompt`). A rule that names none of the three is about all of them, one that names
-  some is about those. A rule with an annotation is about tools.
-- Reading a resource, subscribing to it and completing a template of it are judged as that resource, whose
-  address is the argument `uri`; getting a prompt and completing an argument of it as that prompt.
-- Within one scope (the application's code, the user's files, the project's …) the first rule that is met
-  decides. Between scopes the strictest decision holds: deny over ask over allow. Where no rule of any scope
-  is met, the default holds.
-- A project can only narrow: its `allow` means "no opinion", and serves as an exception to its own rules.
-- Annotations are hints of an untrusted server and never widen: unless the server's spec trusts them, a call
-  is judged as annotated and as if the tool had none, and the stricter decision holds. So `deny` on
-  `destructive` holds for each tool of a server that is not trusted, whatever it says about itself.
-- An argument condition of an `allow` has to hold for every value at its place, else for one of them; see
-  `patterns`. Patterns compare texts, not meanings: for files use `path`, and prefer allowing what is needed
-  to denying what is known to be bad.
-- A rule that cannot be read never loosens anything: an `allow` is dropped, and in the place of any other
-  stands a `deny` for the servers and tools that it names.
+- A rule has an action and conditions (server, tool or resource or prompt, annotation, arguments). It matches
+  if all conditions match; a rule without conditions matches everything. Globs are case-sensitive. They are
+  compared with the server's name in the configuration and with the tool's own name (`tool`), the URI of a
+  resource (`resource`) or the name of a prompt (`prompt`). A rule that names none of these three covers all
+  of them; otherwise it covers the ones it names. A rule with an annotation covers tools only.
+- Reading a resource, subscribing to it and completing a template of it are requests for that resource, with
+  its URI as the argument `uri`. Getting a prompt and completing its arguments are requests for that prompt.
+- Within one scope (the application's code, the user's files, the project's …) the first matching rule
+  decides. Between scopes the strictest decision wins: deny over ask over allow. If no rule matches, the
+  default applies.
+- A project can only make things stricter: its `allow` is an exception to its own rules, nothing more.
+- Annotations are hints from an untrusted server and never loosen a decision. Unless the spec trusts them, a
+  call is decided twice, with the annotations and without, and the stricter decision wins. So `deny` on
+  `destructive` covers every tool of an untrusted server, even one that calls itself read-only.
+- An argument condition of an `allow` must hold for every value at its place; for other actions one value is
+  enough; see `patterns`. Patterns compare text, not meaning: use `path` for files, and prefer to allow what
+  is needed over denying what is known to be bad.
+- An unreadable rule never loosens anything: an `allow` is dropped; any other rule becomes a `deny` for the
+  servers and tools that it names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dragoman.trust.patterns import (
     read_patterns,
     read_place,
 )
-from dragoman.trust.sanitize import for_log
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 MAX_RULES = 1_000
 MAX_DEPTH = 100
-"""How deep the arguments of a call that is judged may be."""
+"""Deepest nesting of arguments that can be checked."""
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
 ANNOTATIONS = {
@@ -59,14 +59,14 @@ ANNOTATIONS = {
     "idempotent": ("idempotentHint", False),
     "open_world": ("openWorldHint", True),
 }
-"""Each condition's hint, and what the protocol has for a tool that does not say."""
+"""The protocol's hint for each condition, and its default for a tool without that hint."""
 Kind: TypeAlias = Literal["tool", "resource", "prompt"]
 _KEYS = frozenset(
     {"action", "server", "tool", "resource", "prompt", "annotation", "arguments", "name", "reason"}
 )
-_DONE: Mapping[Kind, str] = {"tool": "called", "resource": "read", "prompt": "asked for"}
+
 _REASON, _PROJECT_REASON = 500, 200
-"""Characters of a rule's reason that a model and a person get."""
+"""Longest reason of a rule that is shown, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +76,18 @@ class Rule:
     action: Action
     servers: Sequence[str] = ("*",)
     tools: Sequence[str] = ()
-    """Without tools, resources and prompts, it is about all of them."""
+    """Without tools, resources and prompts, the rule covers all of them."""
     resources: Sequence[str] = ()
     prompts: Sequence[str] = ()
     annotations: Sequence[str] = ()
-    """Names of `ANNOTATIONS`, with `!` in front for their contrary."""
+    """Names of `ANNOTATIONS`, with `!` in front to negate them."""
     arguments: Sequence[ArgumentPattern] = ()
     name: str = ""
     reason: str = ""
     """Shown to the model and to people when the rule decides."""
     scope: Scope = "user"
     source: str = ""
-    """The file, with the number of the rule in it."""
+    """The file and the number of the rule in it."""
 
     def __str__(self) -> str:
         if self.name:
@@ -111,12 +111,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A call that is to be judged, or whatever else is wanted from a server."""
+    """A call, or a request for a resource or a prompt, to decide about."""
 
     server: str
     """The server's name; empty for a built-in tool."""
     tool: str
-    """The tool's own name; the address of a resource, or the name of a prompt."""
+    """The tool's own name, the URI of a resource, or the name of a prompt."""
     kind: Kind = "tool"
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -125,32 +125,32 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What becomes of a call, and why."""
+    """What to do with a call, and why."""
 
     action: Action
     rule: str = ""
-    """The rule that decided; empty where the default did."""
+    """The rule that decided; empty if the default did."""
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All the rules that hold, of every scope."""
+    """All rules in effect, of every scope."""
 
     rules: Sequence[Rule] = ()
     default: Action = "allow"
     default_reason: str = ""
-    """Whose default it is, where that is a project's."""
+    """Where the default comes from, if it is a project's."""
 
     def decide(self, request: Request) -> Decision:
-        """Judge a call."""
+        """Return the decision about a call."""
         if not self.rules:
             return Decision(action=self.default, reason=self.default_reason)
         if request.trust_annotations or not any(rule.annotations for rule in self.rules):
             return self._decide(request, request.annotations)
-        told = self._decide(request, request.annotations)
-        untold = self._decide(request, {})
-        return max(told, untold, key=_strictness)
+        as_annotated = self._decide(request, request.annotations)
+        unannotated = self._decide(request, {})
+        return max(as_annotated, unannotated, key=_strictness)
 
     def _decide(self, request: Request, annotations: Mapping[str, Any]) -> Decision:
         decided: dict[str, Rule] = {}
@@ -215,17 +215,17 @@ def _holds(condition: str, annotations: Mapping[str, Any]) -> bool:
 
 
 def copied(value: T, depth: int = 0) -> T:
-    """Return a value, or the whole of an object or a list, of which no one else holds a part.
+    """Return a deep copy of a value, as JSON.
 
-    What is judged is a copy, and that copy is what is sent: nothing can change it in between. Whatever is not
+    The policy checks this copy, and this copy is sent: nothing can change it in between. A value that is not
     JSON (a path, an enum, a model) becomes what it would be sent as.
 
     Raises:
-        InvalidArgumentsError: It is too deep, or holds itself.
+        InvalidArgumentsError: The value is nested too deeply, or contains itself.
     """
     if depth > MAX_DEPTH:
-        msg = f"arguments that are nested more than {MAX_DEPTH} deep cannot be judged"
-        raise InvalidArgumentsError(msg, problems=[msg], hint="send less at once")
+        msg = f"the arguments are nested more than {MAX_DEPTH} levels deep"
+        raise InvalidArgumentsError(msg, problems=[msg], hint="send a flatter structure")
     found: Any = value
     if isinstance(value, Mapping):
         table = cast("Mapping[Any, Any]", value)
@@ -244,10 +244,10 @@ def _key(key: Any) -> Any:
 
 
 def _as_sent(value: Any) -> Any:
-    """Return a value as it is written into a message; one that cannot be written as it is."""
+    """Return a value as it is sent in a message; a value that cannot be sent comes back unchanged."""
     if isinstance(value, str):
         return str.__str__(value)
-    from pydantic_core import to_jsonable_python  # what a model asks for is JSON already
+    from pydantic_core import to_jsonable_python  # late: a model's arguments are JSON already
 
     try:
         return to_jsonable_python(value)
@@ -255,51 +255,44 @@ def _as_sent(value: Any) -> Any:
         return value
 
 
-def denial(
-    decision: Decision, *, tool: str, server: str, asked: bool = False, kind: Kind = "tool"
-) -> CallDeniedError:
-    """Return the error for a call that is not made.
+def denial(decision: Decision, *, tool: str, server: str, asked: bool = False) -> CallDeniedError:
+    """Return the error for a denied call.
 
     Args:
-        decision: What the policy said.
-        tool: The exposed name; the address of a resource, or the name of a prompt.
+        decision: The policy's decision.
+        tool: The exposed name of the tool, the URI of the resource, or the name of the prompt.
         server: Its server.
-        asked: Whether a person was asked and said no; if not, there was no one to ask.
-        kind: What is not done.
+        asked: Whether a person was asked and declined; otherwise there was no one to ask.
     """
-    done = _DONE[kind]
-    by = f"the rule `{decision.rule}`" if decision.rule else "the default of the policy"
+    by = f"rule `{decision.rule}`" if decision.rule else "the policy's default"
     reason = f": {for_log(decision.reason, 500)}" if decision.reason else ""
     if decision.action == "deny":
-        msg, hint = f"`{tool}` was not {done}, {by} denies it{reason}", "use another tool, or ask the user"
+        msg, hint = f"`{tool}` is blocked by {by}{reason}", "use another tool, or ask the user"
     elif asked:
-        msg, hint = (
-            f"`{tool}` was not {done}, the user said no{reason}",
-            "do not repeat it; ask what to do instead",
-        )
+        msg, hint = f"the user declined `{tool}`{reason}", "do not repeat it; ask what to do instead"
     else:
-        msg = f"`{tool}` was not {done}, {by} wants it confirmed, and nobody can be asked here{reason}"
-        hint = "run it where somebody can answer, or allow it in the policy"
+        msg = f"`{tool}` needs confirmation by {by}, but no one can be asked here{reason}"
+        hint = "run it where a person can answer, or allow it in the policy"
     return CallDeniedError(msg, tool=tool, server=server, rule=decision.rule or "default", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPolicy:
-    """What a file says about calls, and what is wrong with it."""
+    """The policy of one file, and the problems in it."""
 
     rules: Sequence[Rule] = ()
     default: Action | None = None
     problems: Sequence[str] = ()
     source: str = ""
-    """The file that says it."""
+    """The file's path."""
 
 
 def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
     """Read a policy: a list of rules, or an object with `rules` and `default`.
 
     Args:
-        data: As it stands in a file.
-        scope: Whose file it is.
+        data: The value in the file.
+        scope: The file's scope.
         source: The file's name, for errors.
     """
     problems: list[str] = []
@@ -310,16 +303,16 @@ def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
         rules = table.get("rules", [])
         given = table.get("default")
         problems += [
-            f"`{key}` is unknown; a policy has `rules` and `default`"
+            f"unknown key `{key}`; a policy has `rules` and `default`"
             for key in table.keys() - {"rules", "default"}
         ]
         if given is not None:
             default = _action(given)
             if default is None:
-                problems.append("`default` has to be `allow`, `ask` or `deny`; it is taken for `deny`")
+                problems.append("`default` must be `allow`, `ask` or `deny`; `deny` is used")
                 default = "deny"
     if not isinstance(rules, list):
-        problems.append("`rules` has to be a list; every call is denied until it is one")
+        problems.append("`rules` must be a list; every call is denied until this is fixed")
         rules = [_everything(scope, source)]
         return ReadPolicy(rules=rules, default=default, problems=problems, source=source)
     read: list[Rule] = []
@@ -328,17 +321,17 @@ def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
         problems += [f"rule {number}: {text}" for text in wrong]
         read += [] if rule is None else [rule]
     if len(cast("list[object]", rules)) > MAX_RULES:
-        problems.append(f"there are more than {MAX_RULES} rules; every call is denied until there are fewer")
+        problems.append(f"more than {MAX_RULES} rules; every call is denied until there are fewer")
         read.insert(0, _everything(scope, source))
     return ReadPolicy(rules=read, default=default, problems=problems, source=source)
 
 
 def combine(parts: Iterable[tuple[Scope, ReadPolicy]], default: Action = "allow") -> Policy:
-    """Make one policy of what several scopes say, the strongest scope first.
+    """Combine the policies of several scopes into one.
 
     Args:
-        parts: The scopes with what they say.
-        default: What holds where no scope names a default; a project's can only be stricter.
+        parts: The scopes and their policies, the strongest first.
+        default: The default if no scope sets one; a project can only set a stricter one.
     """
     listed = list(parts)
     named: list[Action] = [
@@ -365,19 +358,19 @@ def _action(value: object) -> Action | None:
 
 def _read_rule(item: object, scope: Scope, source: str) -> tuple[Rule | None, list[str]]:
     if not isinstance(item, dict):
-        return _everything(scope, source), ["it has to be an object; every call is denied until it is one"]
+        return _everything(scope, source), ["must be an object; every call is denied until this is fixed"]
     table = cast("dict[str, object]", item)
     wrong = [
-        f"`{key}` is unknown; there are: {', '.join(sorted(_KEYS))}" for key in sorted(table.keys() - _KEYS)
+        f"unknown key `{key}`; known keys: {', '.join(sorted(_KEYS))}" for key in sorted(table.keys() - _KEYS)
     ]
     action = _action(table.get("action"))
     if action is None:
-        wrong.append("`action` has to be `allow`, `ask` or `deny`")
+        wrong.append("`action` must be `allow`, `ask` or `deny`")
     servers = _globs(table, "server", wrong) or ["*"]
     tools, resources, prompts = (_globs(table, key, wrong) for key in ("tool", "resource", "prompt"))
     annotations = _annotations(table.get("annotation"), wrong)
     if annotations and (resources or prompts):
-        wrong.append("`annotation` is about tools: write another rule for resources and prompts")
+        wrong.append("`annotation` applies to tools only; write another rule for resources and prompts")
     arguments = _arguments(table.get("arguments"), wrong)
     name, reason = (_text(table, key, wrong) for key in ("name", "reason"))
     if wrong and action == "allow":
@@ -416,7 +409,7 @@ def _globs(table: Mapping[str, object], key: str, wrong: list[str]) -> Sequence[
     value = table[key]
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     if not items or not all(isinstance(item, str) and item for item in items):
-        wrong.append(f"`{key}` has to be a name, a glob, or a list of them")
+        wrong.append(f"`{key}` must be a name, a glob, or a list of them")
         return ["*"]
     return cast("list[str]", items)
 
@@ -427,7 +420,9 @@ def _annotations(value: object, wrong: list[str]) -> Sequence[str]:
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     known = [item for item in items if isinstance(item, str) and item.removeprefix("!") in ANNOTATIONS]
     if len(known) < len(items) or not items:
-        wrong.append(f"`annotation` has to be one of {', '.join(ANNOTATIONS)}, with `!` for its contrary")
+        wrong.append(
+            f"`annotation` must be one of {', '.join(ANNOTATIONS)}, or one of these with `!` in front"
+        )
     return known
 
 
@@ -436,7 +431,7 @@ def _arguments(value: object, wrong: list[str]) -> Sequence[ArgumentPattern]:
         return ()
     if not isinstance(value, dict) or not value:
         wrong.append(
-            "`arguments` has to be an object: the argument's name or pointer, and the pattern for its value"
+            "`arguments` must be an object that maps an argument's name or JSON pointer to a pattern"
         )
         return ()
     found: list[ArgumentPattern] = []
@@ -451,6 +446,6 @@ def _arguments(value: object, wrong: list[str]) -> Sequence[ArgumentPattern]:
 def _text(table: Mapping[str, object], key: str, wrong: list[str]) -> str:
     value = table.get(key, "")
     if not isinstance(value, str):
-        wrong.append(f"`{key}` has to be a text")
+        wrong.append(f"`{key}` must be a string")
         return ""
     return value

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolRegistry, tool
 from dragoman.adapters.langchain import langchain_tools
-from dragoman.blocking import McpManager as BlockingManager
+from dragoman.blocking.manager import McpManager as BlockingManager
 
 OFFERED: set[str] = set()
 SPEC = ServerSpec("plain", Stdio(sys.executable, [sys.argv[1]]))

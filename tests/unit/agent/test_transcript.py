@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agent.messages import Message, ToolCall
-from dragoman.agent.transcript import INTERRUPTED, Transcript, answered, decode, encode
+from dragoman.agent.messages import INTERRUPTED, Message, ToolCall, Transcript, answered, decode, encode
 from dragoman.errors import AgentError
 from dragoman.model import Part
 
@@ -102,8 +101,8 @@ def test_a_call_without_an_answer_is_answered_on_reading(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("[]", "no object"),
-        ('{"role": "king"}', "no role `king`"),
+        ("[]", "not an object"),
+        ('{"role": "king"}', "unknown role `king`"),
         ('{"v": 9, "role": "user"}', "newer version"),
     ],
 )

@@ -41,7 +41,7 @@ def test_rows_where_another_is_ahead_are_listed_with_what_is_known() -> None:
         "- *Start to all tools*, the row start-20: SDK `Client` is level (0.98 ×). The servers' own"
     )
     assert lines[1].startswith("- *Memory*, the row memory-stdio: SDK `Client` needs 0.78 × of it. ")
-    assert lines[3].startswith("- *In trouble*, processes left: `fastmcp` does better. ")
+    assert lines[3].startswith("- *Failures*, processes left: `fastmcp` does better. ")
 
 
 def test_nothing_to_confess_is_said_too() -> None:

@@ -50,7 +50,7 @@ def configure(**servers: dict[str, Any]) -> Path:
 
 
 def misfits(value: Any, shape: Any, where: str = "$") -> list[str]:
-    """Say where a value is not what a shape of `dragoman.cli.shapes` promises."""
+    """Say where a value is not what a shape of `dragoman.cli.json_shapes` promises."""
     if is_typeddict(shape):
         return _misfits_of_table(value, shape, where)
     origin, args = get_origin(shape), get_args(shape)

@@ -18,7 +18,7 @@ COMMANDS = (["status"], ["status", "--no-connect"], ["tools"], ["call", "a", "b"
     [
         ("bad.json", '{"mcpServers": {"a": {"command": "x",}', "bad.json:1: not valid JSON"),
         ("bad.toml", "[mcp.servers.a\n", "bad.toml:1: not valid TOML"),
-        ("absent.json", None, "the file does not exist, although it was asked for"),
+        ("absent.json", None, "file not found"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line_with_its_place(
@@ -39,7 +39,7 @@ def test_of_several_mistakes_the_first_is_told_and_the_number(capsys: pytest.Cap
     assert run(["--config", "wrong.json", "tools"]) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert "server `a` is skipped" in line
-    assert line.endswith("(2 problems in files: `dragoman config check` shows them)")
+    assert line.endswith("(2 configuration problems: run `dragoman config check`)")
 
 
 @pytest.mark.parametrize("command", ["status", "tools"])
@@ -50,9 +50,9 @@ def test_where_other_servers_are_left_a_remark_goes_beside_the_listing(
     assert run([command, "--no-connect"]) == 0
     shown = capsys.readouterr()
     assert "good" in shown.out
-    assert shown.err == "1 problem in files: `dragoman config check` shows them\n"
+    assert shown.err == "1 configuration problem: run `dragoman config check`\n"
 
 
 def test_no_files_at_all_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status"]) == 0
-    assert capsys.readouterr().out == "No servers are configured: `dragoman add NAME` sets one up.\n"
+    assert capsys.readouterr().out == "No servers configured. Add one with `dragoman add NAME`.\n"

@@ -12,7 +12,8 @@ import pytest
 from tests.unit.cli.program import configure, dragoman, entry
 
 from dragoman import ServerSpec, Stdio
-from dragoman.cache import ManifestCache, default_folder, fingerprint
+from dragoman.storage.manifests import ManifestCache, default_folder
+from dragoman.trust.masking import spec_key
 
 LISTING: list[dict[str, Any]] = [
     {
@@ -32,7 +33,7 @@ def known() -> None:
     """Configure a server that cannot be started, and remember what it offered."""
     configure(studio={"command": "/no/such/program"}, other=entry("plain.py"))
     spec = ServerSpec("studio", Stdio("/no/such/program"))
-    assert ManifestCache(default_folder()).write(fingerprint(spec, str(Path.cwd())), LISTING)
+    assert ManifestCache(default_folder()).write(spec_key(spec, str(Path.cwd())), LISTING)
 
 
 def completed(*words: str) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.contents import part_json, save
+from dragoman.cli.output import part_json, save
 from dragoman.errors import DragomanError
 from dragoman.model import Part
 
@@ -45,5 +45,5 @@ def test_a_file_lands_in_its_folder_whatever_the_server_calls_it(
 def test_no_folder_saves_nothing_and_a_folder_that_is_none_is_an_error(tmp_path: Path) -> None:
     assert save([IMAGE], None, "x") == {}
     (tmp_path / "file").write_text("")
-    with pytest.raises(DragomanError, match="cannot be written to"):
+    with pytest.raises(DragomanError, match="cannot write to"):
         save([IMAGE], tmp_path / "file", "x")

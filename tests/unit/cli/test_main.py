@@ -81,7 +81,7 @@ def test_no_command_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixt
     [
         ("confg", "Did you mean `config`?"),
         ("imprt", "Did you mean `import`?"),
-        ("xyzzy", "`dragoman --help` lists"),
+        ("xyzzy", "Run `dragoman --help`"),
     ],
 )
 def test_an_unknown_command_gets_a_suggestion(
@@ -89,7 +89,7 @@ def test_an_unknown_command_gets_a_suggestion(
 ) -> None:
     assert program.run([word]) == 2
     captured = capsys.readouterr()
-    assert f"There is no command `{word}`. {guess}" in captured.err
+    assert f"Unknown command `{word}`. {guess}" in captured.err
     assert captured.out == ""
 
 
@@ -135,7 +135,7 @@ def test_an_error_is_one_line_that_says_what_to_do() -> None:
     write_server()
     done = dragoman("config", "show", "fils\n\x1b[31m")
     assert done.returncode == 9
-    assert done.stderr.startswith("error: no server is called `fils")
+    assert done.stderr.startswith("error: unknown server `fils")
     assert "did you mean files?" in done.stderr
     assert done.stderr.count("\n") == 1
     assert "\x1b" not in done.stderr
@@ -192,7 +192,7 @@ def test_a_traceback_is_safe_to_print(
         except ExceptionGroup as group:
             raise error from group
 
-    monkeypatch.setattr("dragoman.config.discover.load", fail)
+    monkeypatch.setattr("dragoman.config.load.load", fail)
     assert program.run(["config", "show", "--debug"]) == 1
     shown = capsys.readouterr().err
     assert "Traceback" in shown
@@ -206,9 +206,9 @@ def test_an_unforeseen_error_is_one_line_too(
     def fail(*_arguments: object, **_more: object) -> None:
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr("dragoman.config.discover.load", fail)
+    monkeypatch.setattr("dragoman.config.load.load", fail)
     assert program.run(["config", "show"]) == 1
-    assert capsys.readouterr().err == "error: RuntimeError: two lines (--debug shows where)\n"
+    assert capsys.readouterr().err == "error: RuntimeError: two lines (use --debug for a traceback)\n"
 
 
 def test_a_command_leaves_the_logs_of_the_process_as_they_were() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dragoman.cli import shapes
+from dragoman.cli import json_shapes
 from dragoman.cli.exits import Exit
 from dragoman.cli.main import COMMANDS, cli
 
@@ -31,7 +31,7 @@ def test_the_page_has_every_command_every_code_and_every_shape() -> None:
         assert command.help
     for code in Exit:
         assert f"\n| {code.value} | " in PAGE
-    for name, shape in vars(shapes).items():
+    for name, shape in vars(json_shapes).items():
         if isinstance(shape, type) and name.endswith(("Shape", "Report")):
             assert f"### {name}\n" in PAGE
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman import ToolDef
-from dragoman.cli.signatures import resolved, signature_text, type_name
+from dragoman.cli.arguments import resolved, signature_text, type_name
 
 ROOT = {
     "$defs": {

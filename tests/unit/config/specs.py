@@ -100,7 +100,7 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
         max_concurrency=st.one_of(st.none(), st.integers(1, 9)),
         max_message_bytes=st.one_of(st.none(), st.integers(1, 10**9)),
         parallel=st.booleans(),
-        mend_arguments=st.sampled_from([None, True, False]),
+        coerce_arguments=st.sampled_from([None, True, False]),
         attribution=st.dictionaries(
             st.sampled_from(ATTRIBUTION_KEYS), st.sampled_from(["", "/*", "/results/*/a~1b"]), max_size=2
         ),

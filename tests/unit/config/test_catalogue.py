@@ -5,9 +5,9 @@ import re
 import pytest
 from tests.unit.config.specs import WRITABLE
 
-from dragoman.config.catalogue import catalogue
 from dragoman.config.dialects import dialect
 from dragoman.config.export import entry
+from dragoman.config.write import catalogue
 from dragoman.model import Http, Stdio
 
 ITEMS = catalogue()

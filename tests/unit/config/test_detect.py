@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.config.detect import detect
 from dragoman.config.documents import Document
+from dragoman.config.load import detect
 
 
 @pytest.mark.parametrize(

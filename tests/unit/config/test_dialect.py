@@ -81,15 +81,15 @@ def test_a_key_inside_another_may_have_a_place_of_its_own() -> None:
 
 def test_a_key_that_is_left_is_kept_and_noted() -> None:
     found = entry()
-    found.leave("url", Note(code="conflict", key="url", message="m"))
-    found.leave("env")
+    found.set_aside("url", Note(code="conflict", key="url", message="m"))
+    found.set_aside("env")
     assert set(found.fields) == {f"{LEFT}url", f"{LEFT}env"}
     assert [note.key for note in found.notes] == ["url"]
 
 
 def test_keys_may_stand_beside_the_entry() -> None:
     document = parse("URL=1\nTIMEOUT=2", "f.env", "env")
-    found = Entry("a", {}, document, ("URL",), beside=True, spellings={"timeout": "TIMEOUT"})
+    found = Entry("a", {}, document, ("URL",), flat=True, spellings={"timeout": "TIMEOUT"})
     assert (found.place("timeout"), found.line("timeout"), found.line()) == (("TIMEOUT",), 2, 1)
 
 

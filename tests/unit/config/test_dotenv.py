@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.config.dotenv import env_lines, parse_env
+from dragoman.config.documents import env_lines, parse_env
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.config.durations import Unit, is_plain, seconds
+from dragoman.config.values import Unit, is_plain, seconds
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.config import edit
 from dragoman.config.documents import Document, parse
-from dragoman.config.edit_json import put, remove
+from dragoman.config.edit import put_json, remove_json
 from dragoman.errors import ConfigError
 
 ENTRY = {"command": "npx", "args": ["-y", "x"]}
@@ -154,67 +154,67 @@ def test_replacing_keeps_every_line_outside_that_entry(
 
 
 def test_an_empty_text_becomes_a_fresh_indented_file() -> None:
-    assert put("", ("mcpServers", "x"), {"command": "a", "args": ["b", "c"], "env": {}}) == (
+    assert put_json("", ("mcpServers", "x"), {"command": "a", "args": ["b", "c"], "env": {}}) == (
         '{\n  "mcpServers": {\n    "x": {\n      "command": "a",\n      "args": ["b", "c"],\n      "env": {}\n'
         "    }\n  }\n}\n"
     )
 
 
 def test_a_long_list_takes_several_lines() -> None:
-    text = put("{}", ("a",), ["x" * 50, "y" * 50])
+    text = put_json("{}", ("a",), ["x" * 50, "y" * 50])
     assert text == '{\n  "a": [\n    "' + "x" * 50 + '",\n    "' + "y" * 50 + '"\n  ]\n}'
 
 
 def test_the_indentation_of_the_file_is_used() -> None:
-    assert put('{\n\t"s": {\n\t\t"a": {}\n\t}\n}', ("s", "b"), {"c": 1}) == (
+    assert put_json('{\n\t"s": {\n\t\t"a": {}\n\t}\n}', ("s", "b"), {"c": 1}) == (
         '{\n\t"s": {\n\t\t"a": {},\n\t\t"b": {\n\t\t\t"c": 1\n\t\t}\n\t}\n}'
     )
 
 
 def test_a_file_on_one_line_stays_on_one_line() -> None:
-    assert put('{"s": {"a": 1}}', ("s", "b"), {"c": [1]}) == '{"s": {"a": 1, "b": {"c": [1]}}}'
-    assert put('{"s": {"a": 1,}}', ("s", "b"), 2) == '{"s": {"a": 1, "b": 2,}}'
-    assert remove('{"s": {"a": 1, "b": 2}}', ("s", "b")) == '{"s": {"a": 1}}'
-    assert remove('{"s": {"a": 1, "b": 2}}', ("s", "a")) == '{"s": {"b": 2}}'
+    assert put_json('{"s": {"a": 1}}', ("s", "b"), {"c": [1]}) == '{"s": {"a": 1, "b": {"c": [1]}}}'
+    assert put_json('{"s": {"a": 1,}}', ("s", "b"), 2) == '{"s": {"a": 1, "b": 2,}}'
+    assert remove_json('{"s": {"a": 1, "b": 2}}', ("s", "b")) == '{"s": {"a": 1}}'
+    assert remove_json('{"s": {"a": 1, "b": 2}}', ("s", "a")) == '{"s": {"b": 2}}'
 
 
 def test_trailing_commas_stay_the_custom_of_the_file() -> None:
     text = '{\n  "s": {\n    "a": 1, // one\n  },\n}'
-    added = put(text, ("s", "b"), 2)
+    added = put_json(text, ("s", "b"), 2)
     assert added == '{\n  "s": {\n    "a": 1, // one\n    "b": 2,\n  },\n}'
-    assert remove(added, ("s", "b")) == text
+    assert remove_json(added, ("s", "b")) == text
 
 
 def test_the_last_member_takes_the_comma_before_it_along() -> None:
-    assert remove('{\n  "a": 1, // one\n  "b": 2\n}', ("b",)) == '{\n  "a": 1 // one\n}'
+    assert remove_json('{\n  "a": 1, // one\n  "b": 2\n}', ("b",)) == '{\n  "a": 1 // one\n}'
 
 
 def test_the_only_member_leaves_an_empty_object_or_its_comments() -> None:
-    assert remove('{\n  "a": 1\n}', ("a",)) == "{}"
-    assert remove('{\n  // why\n  "a": 1\n}', ("a",)) == "{\n  // why\n}"
-    assert put("{\n  // why\n}", ("a",), 1) == '{\n  // why\n  "a": 1\n}'
+    assert remove_json('{\n  "a": 1\n}', ("a",)) == "{}"
+    assert remove_json('{\n  // why\n  "a": 1\n}', ("a",)) == "{\n  // why\n}"
+    assert put_json("{\n  // why\n}", ("a",), 1) == '{\n  // why\n  "a": 1\n}'
 
 
 def test_a_closing_bracket_on_the_last_line_gets_a_line_of_its_own() -> None:
-    assert put('{\n  "a": 1 }', ("b",), 2) == '{\n  "a": 1,\n  "b": 2\n}'
+    assert put_json('{\n  "a": 1 }', ("b",), 2) == '{\n  "a": 1,\n  "b": 2\n}'
 
 
 def test_an_item_of_a_list_is_appended_replaced_and_removed() -> None:
     text = '[\n  {"name": "a"}\n]'
-    added = put(text, (1,), {"name": "b"})
+    added = put_json(text, (1,), {"name": "b"})
     assert json.loads(added) == [{"name": "a"}, {"name": "b"}]
-    assert remove(added, (1,)) == text
-    assert json.loads(put(text, (0, "enabled"), False)) == [{"name": "a", "enabled": False}]
+    assert remove_json(added, (1,)) == text
+    assert json.loads(put_json(text, (0, "enabled"), False)) == [{"name": "a", "enabled": False}]
 
 
 def test_a_key_that_stands_twice_is_changed_where_it_counts_and_removed_altogether() -> None:
     text = '{"a": 1, "b": 2, "a": 3}'
-    assert put(text, ("a",), 4) == '{"a": 1, "b": 2, "a": 4}'
-    assert remove(text, ("a",)) == '{"b": 2}'
+    assert put_json(text, ("a",), 4) == '{"a": 1, "b": 2, "a": 4}'
+    assert remove_json(text, ("a",)) == '{"b": 2}'
 
 
 def test_a_null_where_servers_belong_becomes_an_object() -> None:
-    assert json.loads(put('{"mcpServers": null}', ("mcpServers", "x"), {})) == {"mcpServers": {"x": {}}}
+    assert json.loads(put_json('{"mcpServers": null}', ("mcpServers", "x"), {})) == {"mcpServers": {"x": {}}}
 
 
 @pytest.mark.parametrize("text", ['{"mcpServers": 5}', '{"mcpServers": []}', "[1]"])
@@ -229,14 +229,14 @@ def test_a_place_that_cannot_hold_the_entry_is_refused(text: str) -> None:
 )
 def test_a_text_that_does_not_scan_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="line 1"):
-        put(text, ("x",), 1)
+        put_json(text, ("x",), 1)
 
 
 def test_what_is_not_there_cannot_be_removed() -> None:
     with pytest.raises(ConfigError, match="nothing to remove"):
         edit.remove(document("{}"), ("a", "b"))
     with pytest.raises(ValueError, match=r"nothing at `a\.b`"):
-        remove("{}", ("a", "b"))
+        remove_json("{}", ("a", "b"))
 
 
 def test_other_formats_are_not_changed() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dragoman.config import edit
 from dragoman.config.documents import Document, parse
-from dragoman.config.edit_toml import put, remove
+from dragoman.config.edit import put_toml, remove_toml
 from dragoman.errors import ConfigError
 
 ENTRY = {"command": "npx", "args": ["-y", "x"], "env": {"A": "b"}}
@@ -128,7 +128,7 @@ def test_replacing_stays_in_its_place(case: tuple[str, list[str]], data: st.Data
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_is_written_as_it_is(key: str, value: str) -> None:
-    text = put("", ("t",), {key: value, "list": [value, 1, 2.5, True], "table": {key: value}})
+    text = put_toml("", ("t",), {key: value, "list": [value, 1, 2.5, True], "table": {key: value}})
     assert tomllib.loads(text) == {"t": {key: value, "list": [value, 1, 2.5, True], "table": {key: value}}}
 
 
@@ -142,10 +142,10 @@ def test_a_new_table_stands_behind_its_siblings() -> None:
 
 
 def test_an_empty_text_becomes_a_fresh_file() -> None:
-    assert put("", ("mcp", "servers", "a"), ENTRY) == (
+    assert put_toml("", ("mcp", "servers", "a"), ENTRY) == (
         '[mcp.servers.a]\ncommand = "npx"\nargs = ["-y", "x"]\nenv = { A = "b" }\n'
     )
-    assert put("", ("mcp", "servers", 0), {"name": "a"}) == '[[mcp.servers]]\nname = "a"\n'
+    assert put_toml("", ("mcp", "servers", 0), {"name": "a"}) == '[[mcp.servers]]\nname = "a"\n'
 
 
 def test_a_table_is_removed_with_its_own_tables_and_nothing_else() -> None:
@@ -199,12 +199,12 @@ def test_dotted_keys_that_cannot_take_a_table_are_refused() -> None:
 
 
 def test_what_is_not_there_cannot_be_removed() -> None:
-    with pytest.raises(ValueError, match=r"there is no table `a\.b`"):
-        remove("", ("a", "b"))
-    with pytest.raises(ValueError, match="there is no table"):
-        remove("a = { c = 1 }", ("a", "b"))
-    with pytest.raises(ValueError, match="there is no table `a`"):
-        put("", ("a", "b"), 1)
+    with pytest.raises(ValueError, match=r"the table `a\.b` does not exist"):
+        remove_toml("", ("a", "b"))
+    with pytest.raises(ValueError, match="does not exist"):
+        remove_toml("a = { c = 1 }", ("a", "b"))
+    with pytest.raises(ValueError, match="the table `a` does not exist"):
+        put_toml("", ("a", "b"), 1)
 
 
 def test_a_null_is_refused() -> None:

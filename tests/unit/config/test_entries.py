@@ -96,6 +96,18 @@ def test_of_two_spellings_the_first_counts() -> None:
     assert spec.extras == {"type": "http"}
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_the_old_name_of_coerce_arguments_is_read(value: bool) -> None:
+    spec = ServerSpec("s", Stdio("x"), mend_arguments=value)
+    for key in ("coerce_arguments", "mend_arguments"):
+        found = built({"command": "x", key: value})
+        assert (found.coerce_arguments, notes(found)) == (value, [])
+    assert spec == ServerSpec("s", Stdio("x"), coerce_arguments=value)
+    assert replace(spec, title="T").coerce_arguments is value
+    assert replace(spec, coerce_arguments=None).coerce_arguments is None
+    assert replace(spec, mend_arguments=not value).coerce_arguments is not value
+
+
 def test_a_name_inside_a_named_entry_is_kept_where_it_differs() -> None:
     assert built({"command": "x", "name": "s"}).extras == {}
     assert built({"command": "x", "name": "other"}).extras == {"name": "other"}
@@ -124,7 +136,7 @@ def test_every_rule_is_read() -> None:
             "description": "D",
             "health_check_interval": "1m",
             "parallel": True,
-            "mend_arguments": False,
+            "coerce_arguments": False,
             "max_message_bytes": "2MiB",
             "attribution": {"title": "/results/*/a~1b", "source": "", "url": None},
         }
@@ -149,7 +161,7 @@ def test_every_rule_is_read() -> None:
             description="D",
             health_check_interval=60.0,
             parallel=True,
-            mend_arguments=False,
+            coerce_arguments=False,
             max_message_bytes=2 * 1024 * 1024,
             attribution={"title": "/results/*/a~1b", "source": ""},
         ),
@@ -166,7 +178,7 @@ def test_every_rule_is_read() -> None:
         ({"max_concurrency": True}, "expected a whole number above zero, not true"),
         ({"replace": "now"}, "expected one of start-first, stop-first, not 'now'"),
         ({"trust": 5}, "expected one of warn, ask, strict, off, not the number 5"),
-        ({"naming": "{server}"}, "it lacks {tool}"),
+        ({"naming": "{server}"}, "{tool} is missing"),
         ({"naming": 5}, "expected a text"),
         ({"fallback": 5}, "expected a list of texts"),
         ({"timeouts": 5}, "expected an object, not the number 5"),
@@ -175,6 +187,7 @@ def test_every_rule_is_read() -> None:
         ({"health_check_interval": 0}, "expected a duration above zero"),
         ({"enabled": "no"}, "expected true or false"),
         ({"parallel": 1}, "`parallel` (line 5): expected true or false, not the number 1"),
+        ({"coerce_arguments": "all"}, "`coerce_arguments` (line 5): expected true or false, not 'all'"),
         ({"mend_arguments": "all"}, "`mend_arguments` (line 5): expected true or false, not 'all'"),
         (
             {"max_message_bytes": "much"},
@@ -338,7 +351,7 @@ def test_a_wrong_login_is_a_problem_without_its_values(auth: Any, message: str) 
 
 def test_a_translation_may_find_problems_and_set_keys_aside() -> None:
     def translate(found: Entry) -> None:
-        found.leave("cwd")
+        found.set_aside("cwd")
         found.problems.append(("args", "too many"))
 
     error = refused({"command": "x", "args": [], "cwd": 5}, translate=translate)
@@ -346,6 +359,6 @@ def test_a_translation_may_find_problems_and_set_keys_aside() -> None:
 
 
 def test_a_key_that_was_set_aside_is_kept_under_its_own_name() -> None:
-    spec = built({"command": "x", "cwd": 5}, translate=lambda found: found.leave("cwd"))
+    spec = built({"command": "x", "cwd": 5}, translate=lambda found: found.set_aside("cwd"))
     assert spec.extras == {"cwd": 5}
     assert notes(spec) == []

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.config.specs import TEMPLATES, WRITABLE, specs
 
-from dragoman.config.comparing import Reference, differences, loosely, pieces
 from dragoman.config.dialects import dialect
-from dragoman.config.expand import NATIVE, NONE, Style, Surroundings, expand, to_template
 from dragoman.config.export import entry, from_template, read_back
+from dragoman.config.merge import Reference, differences, loosely, pieces
+from dragoman.config.templates import NATIVE, NONE, ExpansionContext, VariableSyntax, expand, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.model import Auth, Http, Note, Origin, ServerSpec, Sse, Stdio
 
@@ -30,17 +30,17 @@ def lost(spec: ServerSpec, name: str, **options: object) -> dict[str, str]:
 @given(TEMPLATES)
 def test_the_pieces_of_a_template_expand_to_what_the_template_expands_to(template: str) -> None:
     env = {"TOKEN": "t", "HOME": "", "_A1": "$x"}
-    surroundings = Surroundings(env=env, root="/r", home="/h", inputs={"key": "k"})
+    expansion = ExpansionContext(env=env, root="/r", home="/h", inputs={"key": "k"})
 
     def value(piece: str | Reference) -> str:
         if isinstance(piece, str):
             return piece
         spelled = f"input:{piece.name}" if piece.kind == "input" else piece.name
         return expand(
-            f"${{{spelled}{piece.operator}{piece.default}}}", surroundings, lambda name, _: f"<{name}>"
+            f"${{{spelled}{piece.operator}{piece.default}}}", expansion, lambda name, _: f"<{name}>"
         )
 
-    whole = expand(template, surroundings, lambda name, _: f"<{name}>")
+    whole = expand(template, expansion, lambda name, _: f"<{name}>")
     assert "".join(value(piece) for piece in pieces(template)) == whole
 
 
@@ -69,31 +69,37 @@ def test_whatever_a_dialect_reads_it_can_write_again(text: str, name: str) -> No
 @pytest.mark.parametrize(
     ("template", "style", "written"),
     [
-        ("Bearer ${TOKEN}", Style(env_prefix=True), "Bearer ${env:TOKEN}"),
-        ("${env:TOKEN}", Style(braces=True), "${TOKEN}"),
-        ("${A:-b c}", Style(braces=True, defaults=True), "${A:-b c}"),
-        ("${workspaceFolder}/x", Style(braces=True, renamed={"ROOT": "${workspaceFolder}"}), "${ROOT}/x"),
-        ("${/}", Style(places=True), "${pathSeparator}"),
+        ("Bearer ${TOKEN}", VariableSyntax(env_prefix=True), "Bearer ${env:TOKEN}"),
+        ("${env:TOKEN}", VariableSyntax(braces=True), "${TOKEN}"),
+        ("${A:-b c}", VariableSyntax(braces=True, defaults=True), "${A:-b c}"),
+        (
+            "${workspaceFolder}/x",
+            VariableSyntax(braces=True, renamed={"ROOT": "${workspaceFolder}"}),
+            "${ROOT}/x",
+        ),
+        ("${/}", VariableSyntax(places=True), "${pathSeparator}"),
         ("$${X} costs $5", NONE, "${X} costs $5"),
-        ("${input:key}", Style(inputs=True), "${input:key}"),
+        ("${input:key}", VariableSyntax(inputs=True), "${input:key}"),
     ],
 )
-def test_a_variable_is_spelled_as_the_host_spells_it(template: str, style: Style, written: str) -> None:
+def test_a_variable_is_spelled_as_the_host_spells_it(
+    template: str, style: VariableSyntax, written: str
+) -> None:
     assert from_template(template, style) == written
 
 
 @pytest.mark.parametrize(
     ("template", "style", "named"),
     [
-        ("${input:key}", Style(braces=True), "`${input:key}`"),
-        ("${userHome}", Style(braces=True), "`${userHome}`"),
+        ("${input:key}", VariableSyntax(braces=True), "`${input:key}`"),
+        ("${userHome}", VariableSyntax(braces=True), "`${userHome}`"),
         ("${TOKEN}", NONE, "`${TOKEN}`"),
-        ("${A:-b}", Style(env_prefix=True), "a default for `${A}`"),
-        ("$${X}", Style(braces=True), "taken for a variable"),
-        ("costs $X", Style(braces=True, bare=True), "taken for a variable"),
+        ("${A:-b}", VariableSyntax(env_prefix=True), "a default for `${A}`"),
+        ("$${X}", VariableSyntax(braces=True), "taken for a variable"),
+        ("costs $X", VariableSyntax(braces=True, bare=True), "taken for a variable"),
     ],
 )
-def test_what_cannot_be_spelled_is_named(template: str, style: Style, named: str) -> None:
+def test_what_cannot_be_spelled_is_named(template: str, style: VariableSyntax, named: str) -> None:
     with pytest.raises(ValueError, match=re.escape(named)):
         from_template(template, style)
 

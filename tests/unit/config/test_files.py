@@ -68,7 +68,7 @@ def test_a_path_that_no_file_can_have_cannot_be_read() -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     os.mkfifo(path)
-    with pytest.raises(ConfigSyntaxError, match="no regular file"):
+    with pytest.raises(ConfigSyntaxError, match="not a regular file"):
         read(path, only_regular=True)
     assert not is_file(path)
 
@@ -110,5 +110,5 @@ def test_an_env_file_that_is_not_there_is_an_error_with_its_key(tmp_path: Path) 
 
 def test_an_env_file_that_might_make_us_wait_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".env")
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         read_env_file(tmp_path / ".env")

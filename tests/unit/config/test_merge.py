@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.config.building import in_effect
 
-from dragoman.config.dialect import Patch, entries_at
+from dragoman.config.dialect import FileSettings, entries_at
 from dragoman.config.dialects import dialect
 from dragoman.config.documents import environment, parse
 from dragoman.config.merge import Layer, Merged, merge
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 NATIVE = dialect("dragoman")
 
 
-def layer(source: str, servers: Any, scope: Scope = "user", patch: Patch | None = None) -> Layer:
+def layer(source: str, servers: Any, scope: Scope = "user", patch: FileSettings | None = None) -> Layer:
     document = parse(json.dumps({"mcpServers": servers}, indent=1), source, "json")
     entries = entries_at(document, ("mcpServers",))
-    return Layer(document=document, dialect=NATIVE, scope=scope, entries=entries, patch=patch or Patch())
+    return Layer(
+        document=document, dialect=NATIVE, scope=scope, entries=entries, patch=patch or FileSettings()
+    )
 
 
 def places(merged: Merged) -> dict[str, list[str]]:
@@ -64,7 +66,7 @@ def test_a_name_that_stands_twice_in_one_file_is_a_problem(combine: Any) -> None
     merged = merge([layer("f", servers)], combine)
     assert [spec.transport for spec in merged.servers] == [Stdio("x")]
     twice, *nameless = merged.problems
-    assert "the name is taken by the entry on line 3" in twice.message
+    assert "duplicate name, first used on line 3" in twice.message
     assert (twice.line, twice.pointer) == (10, "mcpServers.2")
     assert [problem.pointer for problem in nameless] == ["mcpServers.1.name", "mcpServers.3.name"]
 
@@ -74,7 +76,7 @@ def test_without_lines_the_first_entry_is_told_by_its_place() -> None:
     document = environment({"LEGAL_MCP_SERVER_URL": "https://x", "LEGAL_MCP_LEGAL_SERVER_URL": "https://y"})
     entries = list(legal.find(document, ""))
     merged = merge([Layer(document=document, dialect=legal, scope="user", entries=entries)], "replace")
-    assert "taken by the entry at LEGAL_MCP_LEGAL_SERVER_URL" in merged.problems[0].message
+    assert "first used at LEGAL_MCP_LEGAL_SERVER_URL" in merged.problems[0].message
 
 
 def test_by_fields_missing_keys_come_from_the_weaker_entries() -> None:
@@ -146,23 +148,25 @@ def test_merging_changes_no_entry() -> None:
 
 def test_switches_of_the_files_are_applied_last() -> None:
     servers = {name: {"command": "x"} for name in "abcd"} | {"e": {"command": "x", "enabled": False}}
-    strong = layer("strong", {}, patch=Patch(without_servers=["b", "e"]))
-    weak = layer("weak", servers, patch=Patch(only_servers=["a", "b", "c", "e"], without_servers=["b", "c"]))
+    strong = layer("strong", {}, patch=FileSettings(without_servers=["b", "e"]))
+    weak = layer(
+        "weak", servers, patch=FileSettings(only_servers=["a", "b", "c", "e"], without_servers=["b", "c"])
+    )
     merged = in_effect(merge([strong, weak], "replace"))
     assert [spec.name for spec in merged.servers if spec.enabled] == ["a"]
     reasons = {spec.name: [note.message for note in spec.notes] for spec in merged.servers}
     assert reasons == {
         "a": [],
-        "b": ["off: it is on the list of excluded servers"],
-        "c": ["off: it is on the list of excluded servers"],
-        "d": ["off: it is not on the list of allowed servers"],
+        "b": ["off: on the list of excluded servers"],
+        "c": ["off: on the list of excluded servers"],
+        "d": ["off: not on the list of allowed servers"],
         "e": [],
     }
 
 
 def test_the_strongest_file_decides_each_setting() -> None:
-    strong = Patch(enabled=False, inputs=[Input(id="a", description="strong")])
-    weak = Patch(
+    strong = FileSettings(enabled=False, inputs=[Input(id="a", description="strong")])
+    weak = FileSettings(
         enabled=True,
         auto_reload=True,
         health_check_interval=5.0,
@@ -181,7 +185,7 @@ def test_the_strongest_file_decides_each_setting() -> None:
 
 def test_problems_of_the_settings_have_a_place() -> None:
     broken = replace(
-        layer("f", {"a": {"command": "x"}}), patch=Patch(problems=[(("mcpServers", "a"), "not so")])
+        layer("f", {"a": {"command": "x"}}), patch=FileSettings(problems=[(("mcpServers", "a"), "not so")])
     )
     (problem,) = merge([broken], "replace").problems
     assert str(problem) == "f:3: mcpServers.a: not so"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.config.positions import DEPTH, json_lines, json_repeats, toml_lines
+from dragoman.config.documents import DEPTH, json_lines, json_repeats, toml_lines
 
 
 def test_keys_and_items_of_json_have_their_lines() -> None:

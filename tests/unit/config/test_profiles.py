@@ -62,10 +62,10 @@ def test_a_host_is_written_to_where_its_user_has_the_same_file_everywhere(name: 
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("excelmanu", "did you mean `excelmanus`?"), ("zzz", "there are: dragoman, ")]
+    ("name", "hint"), [("excelmanu", "did you mean `excelmanus`?"), ("zzz", "known profiles: dragoman, ")]
 )
 def test_an_unknown_name_is_an_error_that_helps(name: str, hint: str) -> None:
-    with pytest.raises(ConfigError, match=f"there is no profile `{name}`") as caught:
+    with pytest.raises(ConfigError, match=f"unknown profile `{name}`") as caught:
         profile_named(name)
     assert caught.value.hint.startswith(hint)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.config.sizes import size_in_bytes
+from dragoman.config.values import size_in_bytes
 
 
 @pytest.mark.parametrize(

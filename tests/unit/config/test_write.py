@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.unit.config.specs import WRITABLE, specs
 
 from dragoman.config import write
-from dragoman.config.comparing import differences
 from dragoman.config.dialects import dialect
-from dragoman.config.discover import load
-from dragoman.config.expand import Surroundings
+from dragoman.config.load import load
+from dragoman.config.merge import differences
 from dragoman.config.profiles import BUILT_IN, Profile, profile_named
+from dragoman.config.templates import ExpansionContext
 from dragoman.config.write import Target, change_text
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
 from dragoman.model import Http, ServerSpec, Stdio
@@ -323,8 +323,8 @@ def test_a_file_that_another_program_keeps_locked_is_left_alone(
 # ── which file
 
 
-def surroundings(root: Path, home: Path, **env: str) -> Surroundings:
-    return Surroundings(env=env, root=str(root), home=str(home))
+def expansion(root: Path, home: Path, **env: str) -> ExpansionContext:
+    return ExpansionContext(env=env, root=str(root), home=str(home))
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def surroundings(root: Path, home: Path, **env: str) -> Surroundings:
 def test_each_profile_has_a_file_of_its_own_to_write_to(
     tmp_path: Path, home: Path, profile: str, path: str, name: str
 ) -> None:
-    found = write.target(profile_named(profile), surroundings(tmp_path, home))
+    found = write.target(profile_named(profile), expansion(tmp_path, home))
     assert (found.path, found.dialect.name) == (home / path, name)
     assert found.backup is (profile in ("cursor", "claude-code"))
 
@@ -350,11 +350,11 @@ def test_each_profile_has_a_file_of_its_own_to_write_to(
 @pytest.mark.parametrize("profile", ["legal", "vscode"])
 def test_a_profile_without_such_a_file_says_so(tmp_path: Path, home: Path, profile: str) -> None:
     with pytest.raises(ConfigError, match="no file of its own"):
-        write.target(profile_named(profile), surroundings(tmp_path, home))
+        write.target(profile_named(profile), expansion(tmp_path, home))
 
 
 def test_the_project_has_its_own_file_or_the_one_that_is_there(tmp_path: Path, home: Path) -> None:
-    around = surroundings(tmp_path, home)
+    around = expansion(tmp_path, home)
     assert write.target(BUILT_IN["dragoman"], around, scope="project").path == tmp_path / "mcp.json"
     (tmp_path / "dragoman.toml").write_text("")
     found = write.target(BUILT_IN["dragoman"], around, scope="project")
@@ -377,7 +377,7 @@ def test_a_named_file_is_written_in_the_dialect_it_is_read_in(
 ) -> None:
     if text is not None:
         (tmp_path / file).write_text(text)
-    by_option = write.target(BUILT_IN["dragoman"], surroundings(tmp_path, home), config=file)
-    by_variable = write.target(BUILT_IN["dragoman"], surroundings(tmp_path, home, DRAGOMAN_MCP_CONFIG=file))
+    by_option = write.target(BUILT_IN["dragoman"], expansion(tmp_path, home), config=file)
+    by_variable = write.target(BUILT_IN["dragoman"], expansion(tmp_path, home, DRAGOMAN_MCP_CONFIG=file))
     assert by_option.path == by_variable.path == tmp_path / file
     assert by_option.dialect.name == by_variable.dialect.name == name

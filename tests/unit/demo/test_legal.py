@@ -8,8 +8,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult, TextContent, TextResourceContents
 
-from dragoman.demo.legal import SOURCES_KEY, build_server, main
-from dragoman.demo.legal_index import LegalIndex
+from dragoman.demo.legal import SOURCES_KEY, LegalIndex, build_server, main
 
 TOOLS = ["fill_template", "list_templates", "lookup_statute", "search_cases", "search_statutes"]
 OVERTIME = {

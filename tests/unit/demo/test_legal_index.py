@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.demo.legal_index import LegalIndex, article_number, loosen, split_terms
-from dragoman.demo.legal_records import Case, Statute, load_cases, load_statutes
+from dragoman.demo.legal import (
+    Case,
+    LegalIndex,
+    Statute,
+    article_number,
+    load_cases,
+    load_statutes,
+    loosen,
+    split_terms,
+)
 
 SYNTAX = [
     '"',

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dragoman.demo.legal_records import Record, load_cases, load_statutes, load_templates
+from dragoman.demo.legal import Record, load_cases, load_statutes, load_templates
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from dragoman.demo.png import solid_png
+from dragoman.demo.studio import solid_png
 
 
 def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:

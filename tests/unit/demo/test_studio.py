@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult, ImageContent, TextContent, TextResourceContents
 
-from dragoman.demo.png import solid_png
+from dragoman.demo.studio import solid_png
 
 
 @pytest.fixture(scope="module")

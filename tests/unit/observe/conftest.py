@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dragoman.observe.call_history import CallHistory
-from dragoman.observe.calllog import CallLog
+from dragoman.observe.call_log import CallHistory, CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dragoman.observe.call_rows import CallRecord
+    from dragoman.observe.call_log import CallRecord
 
 CANARY = "canary-7f3a9b2c51"
 

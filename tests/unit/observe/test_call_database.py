@@ -14,9 +14,8 @@ import pytest
 from tests.unit.observe.conftest import ids, note, records
 
 from dragoman.errors import DragomanError
-from dragoman.observe import call_database as database
-from dragoman.observe.call_history import CallHistory
-from dragoman.observe.calllog import CallLog
+from dragoman.observe import call_log as database
+from dragoman.observe.call_log import CallHistory, CallLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 WRITER = """
 import sys
 from pathlib import Path
-from dragoman.observe.calllog import CallLog
+from dragoman.observe.call_log import CallLog
 log, name, count = CallLog(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 number = 0
 while not count or number < count:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.observe.conftest import CANARY, Clock, ids, note
 
-from dragoman.observe.call_history import CallHistory
-from dragoman.observe.calllog import CallLog
+from dragoman.observe.call_log import CallHistory, CallLog
 
 if TYPE_CHECKING:
     from pathlib import Path

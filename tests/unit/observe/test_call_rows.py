@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.observe import call_rows as module
-from dragoman.observe.call_rows import (
+from dragoman.observe import call_log as module
+from dragoman.observe.call_log import (
     MAX_ARGUMENT_CHARS,
     MAX_MISSING,
     MAX_RESULT_CHARS,
@@ -19,8 +19,8 @@ from dragoman.observe.call_rows import (
     take_down,
     to_row,
 )
-from dragoman.trust.redact import MASK
-from dragoman.trust.redactor import Redactor
+from dragoman.trust.masking import MASK
+from dragoman.trust.redaction import Redactor
 
 CANARY = "canary-7f3a9b2c51"
 TOKEN = "sk-" + "Q7w8" * 8
@@ -218,8 +218,8 @@ def test_number_that_python_does_not_write_is_left_out() -> None:
 
 
 def test_arguments_that_are_no_object_cannot_be_sent_again() -> None:
-    assert logged(["a"]).obstacle == "its arguments are no object"
-    assert logged(None).obstacle == "its arguments are no object"
+    assert logged(["a"]).obstacle == "its arguments are not an object"
+    assert logged(None).obstacle == "its arguments are not an object"
 
 
 def test_obstacle_names_only_the_first_few() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dragoman.errors import ConnectError
 from dragoman.model import Http, Sse, Stdio
-from dragoman.server.attempts import attempts_at, recount, trail_of
+from dragoman.server.connection import add_history, attempt_of, attempts_at
 
 
 def test_alternate_is_tried_after_what_is_configured() -> None:
@@ -12,12 +12,12 @@ def test_alternate_is_tried_after_what_is_configured() -> None:
 
 
 def test_trail_begins_with_the_kind_of_transport() -> None:
-    assert [trail_of(one).kind for one in (Stdio("x"), Http("u"), Sse("u"))] == ["stdio", "http", "sse"]
+    assert [attempt_of(one).kind for one in (Stdio("x"), Http("u"), Sse("u"))] == ["stdio", "http", "sse"]
 
 
 def test_failures_are_told_in_the_last_one() -> None:
     failures = [ConnectError(text, server="s", stage="connect") for text in ("one", "two", "three")]
-    recount(failures[:1])
+    add_history(failures[:1])
     assert failures[0].message == "one"
-    recount(failures)
+    add_history(failures)
     assert failures[-1].message == "three; before that: one; before that: two"

@@ -11,11 +11,10 @@ from tests.servers.authorization import Authorization
 from tests.servers.http_peer import GUARD, Peer
 
 from dragoman.errors import AuthRequiredError
-from dragoman.model import Auth, Http, Sse
-from dragoman.server.auth import Authorizer
-from dragoman.server.auth_store import TokenStore, canonical
-from dragoman.server.http import open_http
-from dragoman.server.logins import authorizer_for
+from dragoman.model import Auth, Http, LoginUI, Sse
+from dragoman.server.oauth.authorizer import Authorizer, authorizer_for
+from dragoman.server.oauth.token_store import TokenStore, canonical
+from dragoman.server.transports.http import open_http
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,7 +47,7 @@ async def test_handler_is_not_told_of_a_login_that_somebody_shows_themselves() -
         Authorization() as server,
         authorized(server, handler=lambda name, _: told.append(name)) as authorizer,
     ):
-        await authorizer.login(open_url=server.open)
+        await authorizer.login(LoginUI(open_url=server.open))
         assert told == []
 
 
@@ -59,7 +58,7 @@ async def test_handler_is_told_where_nobody_else_is() -> None:
             await server.open(request["url"])
 
         async with authorized(server, handler=handler) as authorizer:
-            await authorizer.login()
+            await authorizer.login(LoginUI())
             assert await TokenStore("srv", server.url).load() is not None
 
 
@@ -75,7 +74,7 @@ async def test_who_is_cancelled_is_asked_no_more_and_the_login_ends() -> None:
                 left.set()
             raise AssertionError
 
-        login = asyncio.create_task(authorizer.login(open_url=shown, paste=paste))
+        login = asyncio.create_task(authorizer.login(LoginUI(open_url=shown, paste=paste)))
         async with asyncio.timeout(GUARD):
             await asked.wait()
         login.cancel()
@@ -97,7 +96,7 @@ async def test_login_that_a_request_wants_outlives_who_gave_it_up() -> None:
             error = await client.ask(name="read")
             assert isinstance(error, AuthRequiredError)
             shown = Shown()
-            login = asyncio.create_task(authorizer.login(open_url=shown))
+            login = asyncio.create_task(authorizer.login(LoginUI(open_url=shown)))
             async with asyncio.timeout(GUARD):
                 assert await shown.url == error.url
             login.cancel()
@@ -119,9 +118,9 @@ async def test_what_paste_raises_ends_the_login_and_is_raised() -> None:
             raise GaveUpError
 
         with pytest.raises(GaveUpError):
-            await authorizer.login(open_url=lambda _: None, paste=paste)
+            await authorizer.login(LoginUI(open_url=lambda _: None, paste=paste))
         assert not authorizer.login_url
-        await authorizer.login(open_url=server.open)
+        await authorizer.login(LoginUI(open_url=server.open))
 
 
 async def test_reason_is_told_before_it_is_asked_again_and_the_last_one_is_the_error() -> None:
@@ -133,10 +132,10 @@ async def test_reason_is_told_before_it_is_asked_again_and_the_last_one_is_the_e
             return tries.pop(0)
 
         with pytest.raises(AuthRequiredError) as caught:
-            await authorizer.login(open_url=lambda _: None, paste=paste, on_refused=refused.append)
+            await authorizer.login(LoginUI(open_url=lambda _: None, paste=paste, on_refused=refused.append))
         assert refused == [
-            "it is no address that a login ends at",
-            "its `state` is not the one of this login",
+            "it is not the address at the end of a login",
+            "its `state` belongs to another login",
         ]
         assert refused[1] in caught.value.message
         assert "dragoman login" not in caught.value.hint
@@ -145,21 +144,21 @@ async def test_reason_is_told_before_it_is_asked_again_and_the_last_one_is_the_e
 async def test_login_that_is_ended_from_elsewhere_is_an_error_and_no_cancellation() -> None:
     async with Authorization() as server, authorized(server) as authorizer:
         shown = Shown()
-        login = asyncio.create_task(authorizer.login(open_url=shown))
+        login = asyncio.create_task(authorizer.login(LoginUI(open_url=shown)))
         async with asyncio.timeout(GUARD):
             await shown.url
             await authorizer.close()
-            with pytest.raises(AuthRequiredError, match="was ended"):
+            with pytest.raises(AuthRequiredError, match="was cancelled"):
                 await login
 
 
 async def test_two_who_ask_for_one_login_are_both_done_with_it() -> None:
     async with Authorization() as server, authorized(server) as authorizer:
         shown = Shown()
-        first = asyncio.create_task(authorizer.login(open_url=shown))
+        first = asyncio.create_task(authorizer.login(LoginUI(open_url=shown)))
         async with asyncio.timeout(GUARD):
             await shown.url
-            await asyncio.gather(first, authorizer.login(open_url=server.open))
+            await asyncio.gather(first, authorizer.login(LoginUI(open_url=server.open)))
         assert server.seen["/authorize"] == server.seen["/register"] == 1
 
 
@@ -207,10 +206,10 @@ async def test_legacy_server_is_asked_by_a_get_and_its_stream_is_not_read() -> N
         authorizer = authorizer_for("srv", Sse(server.url), None)
         assert authorizer is not None
         try:
-            await authorizer.login(open_url=server.open)
+            await authorizer.login(LoginUI(open_url=server.open))
             # It answers with a stream that has no end once the address needs no token.
             server.scopes = ""
-            await authorizer.login(open_url=server.open)
+            await authorizer.login(LoginUI(open_url=server.open))
         finally:
             await authorizer.close()
         assert server.seen["/sse"] == 2
@@ -232,5 +231,5 @@ async def test_login_works_at_an_address_of_the_new_kind() -> None:
     async with Authorization(host="::1") as server:
         assert "[::1]" in server.url
         async with authorized(server) as authorizer:
-            await authorizer.login(open_url=server.open)
+            await authorizer.login(LoginUI(open_url=server.open))
         assert await TokenStore("srv", server.url).load() is not None

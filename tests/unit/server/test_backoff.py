@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.server.backoff import Backoff
+from dragoman.server.lifecycle import Backoff
 
 MIDDLE = 0.5
 """The chance that gives no jitter."""

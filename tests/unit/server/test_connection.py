@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ import pytest
 from dragoman.errors import ConnectError, ConnectionLostError, DragomanError, ProtocolError
 from dragoman.model import ServerSpec, Stdio
 from dragoman.server import connection as connections
-from dragoman.server import sdk
 from dragoman.server.connection import Connection
+from dragoman.server.protocol import sdk
+from dragoman.server.protocol.wire import ConnectionEvents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,20 +25,26 @@ pytestmark = pytest.mark.anyio
 FAULTY = str(Path(__file__).resolve().parents[2] / "servers" / "faulty.py")
 
 
-class Stay:
+class Stay(ConnectionEvents):
     """A connection in the care of a task, as the supervisor has it."""
 
     def __init__(self, mode: str = "sound", *, connect: float = 20, **more: Any) -> None:
         transport = Stdio(sys.executable, ["-S", FAULTY, mode], cwd=str(Path.cwd()))
         spec = ServerSpec("s", transport, timeouts={"connect": connect})
-        self.connection = Connection(spec, transport, env=os.environ, **more)
+        self.connection = Connection(spec, transport, events=self, env=os.environ, **more)
         self.ready = asyncio.Event()
         self.lost: list[DragomanError] = []
         self.listings: asyncio.Queue[DragomanError | None] = asyncio.Queue()
-        self.connection.on_ready = self.ready.set
-        self.connection.on_lost = self.lost.append
-        self.connection.on_listing = self.listings.put_nowait
         self.task = asyncio.ensure_future(self.connection.serve())
+
+    def on_ready(self, connection: Connection) -> None:
+        self.ready.set()
+
+    def on_lost(self, connection: Connection, error: DragomanError) -> None:
+        self.lost.append(error)
+
+    def on_listing(self, connection: Connection, error: DragomanError | None) -> None:
+        self.listings.put_nowait(error)
 
     async def opened(self) -> Connection:
         waiting = asyncio.ensure_future(self.ready.wait())
@@ -65,6 +73,10 @@ async def stay() -> AsyncIterator[Any]:
             await one.close()
 
 
+def after(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
 def asked(mode: str = "sound") -> list[str]:
     return [line.split(" ", 1)[1] for line in Path(f"{mode}.log").read_text().splitlines()]
 
@@ -72,20 +84,20 @@ def asked(mode: str = "sound") -> list[str]:
 async def test_call_before_the_connection_is_open_and_after_its_end_never_runs(stay: Any) -> None:
     one = stay()
     with pytest.raises(ConnectionLostError, match="was closed") as caught:
-        await one.connection.call_tool("echo", {}, 1)
+        await one.connection.call_tool("echo", {}, deadline=after(1))
     assert not caught.value.may_have_run
     await one.opened()
     await one.close()
     assert one.task.exception() is None
     with pytest.raises(ConnectionLostError, match="was closed"):
-        await one.connection.call_tool("echo", {}, 1)
+        await one.connection.call_tool("echo", {}, deadline=after(1))
     assert one.lost == []
 
 
 async def test_call_under_way_when_the_connection_is_closed_may_have_run(stay: Any) -> None:
     one = stay()
     connection = await one.opened()
-    call = asyncio.ensure_future(connection.call_tool("fault", {"kind": "never"}, 20))
+    call = asyncio.ensure_future(connection.call_tool("fault", {"kind": "never"}, deadline=after(20)))
     await asyncio.sleep(0)
     assert connection.calls == 1
     connection.close()
@@ -98,7 +110,10 @@ async def test_call_under_way_when_the_connection_is_closed_may_have_run(stay: A
 async def test_each_call_gets_an_error_of_its_own_without_a_circle_of_causes(stay: Any) -> None:
     one = stay()
     connection = await one.opened()
-    calls = [connection.call_tool("fault", {"kind": kind}, 20) for kind in ("never", "never", "exits")]
+    calls = [
+        connection.call_tool("fault", {"kind": kind}, deadline=after(20))
+        for kind in ("never", "never", "exits")
+    ]
     errors = await asyncio.gather(*calls, return_exceptions=True)
     assert len({id(error) for error in errors}) == 3
     for error in errors:
@@ -115,14 +130,14 @@ async def test_each_call_gets_an_error_of_its_own_without_a_circle_of_causes(sta
 async def test_time_out_is_one_and_has_no_circle_of_causes(stay: Any) -> None:
     connection = await stay().opened()
     with pytest.raises(TimeoutError) as caught:
-        await connection.call_tool("fault", {"kind": "never"}, 0.1)
+        await connection.call_tool("fault", {"kind": "never"}, deadline=after(0.1))
     assert caught.value.__cause__ is None
 
 
 async def test_unreadable_answer_names_server_and_tool(stay: Any) -> None:
     connection = await stay().opened()
     with pytest.raises(ProtocolError, match="server `s` gave no usable answer to `fault`") as caught:
-        await connection.call_tool("fault", {"kind": "nan"}, 5)
+        await connection.call_tool("fault", {"kind": "nan"}, deadline=after(5))
     assert (caught.value.server, caught.value.tool) == ("s", "fault")
 
 
@@ -235,7 +250,7 @@ async def test_server_that_ends_at_both_questions_is_asked_anew_the_next_time(
         try:
             await serve(self, transport, seconds)
         finally:
-            self.trail.ended_by_probe = True
+            self.attempt.ended_by_probe = True
 
     monkeypatch.setattr(Connection, "_serve", twice)
     one = stay("exits-at-initialize")
@@ -250,18 +265,20 @@ async def test_silent_calls_are_counted_only_while_nothing_is_heard(stay: Any) -
     connection = await one.opened()
     for _ in range(6):
         with pytest.raises(TimeoutError):
-            await connection.call_tool("fault", {"kind": "never"}, 0.05)
-        assert await connection.call_tool("echo", {"text": "x"}, 5)
+            await connection.call_tool("fault", {"kind": "never"}, deadline=after(0.05))
+        assert await connection.call_tool("echo", {"text": "x"}, deadline=after(5))
     assert one.lost == []
 
 
 async def test_silence_while_another_call_is_under_way_is_no_silence(stay: Any) -> None:
     one = stay(health_check_interval=0.1)
     connection = await one.opened()
-    busy = asyncio.ensure_future(connection.call_tool("echo", {"text": "x", "pause": 0.7}, 20))
+    busy = asyncio.ensure_future(
+        connection.call_tool("echo", {"text": "x", "pause": 0.7}, deadline=after(20))
+    )
     await asyncio.sleep(0)
     for _ in range(5):
         with pytest.raises(TimeoutError):
-            await connection.call_tool("echo", {"text": "y"}, 0.05)
+            await connection.call_tool("echo", {"text": "y"}, deadline=after(0.05))
     assert (await busy).parts[0].text == "x"
     assert one.lost == []

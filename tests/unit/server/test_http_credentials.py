@@ -17,16 +17,20 @@ from yarl import URL
 
 from dragoman import McpManager, ServerSpec
 from dragoman.errors import AuthRequiredError, ConnectError, HttpStatusError, ServerError
-from dragoman.model import Auth, Http, Sse, Tls
-from dragoman.server.auth import Authorizer
-from dragoman.server.auth_challenge import challenge_fields
-from dragoman.server.auth_fetch import Fetcher
-from dragoman.server.http import open_http
-from dragoman.server.http_answer import retry_after
-from dragoman.server.http_options import HttpAnswer, HttpRequest
-from dragoman.server.http_route import check_exposed, proxy_for, same_origin
-from dragoman.server.sse import open_sse
-from dragoman.server.wire import calling
+from dragoman.model import Auth, Http, LoginUI, Sse, Tls
+from dragoman.server.oauth.authorizer import Authorizer
+from dragoman.server.oauth.safe_fetch import Fetcher, challenge_fields
+from dragoman.server.protocol.wire import with_headers
+from dragoman.server.transports.http import open_http
+from dragoman.server.transports.http_client import (
+    HttpAnswer,
+    HttpRequest,
+    check_exposed,
+    proxy_for,
+    same_origin,
+)
+from dragoman.server.transports.http_response import retry_after
+from dragoman.server.transports.sse import open_sse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -102,7 +106,7 @@ async def test_configured_header_for_proxies_reaches_no_server(server: FaultServ
     http = Http(server.url("healthy"), headers=headers)
     async with Peer(open_http, http, header_provider=lambda _: headers) as client:
         await client.shake_hands()
-        with calling({"proxy-authorization": "Basic canary"}):
+        with with_headers({"proxy-authorization": "Basic canary"}):
             await client.text()
     assert server.requests
     assert not [one for one in server.requests if "proxy-authorization" in one.headers]
@@ -269,7 +273,7 @@ async def test_credentials_of_the_application_and_of_a_call_follow_the_same_rule
             assert isinstance(error, ServerError)
             assert "allow_http" in error.hint
         async with Peer(open_http, Http(PLAIN)) as client:
-            with calling(token):
+            with with_headers(token):
                 error = await client.ask()
             assert isinstance(error, ServerError)
             assert await client.text() == "ok"
@@ -337,13 +341,13 @@ async def test_token_of_a_login_never_goes_over_plain_http(monkeypatch: pytest.M
                 assert isinstance(error, AuthRequiredError)
                 assert "plain http" in error.message
                 with pytest.raises(AuthRequiredError, match="plain http"):
-                    await authorizer.login(open_url=server.open)
+                    await authorizer.login(LoginUI(open_url=server.open))
                 await authorizer.close()
         assert set(server.seen) == {"/mcp"}
 
 
 async def test_token_that_was_kept_is_not_sent_over_plain_http_either() -> None:
-    from dragoman.server.auth_store import Login, TokenStore
+    from dragoman.server.oauth.token_store import Login, TokenStore
 
     url = "http://law.example/mcp"
     store = TokenStore("law", url)

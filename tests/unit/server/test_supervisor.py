@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from dragoman.config.expand import Surroundings
+from dragoman.config.templates import ExpansionContext
 from dragoman.errors import (
     AuthRequiredError,
     ConfigError,
@@ -22,10 +22,10 @@ from dragoman.errors import (
 )
 from dragoman.model import Http, ServerSpec, ServerState, Stdio
 from dragoman.server import connection as connections
-from dragoman.server import farewell
+from dragoman.server import supervisor
 from dragoman.server import supervisor as supervising
 from dragoman.server.lifecycle import Signal, verdict
-from dragoman.server.reach import placed
+from dragoman.server.prepare import resolve_paths
 from dragoman.server.supervisor import Supervisor
 
 pytestmark = pytest.mark.anyio
@@ -40,9 +40,9 @@ class Watched:
     def __init__(self, spec: ServerSpec, **more: Any) -> None:
         self.states: list[ServerState] = []
         self.listings: list[int] = []
-        surroundings = Surroundings(env=os.environ, root=str(Path.cwd()), home=str(Path.home()))
+        expansion = ExpansionContext(env=os.environ, root=str(Path.cwd()), home=str(Path.home()))
         self.supervisor = Supervisor(
-            spec, surroundings=surroundings, publish=self.publish, listed=self.listed, **more
+            spec, expansion=expansion, publish=self.publish, listed=self.listed, **more
         )
 
     def publish(self, event: Any) -> None:
@@ -58,8 +58,10 @@ def spec(mode: str = "sound", **more: Any) -> ServerSpec:
     return ServerSpec("s", Stdio(sys.executable, ["-S", FAULTY, mode]), trust="off", **more)
 
 
-async def echo(connection: Any, left: float) -> Any:
-    return await connection.call_tool("echo", {"text": "x"}, left)
+async def echo(one: Supervisor, seconds: float = 5) -> Any:
+    deadline = time.monotonic() + seconds
+    async with one.acquire(deadline) as connection:
+        return await connection.call_tool("echo", {"text": "x"}, deadline=deadline)
 
 
 def starts() -> int:
@@ -99,14 +101,14 @@ async def test_life_from_start_to_stop() -> None:
         assert await one.wait_settled() is S.READY
         assert one.server_version == "1"
         assert one.status().tools == 2
-        answer = await one.request(echo, seconds=5)
+        answer = await echo(one)
         assert answer.parts[0].text == "x"
         await asyncio.gather(one.stop(), one.stop())
         await one.stop()
         assert watched.states == [S.CONNECTING, S.READY, S.CLOSED]
         assert watched.listings == [2, 0]
         with pytest.raises(ServerNotReadyError, match="is closed"):
-            await one.request(echo, seconds=5)
+            await echo(one)
 
 
 async def test_switched_off_server_starts_only_on_a_restart() -> None:
@@ -131,7 +133,7 @@ async def test_missing_variable_and_missing_command_are_hopeless_and_a_call_trie
             assert await one.wait_settled() is S.FAILED
             assert isinstance(one.error, kind)
             with pytest.raises(ServerNotReadyError, match="is failed") as caught:
-                await one.request(echo, seconds=5)
+                await echo(one)
             assert caught.value.__cause__ is one.error
             assert watched.states == [S.CONNECTING, S.FAILED] * 2
             await one.stop()
@@ -150,7 +152,7 @@ async def test_failure_that_nobody_foresaw_is_a_typed_error_and_tried_again(
         assert await one.wait_settled() is S.BACKOFF
         assert isinstance(one.error, ConnectError)
         assert "KeyError: 'odd'" in str(one.error)
-        assert "unforeseen" in caplog.text
+        assert "failed unexpectedly" in caplog.text
         await one.stop()
 
 
@@ -164,9 +166,9 @@ async def test_connection_that_was_left_is_not_believed() -> None:
         assert left is not None
         await one.restart()
         for stale in (
-            lambda: one._on_ready(left),
-            lambda: one._on_listing(left, None),
-            lambda: one._on_lost(left, LOST),
+            lambda: one.on_ready(left),
+            lambda: one.on_listing(left, None),
+            lambda: one.on_lost(left, LOST),
         ):
             stale()
             assert one.state is S.CONNECTING
@@ -217,7 +219,7 @@ async def test_cancelled_stop_stops_all_the_same() -> None:
 async def test_owner_that_does_not_end_is_cancelled_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(farewell, "CLOSE_LIMIT", 0.05)
+    monkeypatch.setattr(supervisor, "CLOSE_LIMIT", 0.05)
     release = asyncio.Event()
 
     async def obedient() -> None:
@@ -232,10 +234,10 @@ async def test_owner_that_does_not_end_is_cancelled_and_then_given_up(
 
     with anyio.fail_after(20):
         first = asyncio.ensure_future(obedient())
-        await farewell.see_off(first, "s")
+        await supervisor.wait_closed(first, "s")
         assert first.cancelled()
         second = asyncio.ensure_future(deaf())
-        await farewell.see_off(second, "s")
+        await supervisor.wait_closed(second, "s")
         assert "abandoned" in caplog.text
         release.set()
         await second
@@ -247,13 +249,14 @@ async def test_queue_of_a_bounded_server_is_bounded(monkeypatch: pytest.MonkeyPa
         one = Watched(spec(max_concurrency=1)).supervisor
         hold = asyncio.Event()
 
-        async def held(connection: Any, left: float) -> None:
-            await hold.wait()
+        async def held() -> None:
+            async with one.acquire(time.monotonic() + 10):
+                await hold.wait()
 
-        calls = [asyncio.ensure_future(one.request(held, seconds=10)) for _ in range(3)]
+        calls = [asyncio.ensure_future(held()) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(ServerNotReadyError, match="2 calls already wait"):
-            await one.request(held, seconds=10)
+            await held()
         assert not await one.wait_unused(0.01)
         hold.set()
         await asyncio.gather(*calls)
@@ -267,13 +270,11 @@ async def test_success_counts_for_the_backoff_and_a_failure_does_not() -> None:
         one.start()
         await one.wait_settled()
 
-        async def fail(connection: Any, left: float) -> None:
-            raise TimeoutError
-
         with pytest.raises(TimeoutError):
-            await one.request(fail, seconds=1)
+            async with one.acquire(time.monotonic() + 1):
+                raise TimeoutError
         assert not one._backoff._answered
-        await one.request(echo, seconds=5)
+        await echo(one)
         assert one._backoff._answered
         await one.stop()
 
@@ -315,12 +316,12 @@ asyncio.run(main())
     ],
 )
 def test_relative_folder_is_read_from_the_project(transport: Stdio, root: str, cwd: str | None) -> None:
-    found = placed(transport, root)
+    found = resolve_paths(transport, root)
     assert isinstance(found, Stdio)
     assert found.cwd == cwd
 
 
 def test_other_transports_have_no_folder() -> None:
     http = Http("http://x")
-    assert placed(http, "/project") is http
+    assert resolve_paths(http, "/project") is http
     assert time.monotonic() > 0

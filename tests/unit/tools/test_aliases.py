@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.tools.aliases import GEMINI, OPENAI, assign
+from dragoman.tools.names import GEMINI, OPENAI, assign
 
 
 @pytest.mark.parametrize(

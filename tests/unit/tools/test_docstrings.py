@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.tools.docstrings import read_docstring
+from dragoman.tools.local import read_docstring
 
 GOOGLE = """Find things.
 

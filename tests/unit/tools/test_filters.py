@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.model import ToolDef
-from dragoman.tools.filters import is_exposed, is_usable
+from dragoman.tools.names import is_exposed, is_usable
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.events import ToolsChanged
 from dragoman.model import ServerSpec, Stdio
-from dragoman.tools.listing import admit, difference
+from dragoman.tools.definition import admit, difference
 from dragoman.trust.limits import Limits
 
 LISTING = [{"name": "read"}, {"name": "write"}, {"name": "odd", "inputSchema": 3}]

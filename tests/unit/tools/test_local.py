@@ -279,7 +279,7 @@ async def test_methods_are_the_tools_of_their_instance() -> None:
     assert list(properties(counter.add)) == ["number"]
     assert await run(tool(Unadorned().greet), name="you") == "hello you"
     assert await run(tool(name="partly")(functools.partial(Unadorned().greet, name="me"))) == "hello me"
-    with pytest.raises(ToolFailedError, match=r"register it as an instance has it, `instance\.add`"):
+    with pytest.raises(ToolFailedError, match=r"register it from an instance, `instance\.add`"):
         await run(Counter.add, number=1)
 
 
@@ -354,8 +354,8 @@ def test_a_signature_that_a_model_cannot_use_is_refused_where_it_is_written() ->
     def function(thing: Callable[[int], int]) -> None: ...
 
     assert "`positional` cannot be a tool" in unusable(positional)
-    assert "`first` has to be passed by position" in unusable(positional)
-    assert "`*numbers` has to be passed by position" in unusable(starred)
+    assert "`first` must be passed by position" in unusable(positional)
+    assert "`*numbers` must be passed by position" in unusable(starred)
     assert "has no JSON schema" in unusable(arbitrary)
     assert "has no JSON schema" in unusable(function)
     assert "a tool needs a name" in unusable(lambda: None)

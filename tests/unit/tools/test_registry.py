@@ -75,7 +75,7 @@ async def test_name_that_two_servers_want_leads_to_neither_and_the_error_names_b
         assert f"`{one}` (server `a`) or `{other}` (server `a_b`)" in str(caught.value)
         assert caught.value.suggestions == (one, other)
     assert [await registry.call(name) for name in (one, other)] == [one, other]
-    assert "the name `x` is ambiguous and goes to neither" in caplog.text
+    assert "the name `x` is ambiguous, so no tool gets it" in caplog.text
     seen = registry.view(allow=["a:*"])
     with pytest.raises(UnknownToolError) as caught:
         await seen.call("x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.trust.differences import MAX_LINE_CHARS, MAX_LINES, difference
+from dragoman.trust.pins import MAX_LINE_CHARS, MAX_LINES, difference
 
 
 @pytest.mark.parametrize(

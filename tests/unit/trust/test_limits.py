@@ -48,11 +48,11 @@ def test_each_limit_can_be_set(setting: str) -> None:
         ({"tools": "many"}, "whole number"),
         ({"tools": True}, "whole number"),
         ({"tools": 1.5}, "whole number"),
-        ({"calls_per_second": "x"}, "has to be a number"),
+        ({"calls_per_second": "x"}, "must be a number"),
         ({"calls_per_second": float("inf")}, "between"),
         ({"calls_per_second": float("nan")}, "between"),
         ({"schema_depth": 10_000}, "between 1 and 200"),
-        ([], "has to be a table"),
+        ([], "must be a table"),
     ],
 )
 def test_what_is_wrong_leaves_the_limit(data: Any, problem: str) -> None:

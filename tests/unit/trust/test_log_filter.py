@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dragoman.trust.log_filter import protect
-from dragoman.trust.redact import MASK
-from dragoman.trust.redactor import Redactor
+from dragoman.trust.gate import protect
+from dragoman.trust.masking import MASK
+from dragoman.trust.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

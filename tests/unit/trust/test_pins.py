@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from dragoman.trust.locks import dump_lock, load_lock
 from dragoman.trust.pins import (
     ANY,
     MAX_DEFINITION_CHARS,
     ServerPins,
     approved,
     compare,
+    dump_lock,
     filled_in,
     fingerprint_of,
     judge,
+    load_lock,
     pins_of,
 )
 
@@ -131,7 +132,7 @@ def test_tools_that_come_go_or_change_their_name_are_told_apart() -> None:
     found = {(change.name, change.what, change.before) for change in compare(PINS, now)}
     assert found == {("read2", "renamed", "read"), ("new", "added", ""), ("other", "removed", "")}
     assert judge(now, [PINS], "strict").withheld == {"read2", "new"}
-    assert "tool `read2`: renamed, it was `read`" in [str(change) for change in compare(PINS, now)]
+    assert "tool `read2`: renamed from `read`" in [str(change) for change in compare(PINS, now)]
     # Whoever is to approve something new sees all of it.
     assert "tool `new`: added\n  title:\n    + N" in [str(change) for change in compare(PINS, now)]
 

@@ -186,29 +186,29 @@ def test_the_error_names_the_rule() -> None:
 
 def test_a_question_that_nobody_answers_is_a_denial() -> None:
     asked = policy({"action": "ask", "tool": "x"}).decide(call("x"))
-    assert "nobody can be asked" in str(denial(asked, tool="x", server="fs"))
-    assert "the user said no" in str(denial(asked, tool="x", server="fs", asked=True))
+    assert "no one can be asked" in str(denial(asked, tool="x", server="fs"))
+    assert "the user declined" in str(denial(asked, tool="x", server="fs", asked=True))
     assert denial(Policy(default="deny").decide(call()), tool="x", server="fs").rule == "default"
 
 
 @pytest.mark.parametrize(
     ("rule", "problem"),
     [
-        ({"action": "permit"}, "`action` has to be"),
-        ({}, "`action` has to be"),
-        ({"action": "deny", "tools": "x"}, "`tools` is unknown"),
-        ({"action": "deny", "server": 5}, "`server` has to be"),
-        ({"action": "deny", "tool": []}, "`tool` has to be"),
-        ({"action": "deny", "annotation": "readonly"}, "`annotation` has to be one of read_only"),
-        ({"action": "deny", "arguments": []}, "`arguments` has to be an object"),
-        ({"action": "deny", "arguments": {"a": {}}}, "`arguments.a`: a pattern is"),
-        ({"action": "deny", "arguments": {"a": []}}, "empty list"),
-        ({"action": "deny", "arguments": {"a": ""}}, "not empty"),
-        ({"action": "deny", "arguments": {"a": "x" * 1001}}, "at most 1000"),
+        ({"action": "permit"}, "`action` must be"),
+        ({}, "`action` must be"),
+        ({"action": "deny", "tools": "x"}, "unknown key `tools`"),
+        ({"action": "deny", "server": 5}, "`server` must be"),
+        ({"action": "deny", "tool": []}, "`tool` must be"),
+        ({"action": "deny", "annotation": "readonly"}, "`annotation` must be one of read_only"),
+        ({"action": "deny", "arguments": []}, "`arguments` must be an object"),
+        ({"action": "deny", "arguments": {"a": {}}}, "`arguments.a`: a pattern must be"),
+        ({"action": "deny", "arguments": {"a": []}}, "the list is empty"),
+        ({"action": "deny", "arguments": {"a": ""}}, "non-empty string"),
+        ({"action": "deny", "arguments": {"a": "x" * 1001}}, "must not exceed 1000"),
         ({"action": "deny", "arguments": {"a": {"regex": "(?=a)b"}}}, "linear time"),
         ({"action": "deny", "arguments": {"a": {"regex": "("}}}, "linear time"),
-        ({"action": "deny", "name": 5}, "`name` has to be a text"),
-        ("deny", "has to be an object"),
+        ({"action": "deny", "name": 5}, "`name` must be a string"),
+        ("deny", "must be an object"),
     ],
 )
 def test_a_rule_that_cannot_be_read_denies(rule: Any, problem: str) -> None:
@@ -239,7 +239,7 @@ def test_a_policy_that_cannot_be_read_denies_everything(data: Any) -> None:
 
 def test_an_unknown_key_of_a_policy_is_a_problem() -> None:
     assert read_policy({"rule": []}, scope="user").problems == [
-        "`rule` is unknown; a policy has `rules` and `default`"
+        "unknown key `rule`; a policy has `rules` and `default`"
     ]
 
 
@@ -272,7 +272,7 @@ def test_rule_with_an_annotation_is_about_tools() -> None:
     assert (action(found, call()), action(found, want("resource", "x://y"))) == ("deny", "allow")
     read = read_policy([{"action": "deny", "annotation": "destructive", "prompt": "x"}], scope="user")
     assert read.problems == [
-        "rule 1: `annotation` is about tools: write another rule for resources and prompts"
+        "rule 1: `annotation` applies to tools only; write another rule for resources and prompts"
     ]
     assert action(combine([("user", read)]), want("prompt", "x")) == "deny"
 
@@ -326,10 +326,8 @@ def test_denial_and_rule_say_what_it_is_about() -> None:
     decision = policy({"action": "deny", "resource": "law://*", "server": "law"}).decide(
         want("resource", "law://1", "law")
     )
-    error = denial(decision, tool="law://1", server="law", kind="resource")
-    assert str(error).startswith(
-        "`law://1` was not read, the rule `user: deny server=law resource=law://*` denies it"
-    )
+    error = denial(decision, tool="law://1", server="law")
+    assert str(error).startswith("`law://1` is blocked by rule `user: deny server=law resource=law://*`")
 
 
 def test_copy_shares_nothing_and_has_a_depth() -> None:
@@ -340,5 +338,5 @@ def test_copy_shares_nothing_and_has_a_depth() -> None:
     assert inner == {"b": [1, {"c": (2, [3])}]}
     loop: list[Any] = []
     loop.append(loop)
-    with pytest.raises(InvalidArgumentsError, match="nested more than 100 deep"):
+    with pytest.raises(InvalidArgumentsError, match="nested more than 100 levels deep"):
         copied(loop)

@@ -1,8 +1,7 @@
-"""Models behind their APIs, one file each; their SDKs are extras, imported when a model is first asked."""
+"""Model providers, one file per API. The SDKs are optional extras, imported on the first request."""
 
-from dragoman.agent.providers.failures import ProviderAuthError, ProviderError, StreamBrokenError
-from dragoman.agent.providers.opening import open_provider
-from dragoman.agent.providers.retrying import RetryPolicy
+from dragoman.agent.providers.open import open_provider
+from dragoman.agent.providers.request import ProviderAuthError, ProviderError, RetryPolicy, StreamBrokenError
 from dragoman.agent.providers.scripted import Say, ScriptedProvider
 
 __all__ = [

@@ -1,10 +1,10 @@
-"""Anthropic's Messages.
+"""Anthropic's Messages API.
 
-Thoughts and whatever else has no place in our messages stay in `Message.native` as blocks, and go back as
-they came: a thought without its signature, or a turn without its thoughts, is refused.
+Thinking blocks, and other blocks that `Message` cannot hold, stay in `Message.native` and are sent back
+unchanged: the API rejects a thinking block without its signature, and a turn without its thinking blocks.
 
-The prompt cache is marked on the system text and on the last two messages of the user, never on the tools:
-their list stays the same bytes, and a mark on what follows covers them, because they stand before all else.
+Cache breakpoints are set on the system prompt and on the last two user messages, never on the tools: tools
+come first in the prompt, so a later breakpoint covers them.
 """
 
 from __future__ import annotations
@@ -12,23 +12,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
-from dragoman.agent.providers.arguments import read_call
-from dragoman.agent.providers.asking import EndpointProvider
-from dragoman.agent.providers.failures import StreamBrokenError
-from dragoman.agent.providers.fields import as_object, number_in, object_in, objects_in, sendable, text_in
-from dragoman.agent.providers.turns import to_turns
-from dragoman.tools.blocks import anthropic_content
+from dragoman.agent.providers.parsing import (
+    as_object,
+    number_in,
+    object_in,
+    objects_in,
+    read_call,
+    sendable,
+    text_in,
+    to_turns,
+)
+from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
+from dragoman.tools.result.render import anthropic_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
-    from dragoman.agent.providers.arguments import Ids
-    from dragoman.agent.providers.turns import Turn
+    from dragoman.agent.providers.parsing import Ids, Turn
 
 BASE_URL = "https://api.anthropic.com"
 DEFAULT_MAX_TOKENS = 16_384
-"""The API wants a limit in every request."""
+"""The API requires a limit in every request."""
 _PATH = "/v1/messages"
 _MARK = {"type": "ephemeral"}
 _BEGINS = {"input_json_delta": "tool_use", "thinking_delta": "thinking", "signature_delta": "thinking"}
@@ -45,7 +50,7 @@ _FINISHES: dict[str, Finish] = {
 
 
 class AnthropicProvider(EndpointProvider):
-    """A model behind Messages."""
+    """A model of the Messages API."""
 
     api: Literal["anthropic"] = "anthropic"
 
@@ -57,7 +62,7 @@ class AnthropicProvider(EndpointProvider):
 
 
 def to_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
-    """Put a request into the API's form."""
+    """Convert a request into the body for the API."""
     system, turns = to_turns(request.messages)
     messages = _messages(turns, model=model)
     body: dict[str, Any] = {
@@ -68,8 +73,8 @@ def to_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     }
     if system:
         body["system"] = [{"type": "text", "text": system, "cache_control": _MARK}]
-    # The last one is what the next request begins with. The one before it is where this request finds the
-    # previous one's mark, even if there are more blocks between them than the API looks back over.
+    # The last breakpoint is for the next request. The one before it is where this request finds the cache of
+    # the previous one, even if more blocks lie between them than the API looks back.
     users = [message for message in messages if message["role"] == "user"]
     for message in users[-2:]:
         message["content"][-1]["cache_control"] = _MARK
@@ -89,9 +94,9 @@ def _messages(turns: list[Turn], *, model: str) -> list[dict[str, Any]]:
 
     def add(role: str, blocks: list[dict[str, Any]]) -> None:
         if not blocks:
-            return  # An empty message is refused.
+            return  # The API rejects empty messages.
         if messages and messages[-1]["role"] == role:
-            # The results of a turn and what the user says next are one message, the results first.
+            # Tool results and the next user text form one message, the results first.
             messages[-1]["content"] += blocks
         else:
             messages.append({"role": role, "content": blocks})
@@ -115,13 +120,13 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _assistant(message: Message) -> list[dict[str, Any]]:
-    text = sendable(message.text).rstrip()  # A last message that ends in white space is refused.
+    text = sendable(message.text).rstrip()  # The API rejects trailing white space in the last message.
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     return [*blocks, *(_use(call) for call in message.calls)]
 
 
 def _use(call: ToolCall) -> dict[str, Any]:
-    # The field takes an object only; the model learns of its mistake by the tool's result.
+    # The API accepts only an object; the tool result tells the model about its mistake.
     arguments: dict[str, Any] = dict(as_object(call.arguments))
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
 
@@ -135,12 +140,12 @@ def _result(answer: Message) -> dict[str, Any]:
         result["content"] = blocks
     if answer.is_error:
         result["is_error"] = True
-        result.setdefault("content", "Error")  # One that says nothing is refused.
+        result.setdefault("content", "Error")  # The API rejects an empty error.
     return result
 
 
 def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
-    """Return the blocks as they came, if they are this model's and say what the message says."""
+    """Return the original blocks, if they are from this model and match the message."""
     native = object_in(message.native, "anthropic")
     if native.get("model") != model:
         return None
@@ -152,20 +157,20 @@ def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
 
 
 class AnthropicReader:
-    """Puts an answer together from its events."""
+    """Builds an answer from its events."""
 
     def __init__(self, *, model: str, ids: Ids) -> None:
         self._asked = model
         self._ids = ids
         self._blocks: dict[int, dict[str, Any]] = {}
         self._grown: dict[int, dict[str, list[str]]] = {}
-        """By block and field, in pieces: adding to a text piece by piece copies it each time."""
+        """Pieces of text by block and field; joined once, since repeated concatenation is quadratic."""
         self._finish = ""
         self._usage: dict[str, Any] = {}
         self._model = ""
 
     def feed(self, event: Mapping[str, Any]) -> Iterable[ModelEvent]:
-        """Take one event."""
+        """Process one event."""
         match text_in(event, "type"):
             case "message_start":
                 message = object_in(event, "message")
@@ -177,15 +182,15 @@ class AnthropicReader:
                 yield from self._grow(number_in(event, "index"), object_in(event, "delta"))
             case "message_delta":
                 self._finish = text_in(object_in(event, "delta"), "stop_reason") or self._finish
-                # Counts here are of the whole answer; those that are left out stay as they were.
+                # These counts are totals; omitted ones keep their value.
                 self._usage.update(
                     {key: value for key, value in object_in(event, "usage").items() if value is not None}
                 )
             case _:
-                pass  # `ping`, and kinds that the API may add, as its versioning policy has it.
+                pass  # `ping`, and event types that the API may add later.
 
     def finish(self) -> Answered:
-        """Return the whole answer."""
+        """Return the complete answer."""
         if not self._finish:
             msg = "`anthropic`: the stream ended without a finish reason"
             raise StreamBrokenError(msg, provider="anthropic")
@@ -198,7 +203,7 @@ class AnthropicReader:
         )
 
     def partial(self) -> Message:
-        """Return what has come so far."""
+        """Return the answer so far."""
         blocks: list[dict[str, Any]] = []
         calls: list[ToolCall] = []
         for index, block in sorted(self._blocks.items()):
@@ -213,7 +218,7 @@ class AnthropicReader:
                 calls.append(call)
                 block["input"] = _use(call)["input"]
             elif "input" in block:
-                # A tool that runs on the API's side: not for us to call, but sent back like the rest.
+                # A tool that the API runs itself: we do not call it, but send its block back.
                 block["input"] = read_call("", "", written).arguments or {}
             blocks.append(block)
         text = "".join(text_in(block, "text") for block in blocks if block.get("type") == "text")
@@ -239,7 +244,7 @@ class AnthropicReader:
 
     def _grow(self, index: int, delta: Mapping[str, Any]) -> Iterable[ModelEvent]:
         kind = text_in(delta, "type")
-        # Servers that imitate the API may leave the beginning of a block out.
+        # Compatible servers may omit the start of a block.
         block = self._blocks.setdefault(index, {"type": _BEGINS.get(kind, "text")})
         match kind:
             case "text_delta":
@@ -256,14 +261,14 @@ class AnthropicReader:
                     block["id"] = text_in(block, "id") or self._ids.settle("")
                     yield CallDelta(id=text_in(block, "id"), name=text_in(block, "name"), raw=raw)
             case _:
-                pass  # Kinds that the API may add; what a block's beginning said of them stays in it.
+                pass  # Delta types that the API may add later.
 
     def _add(self, index: int, name: str, piece: str) -> str:
         self._grown.setdefault(index, {}).setdefault(name, []).append(piece)
         return piece
 
     def _written(self, index: int) -> object:
-        """Return a call's arguments as text, or as the object that some servers begin the block with."""
+        """Return a call's arguments as text, or as the object that some servers start the block with."""
         raw = "".join(self._grown.get(index, {}).get("input", ()))
         return raw or self._blocks[index].get("input") or ""
 
@@ -271,7 +276,7 @@ class AnthropicReader:
         usage = self._usage
         cached = number_in(usage, "cache_read_input_tokens")
         written = number_in(usage, "cache_creation_input_tokens")
-        # The API counts the three kinds apart; elsewhere the input is the sum.
+        # The API counts the three kinds separately; `Usage.input_tokens` is the sum.
         return Usage(
             input_tokens=number_in(usage, "input_tokens") + cached + written,
             output_tokens=number_in(usage, "output_tokens"),

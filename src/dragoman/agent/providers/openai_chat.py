@@ -1,8 +1,8 @@
-"""OpenAI's Chat Completions, and the servers that imitate it: Ollama, vLLM, LiteLLM, llama.cpp, LM Studio.
+"""OpenAI's Chat Completions API, and compatible servers: Ollama, vLLM, LiteLLM, llama.cpp, LM Studio.
 
-The reader takes what these servers really send: calls without ids, without an index or all with index 0,
-whole in one chunk, arguments as objects, `stop` as the finish of a turn with calls, chunks without choices,
-no usage, thoughts under three names.
+The reader accepts what these servers really send: calls without ids, without an index or all with index 0,
+complete in one chunk, arguments as objects, `stop` as the finish reason of a turn with calls, chunks without
+choices, no usage, reasoning under three names.
 """
 
 from __future__ import annotations
@@ -13,19 +13,26 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
-from dragoman.agent.providers.arguments import is_object, read_call, sent_arguments
-from dragoman.agent.providers.asking import EndpointProvider
-from dragoman.agent.providers.failures import StreamBrokenError
-from dragoman.agent.providers.fields import number_in, object_in, objects_in, sendable, text_in
-from dragoman.agent.providers.turns import error_text, to_turns
-from dragoman.tools.blocks import chat_content
+from dragoman.agent.providers.parsing import (
+    error_text,
+    is_object,
+    number_in,
+    object_in,
+    objects_in,
+    read_call,
+    sendable,
+    sent_arguments,
+    text_in,
+    to_turns,
+)
+from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
+from dragoman.tools.result.render import chat_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
-    from dragoman.agent.providers.arguments import Ids
-    from dragoman.agent.providers.turns import Turn
+    from dragoman.agent.providers.parsing import Ids, Turn
 
 BASE_URL = "https://api.openai.com/v1"
 _PATH = "/chat/completions"
@@ -44,7 +51,7 @@ _FINISHES: dict[str, Finish] = {
 
 
 class ChatProvider(EndpointProvider):
-    """A model behind Chat Completions."""
+    """A model of the Chat Completions API."""
 
     api: Literal["openai"] = "openai"
 
@@ -57,17 +64,17 @@ class ChatProvider(EndpointProvider):
 
 
 def is_genuine(base_url: str) -> bool:
-    """Tell OpenAI's own API from those that imitate it."""
+    """Return whether an address is OpenAI's own API, not a compatible server."""
     host = urlsplit(base_url).hostname or ""
     return host == "api.openai.com" or host.endswith(".api.openai.com")
 
 
 def to_body(request: ModelRequest, *, model: str, genuine: bool) -> dict[str, Any]:
-    """Put a request into the API's form.
+    """Convert a request into the body for the API.
 
     Args:
-        request: What is asked.
-        model: By which name the API knows the model.
+        request: The request.
+        model: The model's name in the API.
         genuine: Whether it is OpenAI's own: the two names of the token limit exclude each other, and the
             templates of many local models refuse a system message that is not the first.
     """
@@ -114,7 +121,7 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
 
 def _assistant(message: Message, *, model: str, current: bool) -> dict[str, Any]:
     if not message.text and not message.calls:
-        return {}  # Nothing was said, and several servers refuse an empty message.
+        return {}  # Several servers reject an empty message.
     said: dict[str, Any] = {"role": "assistant", "content": sendable(message.text) or None}
     native = object_in(message.native, "openai")
     ours = native.get("model") == model
@@ -122,8 +129,8 @@ def _assistant(message: Message, *, model: str, current: bool) -> dict[str, Any]
     if message.calls:
         said["tool_calls"] = [_call(call, object_in(extras, call.id)) for call in message.calls]
         if ours and current:
-            # Models that think between calls need their thoughts back until the turn is over, and some
-            # APIs refuse them afterwards.
+            # Models that reason between calls need their reasoning back until the turn ends; some APIs
+            # reject it afterwards.
             said.update({name: native[name] for name in (*_THOUGHTS, "reasoning_details") if name in native})
     return said
 
@@ -140,21 +147,21 @@ def _results(answers: Sequence[Message]) -> list[dict[str, Any]]:
         text, following = chat_content(error_text(answer), answer.parts)
         results.append({"role": "tool", "tool_call_id": answer.call_id, "content": text})
         shown += following or ()
-    # A tool's message takes text only, and nothing may stand between the results of one turn.
+    # A tool message takes text only, and the results of one turn must be consecutive.
     return [*results, {"role": "user", "content": shown}] if shown else results
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call as it grows."""
+    """A call whose pieces are still arriving."""
 
     id: str
-    """The API's, or ours from the first piece on, so that all pieces carry the same one."""
+    """From the API, or generated with the first piece; the same for all pieces."""
     given: str = ""
     index: int | None = None
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
-    """Of its arguments: adding to a text piece by piece copies it each time."""
+    """Of its arguments; joined once, since repeated concatenation is quadratic."""
     extras: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -163,7 +170,7 @@ class _Call:
 
 
 class ChatReader:
-    """Puts an answer together from its chunks."""
+    """Builds an answer from its chunks."""
 
     def __init__(self, *, model: str, ids: Ids) -> None:
         self._asked = model
@@ -178,19 +185,19 @@ class ChatReader:
         self._model = ""
 
     def feed(self, event: Mapping[str, Any]) -> Iterable[ModelEvent]:
-        """Take one chunk."""
+        """Process one chunk."""
         self._model = text_in(event, "model") or self._model
         usage = object_in(event, "usage")
         if usage:
             self._usage = _usage(usage)
         for choice in objects_in(event, "choices"):
             if number_in(choice, "index"):
-                continue  # Only one was asked for.
+                continue  # Only one choice was requested.
             yield from self._delta(object_in(choice, "delta") or object_in(choice, "message"))
             self._finish = text_in(choice, "finish_reason") or self._finish
 
     def finish(self) -> Answered:
-        """Return the whole answer."""
+        """Return the complete answer."""
         if not self._finish:
             msg = "`openai`: the stream ended without a finish reason"
             raise StreamBrokenError(msg, provider="openai")
@@ -205,7 +212,7 @@ class ChatReader:
         return Answered(message=message, finish=finish, usage=self._usage, model=self._model or self._asked)
 
     def partial(self) -> Message:
-        """Return what has come so far."""
+        """Return the answer so far."""
         calls = [read_call(call.id, call.name, call.raw) for call in self._calls]
         native: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._thoughts.items()}
         extras = {call.id: call.extras for call in self._calls if call.extras}
@@ -228,7 +235,7 @@ class ChatReader:
             if thought:
                 self._thoughts.setdefault(name, []).append(thought)
                 yield ThoughtDelta(text=thought)
-                break  # Some servers send the same thought under two names.
+                break  # Some servers send the same reasoning under two names.
         self._details += objects_in(delta, "reasoning_details")
         for kind, text in _pieces(delta):
             if kind == "thought":
@@ -257,7 +264,7 @@ class ChatReader:
         return CallDelta(id=call.id, name=call.name, raw=raw)
 
     def _slot(self, piece: Mapping[str, Any], *, name: str) -> _Call:
-        """Find the call that a piece belongs to, or begin one."""
+        """Return the call that a piece belongs to, or start a new one."""
         given: object = piece.get("index")
         index = given if isinstance(given, int) else None
         id_ = text_in(piece, "id")
@@ -267,7 +274,7 @@ class ChatReader:
             if (index is None or call.index == index) and (not id_ or call.given in {"", id_})
         ]
         call = candidates[-1] if candidates else None
-        # A second name where no id tells is the next call, unless the first is still being written.
+        # Without an id, a second name starts the next call, unless the first call is incomplete.
         again = call is not None and bool(name and call.name) and not (id_ and call.given == id_)
         if call is None or (again and (index is None or name != call.name or is_object(call.raw))):
             call = _Call(self._ids.settle(id_), given=id_, index=index)
@@ -276,7 +283,7 @@ class ChatReader:
 
 
 def _pieces(delta: Mapping[str, Any]) -> Iterable[tuple[Literal["text", "thought"], str]]:
-    """Read the content, which Mistral sends as a list of pieces where its models think."""
+    """Read the content; Mistral's reasoning models send it as a list of pieces."""
     content: object = delta.get("content")
     if isinstance(content, str):
         if content:

@@ -1,7 +1,7 @@
-"""OpenAI's Responses, without state on its side: nothing is stored there, the conversation is sent whole.
+"""OpenAI's Responses API, stateless: nothing is stored there, each request has the whole conversation.
 
-What the model thought comes back encrypted, as items that are sent again as they came; without that a
-reasoning model starts over after each tool call.
+Reasoning comes back as encrypted items, which are sent back unchanged; without them a reasoning model starts
+over after each tool call.
 """
 
 from __future__ import annotations
@@ -10,24 +10,35 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
-from dragoman.agent.providers.arguments import read_call, sent_arguments
-from dragoman.agent.providers.asking import EndpointProvider
-from dragoman.agent.providers.failures import ProviderError, StreamBrokenError, words_of
-from dragoman.agent.providers.fields import number_in, object_in, objects_in, sendable, text_in
-from dragoman.agent.providers.retrying import is_transient
-from dragoman.agent.providers.turns import error_text, to_turns
-from dragoman.tools.blocks import responses_output
+from dragoman.agent.providers.parsing import (
+    error_text,
+    number_in,
+    object_in,
+    objects_in,
+    read_call,
+    sendable,
+    sent_arguments,
+    text_in,
+    to_turns,
+)
+from dragoman.agent.providers.request import (
+    EndpointProvider,
+    ProviderError,
+    StreamBrokenError,
+    is_transient,
+    words_of,
+)
+from dragoman.tools.result.render import responses_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dragoman.agent.messages import Finish, ModelEvent, ModelRequest, ToolCall
-    from dragoman.agent.providers.arguments import Ids
-    from dragoman.agent.providers.turns import Turn
+    from dragoman.agent.providers.parsing import Ids, Turn
 
 _PATH = "/responses"
 _THINKING = re.compile(r"(?:.*/)?(?:o\d|gpt-(?:[5-9]|\d\d)|codex)")
-"""Models that give their thoughts encrypted; the others refuse to be asked for it."""
+"""Models with encrypted reasoning; the others reject a request for it."""
 _THOUGHTS = {
     "response.reasoning_summary_text.delta",
     "response.reasoning_text.delta",
@@ -37,7 +48,7 @@ _ENDS = {"response.completed", "response.incomplete", "response.done"}
 
 
 class ResponsesProvider(EndpointProvider):
-    """A model behind Responses."""
+    """A model of the Responses API."""
 
     api: Literal["responses"] = "responses"
 
@@ -49,7 +60,7 @@ class ResponsesProvider(EndpointProvider):
 
 
 def to_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
-    """Put a request into the API's form; `stop` has no place in it."""
+    """Convert a request into the body for the API, which has no `stop`."""
     system, turns = to_turns(request.messages)
     items: list[dict[str, Any]] = []
     for turn in turns:
@@ -99,7 +110,7 @@ def _items(turn: Turn, *, model: str) -> list[dict[str, Any]]:
 
 
 def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
-    """Return the items as they came, if they are this model's and say what the message says."""
+    """Return the original items, if they are from this model and match the message."""
     native = object_in(message.native, "responses")
     if native.get("model") != model:
         return None
@@ -111,13 +122,13 @@ def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
     return [
         {**item, "arguments": written[item["call_id"]]} if item.get("type") == "function_call" else dict(item)
         for item in items
-        # Thoughts that are not encrypted would be looked up by their id, and nothing is stored there.
+        # Unencrypted reasoning would be looked up by id, but nothing is stored at the API.
         if item.get("type") != "reasoning" or item.get("encrypted_content")
     ]
 
 
 class ResponsesReader:
-    """Puts an answer together from its events."""
+    """Builds an answer from its events."""
 
     def __init__(self, *, model: str, ids: Ids) -> None:
         self._asked = model
@@ -129,7 +140,7 @@ class ResponsesReader:
         self._response: Mapping[str, Any] = {}
 
     def feed(self, event: Mapping[str, Any]) -> Iterable[ModelEvent]:
-        """Take one event."""
+        """Process one event."""
         kind = text_in(event, "type")
         index = number_in(event, "output_index")
         if kind in {"response.output_text.delta", "response.refusal.delta"}:
@@ -160,7 +171,7 @@ class ResponsesReader:
             raise _failed(event)
 
     def finish(self) -> Answered:
-        """Return the whole answer."""
+        """Return the complete answer."""
         response = self._response
         if not response:
             msg = "`responses`: the stream ended without a finish reason"
@@ -174,9 +185,9 @@ class ResponsesReader:
         )
 
     def partial(self) -> Message:
-        """Return what has come so far."""
+        """Return the answer so far."""
         output = objects_in(self._response, "output")
-        # Some servers that imitate the API leave the output of the last event empty.
+        # Some compatible servers send an empty output in the last event.
         items = dict(enumerate(output)) if output else dict(sorted(self._items.items()))
         native: list[Mapping[str, Any]] = []
         texts: list[str] = []
@@ -219,7 +230,7 @@ class ResponsesReader:
         return "stop" if response.get("status") in {"completed", None} else "other"
 
     def _id(self, index: int, item: Mapping[str, Any] | None = None) -> str:
-        """Return the id of the call at that place, which is the same in every event."""
+        """Return the id of the call at an index; the same for all its events."""
         if index not in self._settled:
             given = text_in(item if item is not None else self._items.get(index, {}), "call_id")
             self._settled[index] = self._ids.settle(given)
@@ -229,7 +240,7 @@ class ResponsesReader:
 def _failed(fields: Mapping[str, Any]) -> ProviderError:
     said, kind = words_of(fields)
     return ProviderError(
-        f"`responses` failed while it answered: {said or kind or 'it does not say why'}",
+        f"`responses` failed during its answer: {said or kind or 'no reason given'}",
         provider="responses",
         kind=kind,
         transient=is_transient(None, kind=kind),

@@ -1,4 +1,4 @@
-"""A model that says what it is told to: for tests, examples and demonstrations, without network or key."""
+"""A model with scripted answers: for tests, examples and demos, without network or key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, ToolCall, Usage
-from dragoman.agent.providers.arguments import Ids, read_call
+from dragoman.agent.providers.parsing import Ids, read_call
 from dragoman.errors import ModelError
 
 if TYPE_CHECKING:
@@ -24,25 +24,25 @@ class Say:
 
     text: str = ""
     calls: Sequence[ToolCall | tuple[str, Mapping[str, Any] | str]] = ()
-    """Each a tool's name with its arguments; a text for arguments stands for what a model really wrote."""
+    """Each a tool's name with its arguments; arguments as text stand for raw output of a model."""
     thought: str = ""
     finish: Finish | None = None
-    """`tool_calls` where there are any, else `stop`, unless given."""
+    """Unless given: `tool_calls` if there are calls, else `stop`."""
     usage: Usage = field(default_factory=Usage)
     native: Mapping[str, Any] | None = None
     error: ModelError | None = None
-    """Raised after everything else has been said, in place of the end."""
+    """Raised at the end, instead of finishing the answer."""
 
 
 Line: TypeAlias = "Say | str | ModelError"
-"""A text stands for an answer of that text, an error for a request that fails."""
+"""A text is a plain answer, an error makes the request fail."""
 Script: TypeAlias = "Sequence[Line] | Callable[[ModelRequest], Line | Awaitable[Line]]"
 
 
 class ScriptedProvider:
-    """Answers from a list, one line for each request, or from a function of the request.
+    """Answers with the next line of a list, or with a function of the request.
 
-    The same script gives the same events, ids of calls included. `requests` has everything it was asked.
+    The same script gives the same events, including the ids of calls. `requests` has every request so far.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ScriptedProvider:
         say = Say(text=line) if isinstance(line, str) else line
         if say.thought:
             yield ThoughtDelta(text=say.thought)
-        # In words, so that whoever shows them as they come can be seen to do so.
+        # Word by word, so that tests can see whether text is shown as it arrives.
         for word in _words(say.text):
             yield TextDelta(text=word)
         calls = _calls(say, request)

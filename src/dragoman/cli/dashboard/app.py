@@ -1,14 +1,17 @@
-"""The dashboard itself: puts the pieces on the screen, hears the manager's events, does what keys ask for.
+"""The dashboard app: shows the panes, handles the events of the manager, and runs actions for keys.
 
-It is drawn when something happened, at most ten times a second, and once a second for what only time changes.
-The manager is somebody else's: it is entered before the dashboard starts, and left after it has ended.
+The screen is updated after events, at most ten times a second, and once a second for durations. The caller
+starts the manager before the dashboard and closes it afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.style import Style
 from rich.text import Text
@@ -18,50 +21,252 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
 from textual.widgets import DataTable, Footer, RichLog, Static
 
-from dragoman.cli import broken
-from dragoman.cli.dashboard.asking import ScreenAsker
-from dragoman.cli.dashboard.calls import CallsPane
-from dragoman.cli.dashboard.dialogs import Help
-from dragoman.cli.dashboard.entry import Abandoned, CommandLine, FilterLine
-from dragoman.cli.dashboard.form import Form
-from dragoman.cli.dashboard.jobs import Jobs, schema_of
-from dragoman.cli.dashboard.logs import LogsPane
-from dragoman.cli.dashboard.offers import OffersPane, offers_of
-from dragoman.cli.dashboard.readings import clock_time, summary
-from dragoman.cli.dashboard.servers import WIDE, ServerLine, ServersTable
-from dragoman.cli.dashboard.stream import CallStream, Follower
+from dragoman.cli import exits
+from dragoman.cli.dashboard.calls import CallsPane, CallStream, Follower
+from dragoman.cli.dashboard.dialogs import Abandoned, CommandLine, FilterLine, Form, Help, Login, ScreenAsker
+from dragoman.cli.dashboard.lists import (
+    WIDE,
+    LogsPane,
+    OffersPane,
+    ServerLine,
+    ServersTable,
+    clock_time,
+    offers_of,
+    summary,
+)
 from dragoman.cli.output import one_line, safe
+from dragoman.cli.session.questions import AbandonedError
+from dragoman.cli.session.render_turn import PastCall, short_arguments
+from dragoman.cli.slash import Context, Leave, UsageError, run
 from dragoman.errors import DragomanError
 from dragoman.events import CallFinished, CallStarted, ConfigReloaded, DefinitionsChanged
+from dragoman.tools.result.render import describe
+from dragoman.trust.addresses import read_link
+from dragoman.trust.masking import mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Mapping
 
     from rich.console import RenderableType
     from textual.app import ComposeResult
     from textual.timer import Timer
     from textual.widgets import Input
+    from textual.worker import Worker
 
-    from dragoman.cli.dashboard.offers import Offer
-    from dragoman.cli.session.consent import Consent
+    from dragoman.cli.dashboard.lists import Offer
+    from dragoman.cli.session.questions import Asker, Consent
     from dragoman.events import Event
-    from dragoman.manager import McpManager
+    from dragoman.manager.manager import McpManager
+    from dragoman.model import Prompt, Resource, ToolDef
     from dragoman.observe.bus import Subscription
-    from dragoman.observe.call_history import CallHistory
+    from dragoman.observe.call_log import CallHistory
+
+# ── Actions on the manager, run concurrently; errors are shown as messages
+
+
+MAX_SHOWN = 20_000
+"""Characters shown of a resource or prompt."""
+
+
+class Jobs:
+    """Runs actions as workers and shows their outcome."""
+
+    def __init__(self, app: Dashboard, mcp: McpManager, stream: CallStream, asker: Asker) -> None:
+        self._app = app
+        self._mcp = mcp
+        self._stream = stream
+        self._context = Context(mcp=mcp, asker=asker, say=app.print, on_progress=self._progress)
+        self.switched: dict[str, bool] = {}
+        """Servers that were enabled or disabled since the configuration was read."""
+        self._running: set[Worker[None]] = set()
+
+    def is_on(self, server: str) -> bool:
+        """Return whether a server is enabled."""
+        spec = self._mcp.settings.server(server)
+        return self.switched.get(server, spec is None or (spec.enabled and self._mcp.settings.enabled))
+
+    def restart(self, server: str) -> None:
+        """Restart a server."""
+        self._begin(f"restarting {server}", self._restart(server))
+
+    def switch(self, server: str) -> None:
+        """Disable a server, or enable it again."""
+        turn_on = not self.is_on(server)
+        self._begin(
+            f"{'enabling' if turn_on else 'disabling'} {server}", self._switch(server, turn_on=turn_on)
+        )
+
+    def login(self, server: str) -> None:
+        """Log in to a server."""
+        self._begin(f"logging in to {server}", self._login(server))
+
+    def command(self, line: str) -> None:
+        """Run a slash command."""
+        match line.split():
+            case ["/mcp", "login", server, *_] if server in self._mcp.status():
+                # Not the slash command: it may open a text browser, which would take over the screen.
+                self.login(server)
+            case _:
+                self._begin(line, self._command(line))
+
+    def use(self, offer: Offer, arguments: Mapping[str, Any]) -> None:
+        """Call a tool, read a resource, or get a prompt."""
+        match offer.kind:
+            case "tool":
+                self._begin(f"calling {offer.name}", self._call(cast("ToolDef", offer.item), arguments))
+            case "resource":
+                self._begin(f"reading {offer.name}", self._read(cast("Resource", offer.item)))
+            case "prompt":
+                self._begin(f"getting {offer.name}", self._prompt(cast("Prompt", offer.item), arguments))
+
+    def stop(self) -> None:
+        """Cancel all running actions."""
+        running = [one for one in self._running if one.is_running]
+        for worker in running:
+            worker.cancel()
+        if running:
+            self._app.say("Stopped.", "yellow")
+
+    def _begin(self, doing: str, job: Coroutine[Any, Any, str]) -> None:
+        self._app.say(f"{doing} …", "yellow")
+        worker = self._app.run_worker(self._carry_out(job), group="jobs")
+        self._running = {one for one in self._running if one.is_running} | {worker}
+
+    async def _carry_out(self, job: Coroutine[Any, Any, str]) -> None:
+        try:
+            message = await job
+        except Leave:
+            self._app.exit()
+        except (UsageError, AbandonedError, DragomanError) as error:
+            self._app.complain(str(error))
+        else:
+            self._app.say(message, "green")
+        self._app.draw_soon()
+
+    async def _restart(self, server: str) -> str:
+        await self._mcp.restart(server)
+        return self._state(server)
+
+    async def _switch(self, server: str, *, turn_on: bool) -> str:
+        await (self._mcp.enable(server) if turn_on else self._mcp.disable(server))
+        self.switched[server] = turn_on
+        return self._state(server) if turn_on else f"{server} is disabled"
+
+    def _state(self, server: str) -> str:
+        status = self._mcp.status()[server]
+        if status.state.value != "ready":
+            msg = f"{server} is {status.state.value}: {status.last_error or 'unknown reason'}"
+            raise DragomanError(msg)
+        return f"{server} is ready"
+
+    async def _login(self, server: str) -> str:
+        dialog = Login(server)
+        await self._app.push_screen(dialog, lambda _: worker.cancel() if worker else None)
+        worker = next((one for one in self._running if one.is_running), None)
+        try:
+            await self._mcp.login(
+                server, open_url=lambda url: _open(self._app, dialog, url), paste=dialog.paste
+            )
+        finally:
+            worker = None
+            dialog.leave()
+        return f"logged in to {server}"
+
+    async def _command(self, line: str) -> str:
+        self._app.print(Text(f"› {safe(line)}", "bold"))
+        before = list(self._context.calls)[-1:]
+        outcome = await run(self._context, line)
+        self._app.print(outcome)
+        made = list(self._context.calls)[-1:]
+        if made and made != before:
+            self._stream.attach(made[0].result)
+        match line.split():
+            case ["/mcp", "enable" | "disable" as word, server]:
+                self.switched[server] = word == "enable"
+            case _:
+                pass
+        return ""
+
+    async def _call(self, tool: ToolDef, arguments: Mapping[str, Any]) -> str:
+        self._app.show("calls")
+        result = await self._mcp.call(tool.name, arguments, on_progress=self._progress)
+        self._stream.attach(result)
+        given = short_arguments(dict(arguments))
+        self._context.calls.append(PastCall(tool=tool.name, arguments=given, result=result))
+        self._app.show_call(result.call_id)
+        if not result.success:
+            raise DragomanError(one_line(result.error or "the call failed"))
+        return f"{tool.name}: ok"
+
+    async def _read(self, resource: Resource) -> str:
+        parts = await self._mcp.read(resource.uri, resource.server)
+        self._print(resource.uri, "\n".join(describe(part) for part in parts))
+        return ""
+
+    async def _prompt(self, prompt: Prompt, arguments: Mapping[str, Any]) -> str:
+        words = {key: str(value) for key, value in arguments.items()}
+        messages = await self._mcp.prompt(prompt.name, words, server=prompt.server)
+        self._print(prompt.name, "\n".join(_message(message) for message in messages))
+        return ""
+
+    def _progress(self, progress: float, total: float | None, message: str | None) -> None:
+        share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+        self._app.say(f"{share} {message or ''}", "yellow")
+
+    def _print(self, title: str, text: str) -> None:
+        self._app.print(Text(f"› {one_line(title)}", "bold"))
+        self._app.print(Text(safe(mask_text(text[:MAX_SHOWN]))))
+
+
+def schema_of(offer: Offer) -> Mapping[str, Any] | None:
+    """Return the schema of the arguments; None without arguments."""
+    match offer.kind:
+        case "tool":
+            return cast("ToolDef", offer.item).input_schema
+        case "resource":
+            return None
+        case "prompt":
+            listed = cast("Prompt", offer.item).arguments
+            names = [str(one.get("name", "")) for one in listed]
+            fields = {
+                name: {"type": "string", "description": one.get("description")}
+                for name, one in zip(names, listed, strict=True)
+            }
+            needed = [name for name, one in zip(names, listed, strict=True) if one.get("required")]
+            return {"type": "object", "properties": fields, "required": needed} if fields else None
+
+
+def _message(message: Mapping[str, Any]) -> str:
+    content: Any = message.get("content")
+    fields = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    text = fields.get("text")
+    return f"{message.get('role', '')}: {text if isinstance(text, str) else fields.get('type', '')}"
+
+
+def _open(app: Dashboard, dialog: Login, url: str) -> None:
+    dialog.show_address(url)
+    # A text browser would take over the screen, so open a browser only with a graphical desktop.
+    if sys.platform in {"darwin", "win32"} or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        with suppress(ValueError):
+            app.open_url(read_link(url).url)
+
+
+# ── The app
+
 
 TICK = 1.0
 SOON = 0.1
-"""Seconds between an event and the drawing of it: a burst of events is drawn once."""
+"""Seconds between an event and the update of the screen; a burst of events is drawn once."""
 LOG_LINES = 500
 OUTPUT_LINES = 2000
 OUTPUT_EDGE = 3
-"""Columns of the output that are no text: one at each side, and the scrollbar."""
+"""Columns of the output pane without text: one on each side, and the scrollbar."""
 VIEWS = ("offers", "calls", "logs", "output")
 USABLE = frozenset({"ready", "degraded"})
 
 
 class Dashboard(App[None]):
-    """Everything about the servers of one manager, on one screen."""
+    """The dashboard of one manager."""
 
     CSS_PATH = "dashboard.tcss"
     TITLE = "dragoman top"
@@ -94,16 +299,16 @@ class Dashboard(App[None]):
         clock: Callable[[], float] = time.time,
         time_of: Callable[[float], str] = clock_time,
     ) -> None:
-        """Show a manager that was entered.
+        """Create a dashboard for a manager that was entered.
 
         Args:
             mcp: The manager.
-            history: The log in which the calls of other programs are; none are shown unless given.
-            asker: What the manager's handlers ask through; it asks here from now on.
-            consent: Asks through it about tools that are not as they were pinned; nothing does unless given.
+            history: The call log with calls of other programs; None: they are not shown.
+            asker: Used by the handlers of the manager; it asks in this dashboard.
+            consent: Asks about changed tools; None: it does not ask.
             is_light: Whether the terminal has a light background.
-            clock: Gives the seconds since the epoch.
-            time_of: Writes a moment as a time of day.
+            clock: Returns seconds since the epoch.
+            time_of: Formats a time of day.
         """
         super().__init__()
         self.theme = "textual-light" if is_light else "textual-dark"
@@ -122,7 +327,7 @@ class Dashboard(App[None]):
         self._server = ""
         self._offers: list[Offer] = []
         self._listings = 0
-        """How often the offers were listed: only the latest listing counts."""
+        """The number of listings; only the latest one is shown."""
         self._words = ""
         self._soon: Timer | None = None
         self._head = Text("")
@@ -131,7 +336,7 @@ class Dashboard(App[None]):
     # The screen
 
     def compose(self) -> ComposeResult:
-        """Make the pieces."""
+        """Create the widgets."""
         yield Static(Text(""), id="head")
         yield ServersTable()
         yield ServerLine()
@@ -148,7 +353,7 @@ class Dashboard(App[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to listen and to draw."""
+        """Start listening to events and drawing."""
         self._subscription = self._mcp.events()
         self.run_worker(self._listen(self._subscription), group="events")
         self.set_interval(TICK, self._tick)
@@ -156,7 +361,7 @@ class Dashboard(App[None]):
         self._show_view()
         self.draw()
         if self._mcp.settings.problems:
-            self.say(f"{broken.many(self._mcp.settings)}: {broken.CHECK}", "yellow")
+            self.say(f"{exits.many(self._mcp.settings)}: {exits.CHECK}", "yellow")
         self._poll()
         self._review()
 
@@ -166,10 +371,10 @@ class Dashboard(App[None]):
         self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
-        """Bring everything on the screen up to date; what has not changed is left alone."""
+        """Update the screen; unchanged parts are not redrawn."""
         self._soon = None
         if not self.is_running:
-            # It is ending: its pieces go one by one, and whatever is under way may find some of them gone.
+            # During shutdown, widgets are removed one by one.
             return
         statuses, metrics = self._mcp.status(), self._mcp.metrics()
         width = self.size.width
@@ -187,39 +392,39 @@ class Dashboard(App[None]):
         self._drawn.set()
 
     async def next_drawing(self) -> None:
-        """Wait until it was drawn once more."""
+        """Wait for the next update of the screen."""
         self._drawn.clear()
         await self._drawn.wait()
 
     def draw_soon(self) -> None:
-        """Draw in a moment, with whatever else happens until then."""
+        """Schedule an update of the screen."""
         if self._soon is None and self.is_running:
             self._soon = self.set_timer(SOON, self.draw)
 
     def say(self, text: str, style: str = "") -> None:
-        """Put a message of one line beside the command line."""
+        """Show a one-line message next to the command line."""
         if self.is_running:
             self.query_one("#message", Static).update(Text(one_line(text), style))
 
     def complain(self, text: str) -> None:
-        """Put what went wrong beside the command line, and the whole of it into the output."""
+        """Show an error next to the command line, and in full in the output pane."""
         self.say(text, "red")
         if self.is_running:
             self._write(Text(f"✗ {safe(text)}", "red"))
 
     def print(self, renderable: RenderableType) -> None:
-        """Put something into the output, and the output on the screen."""
+        """Write to the output pane and show it."""
         if self.is_running:
             self.show("output")
             self._write(renderable)
 
     def _write(self, renderable: RenderableType) -> None:
-        # The pane may not be on the screen yet, and a scrollbar comes later: its own width says little.
+        # Do not use the width of the pane: it may not be visible yet, and a scrollbar may appear later.
         width = max(1, self._pane_width - OUTPUT_EDGE)
         self.query_one("#output", RichLog).write(renderable, width=width)
 
     def show(self, view: str) -> None:
-        """Show one of the panes, without going there."""
+        """Show one of the panes, without focusing it."""
         if not self.is_running:
             return
         self._view = view
@@ -229,7 +434,7 @@ class Dashboard(App[None]):
         self.call_after_refresh(self.draw)
 
     def show_call(self, call_id: str) -> None:
-        """Put the calls on the screen, the cursor at one of them."""
+        """Show the calls, with the cursor at one of them."""
         if self.is_running:
             self.show("calls")
             self.query_one(CallsPane).choose(call_id)
@@ -259,8 +464,8 @@ class Dashboard(App[None]):
         if not pane.display or self._server not in self._mcp.status():
             return
         lines = self._mcp.logs(self._server, LOG_LINES)
-        nothing = f"nothing with “{self._words}”" if lines and self._words else "it wrote nothing so far"
-        pane.draw(self._server, lines, words=self._words, otherwise=nothing)
+        empty = f"no lines with “{self._words}”" if lines and self._words else "no stderr output yet"
+        pane.draw(self._server, lines, words=self._words, empty=empty)
 
     def _show_view(self) -> None:
         for view in VIEWS:
@@ -271,7 +476,8 @@ class Dashboard(App[None]):
         for number, view in enumerate(VIEWS, start=1):
             click = Style.from_meta({"@click": f"app.view('{view}')"})
             bar.append(
-                f" {number} {view.capitalize()} ", Style(bold=True, reverse=view == self._view) + click
+                f" {number} {'Tools' if view == 'offers' else view.capitalize()} ",
+                Style(bold=True, reverse=view == self._view) + click,
             )
             bar.append(" ")
         self.query_one("#bar", Static).update(bar)
@@ -280,10 +486,10 @@ class Dashboard(App[None]):
 
     async def _listen(self, subscription: Subscription) -> None:
         async for event in subscription:
-            self._hear(event)
+            self._on_manager_event(event)
             self.draw_soon()
 
-    def _hear(self, event: Event) -> None:
+    def _on_manager_event(self, event: Event) -> None:
         match event:
             case CallStarted():
                 self._stream.begin(event, self._clock())
@@ -301,7 +507,7 @@ class Dashboard(App[None]):
                 pass
 
     def _review(self) -> None:
-        """Ask about what servers offer that is not as it was pinned."""
+        """Ask about changed tools."""
         if self._consent is not None:
             self.run_worker(self._ask_changes(self._consent), group="review")
 
@@ -345,7 +551,7 @@ class Dashboard(App[None]):
         self._offers = offers_of(one for one in self._mcp.tools() if one.server == self._server)
         self._draw_offers()
         status = self._mcp.status().get(self._server)
-        # What was asked before this moment is not true any more.
+        # Results of earlier listings are outdated now.
         self._listings += 1
         if status is not None and status.state.value in USABLE:
             self.run_worker(self._list_others(self._server, self._listings), group="offers")
@@ -364,32 +570,34 @@ class Dashboard(App[None]):
 
     @on(DataTable.RowHighlighted, "#servers")
     def choose_server(self) -> None:
-        """Show everything about the server that the cursor is at now."""
+        """Show the server at the cursor."""
         self.draw()
 
     @on(DataTable.RowSelected, "#servers")
     def enter_server(self) -> None:
-        """Go from a server to what it offers."""
+        """Show the tools, resources and prompts of the server."""
         self.action_view("offers")
 
     def on_offers_pane_chosen(self, event: OffersPane.Chosen) -> None:
-        """Use what was chosen, after asking for its arguments."""
+        """Use the chosen item, after asking for its arguments."""
         offer = event.offer
         schema = schema_of(offer)
         if schema is None:
             self._jobs.use(offer, {})
             return
 
-        def go_on(arguments: dict[str, Any] | None) -> None:
+        def on_arguments(arguments: dict[str, Any] | None) -> None:
             if arguments is not None:
                 self._jobs.use(offer, arguments)
 
-        self.push_screen(Form(offer.name, schema, verb="call" if offer.kind == "tool" else "get"), go_on)
+        self.push_screen(
+            Form(offer.name, schema, verb="call" if offer.kind == "tool" else "get"), on_arguments
+        )
 
     # Keys
 
     def action_view(self, view: str) -> None:
-        """Go to one of the panes."""
+        """Show and focus one of the panes."""
         self.show(view)
         self._focus_pane()
 
@@ -398,18 +606,18 @@ class Dashboard(App[None]):
         self.push_screen(Help())
 
     def action_command(self) -> None:
-        """Go to the command line."""
+        """Focus the command line."""
         line = self.query_one(CommandLine)
         if not line.value:
             line.put("/")
         self._enter_line("command")
 
     def action_filter(self) -> None:
-        """Go to the filter."""
+        """Focus the filter."""
         self._enter_line("filter")
 
     def action_compose_call(self) -> None:
-        """Put the tool that the cursor is at into the command line."""
+        """Put the item at the cursor into the command line."""
         offer = self.query_one(OffersPane).current
         if offer is not None:
             word = {"tool": "/call", "resource": "/read", "prompt": "/prompt"}[offer.kind]
@@ -422,7 +630,7 @@ class Dashboard(App[None]):
             self._jobs.restart(self._server)
 
     def action_switch(self) -> None:
-        """Switch the chosen server off, or on again."""
+        """Disable the chosen server, or enable it again."""
         if self._server:
             self._jobs.switch(self._server)
 
@@ -432,19 +640,19 @@ class Dashboard(App[None]):
             self._jobs.login(self._server)
 
     def action_reload(self) -> None:
-        """Read the configuration again."""
+        """Reload the configuration."""
         self._jobs.command("/mcp reload")
 
     def action_shade(self) -> None:
-        """Go from dark to light, or back."""
+        """Toggle between the dark and light theme."""
         self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
 
     def action_stop(self) -> None:
-        """Stop what runs, if anything does."""
+        """Stop running actions."""
         self._jobs.stop()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Carry a command out; keep the filter."""
+        """Run a command, or keep the filter."""
         if isinstance(event.input, CommandLine):
             line = event.value.strip()
             event.input.put("")
@@ -454,14 +662,14 @@ class Dashboard(App[None]):
         self._leave_line()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while words are typed."""
+        """Filter while typing."""
         if isinstance(event.input, FilterLine):
             self._words = event.value.strip()
             self._draw_offers()
             self.draw()
 
     def on_abandoned(self, _event: Abandoned) -> None:
-        """Leave the line that somebody typed into."""
+        """Leave the command line or filter."""
         self._jobs.stop()
         self._leave_line()
 

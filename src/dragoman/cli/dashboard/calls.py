@@ -1,36 +1,46 @@
-"""The calls as they come, and beside them everything about one: arguments, result, timing, images."""
+"""The calls pane: a live list of calls, and the details of one call."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
-from dragoman.cli.dashboard.lists import RowTable
-from dragoman.cli.dashboard.pictures import picture, picture_line
-from dragoman.cli.dashboard.readings import arguments_line, clock_time, pretty, took
+from dragoman.cli.dashboard.lists import (
+    RowTable,
+    arguments_line,
+    clock_time,
+    picture,
+    picture_line,
+    pretty,
+    took,
+)
 from dragoman.cli.output import one_line, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from textual.app import ComposeResult
     from textual.widgets import DataTable
 
-    from dragoman.cli.dashboard.stream import CallEntry
+    from dragoman.events import CallFinished, CallStarted
+    from dragoman.model import Part, ToolResult
+    from dragoman.observe.call_log import CallHistory, CallRecord
 
 MAX_SHOWN = 20_000
-"""Characters of a result that are put on the screen."""
+"""Characters shown of a result."""
 MAX_PICTURES = 4
 SHORT = 200
-"""Arguments up to this many characters are shown as a call has them, longer ones as JSON."""
+"""Arguments up to this length are shown on one line, longer ones as JSON."""
 NARROW = 90
 
 
 class CallsPane(Vertical):
-    """The stream, the newest at the bottom, and the details of the call that the cursor is at."""
+    """The calls, the newest at the bottom, and the details of the call at the cursor."""
 
     def __init__(self, *, time_of: Callable[[float], str] = clock_time) -> None:
         super().__init__(id="calls", classes="pane")
@@ -39,13 +49,13 @@ class CallsPane(Vertical):
         self._detailed: tuple[str, int] | None = None
 
     def compose(self) -> ComposeResult:
-        """Make the table and the details."""
+        """Create the table and the details."""
         yield RowTable(_columns(80), id="call-list", right={"took"})
         with VerticalScroll(id="call-detail"):
             yield Static(Text(""), id="call-text")
 
     def draw(self, entries: Sequence[CallEntry], *, width: int) -> None:
-        """Show these calls in a pane of that width."""
+        """Show these calls in a pane of this width."""
         table = self.query_one("#call-list", RowTable)
         columns = _columns(width)
         table.set_columns(columns)
@@ -54,13 +64,13 @@ class CallsPane(Vertical):
         self._detail()
 
     def choose(self, call_id: str) -> None:
-        """Put the cursor at a call."""
+        """Move the cursor to a call."""
         table = self.query_one("#call-list", RowTable)
         if call_id in table.keys:
             table.move_cursor(row=table.keys.index(call_id), animate=False)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Show everything about the call that the cursor is at now."""
+        """Show the details of the call at the cursor."""
         event.stop()
         self._detail()
 
@@ -83,7 +93,7 @@ class CallsPane(Vertical):
             return
         moved = self._detailed is None or self._detailed[0] != mark[0]
         self._detailed = mark
-        text = Text("no call yet: Enter on a tool calls it, so does /call", "dim")
+        text = Text("No calls yet. Press Enter on a tool, or use /call.", "dim")
         self.query_one("#call-text", Static).update(text if entry is None else details(entry, self._time_of))
         scroll = self.query_one("#call-detail", VerticalScroll)
         scroll.query(".picture").remove()
@@ -94,7 +104,7 @@ class CallsPane(Vertical):
 
 
 def details(entry: CallEntry, time_of: Callable[[float], str] = clock_time) -> Text:
-    """Say everything about a call."""
+    """Return the details of a call."""
     text = Text(one_line(entry.tool), "bold cyan")
     style = "yellow" if entry.duration is None else "red" if entry.error_code else "green"
     took_it = "" if entry.duration is None else f" in {took(entry.duration)}"
@@ -112,13 +122,13 @@ def details(entry: CallEntry, time_of: Callable[[float], str] = clock_time) -> T
     short = arguments_line(record.arguments)
     text.append(f"{short if len(short) <= SHORT else pretty(record.arguments)}\n")
     if record.missing:
-        named = ", ".join(f"{one_line(place)} ({why})" for place, why in list(record.missing.items())[:5])
-        text.append(f"not kept   {named}\n", "dim")
+        places = ", ".join(f"{one_line(place)} ({why})" for place, why in list(record.missing.items())[:5])
+        text.append(f"omitted    {places}\n", "dim")
     text.append("result\n", "bold")
     shown = safe(record.result[:MAX_SHOWN])
     text.append(f"{shown}\n", "red" if entry.error_code else "")
     if record.result_chars > len(record.result[:MAX_SHOWN]):
-        text.append(f"… {record.result_chars} characters in all\n", "dim")
+        text.append(f"… {record.result_chars} characters in total\n", "dim")
     for part in entry.parts:
         if part.kind == "image":
             text.append(f"{picture_line(part)}\n", "magenta")
@@ -126,9 +136,155 @@ def details(entry: CallEntry, time_of: Callable[[float], str] = clock_time) -> T
 
 
 def _columns(width: int) -> tuple[tuple[str, int], ...]:
-    """Return the columns for a pane of that width; in a narrow one the exposed name tells the server."""
+    """Return the columns for a pane of this width; a narrow one has no column for the server."""
     server = () if width < NARROW else (("server", 14),)
     tool = 26 if width < NARROW else 32
     before, after = (("time", 8), *server, ("tool", tool)), (("took", 7), ("outcome", 11))
     taken = sum(size + 1 for _, size in (*before, *after))
     return (*before, ("arguments", max(8, width - taken - 4)), *after)
+
+
+# ── The calls of this process, and of others from the call log
+
+
+KEPT = 500
+"""The number of calls to show; older ones are in the call log."""
+SLACK = 100
+"""Extra calls before the oldest are dropped, all at once."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CallEntry:
+    """One call; details are added when they are known."""
+
+    call_id: str
+    server: str
+    tool: str
+    at: float
+    """The start, in seconds since the epoch."""
+    is_here: bool = False
+    """Whether this program made it."""
+    duration: float | None = None
+    """None while it is running."""
+    error_code: str = ""
+    record: CallRecord | None = None
+    parts: Sequence[Part] = ()
+    """The parts of the result, if the call was made here."""
+    version: int = 0
+    """Incremented with each change."""
+
+    @property
+    def outcome(self) -> str:
+        """`running`, `ok` or an error code."""
+        if self.duration is None:
+            return "running"
+        return one_line(self.error_code) or "ok"
+
+    @property
+    def arguments(self) -> str:
+        """The arguments, on one line."""
+        return arguments_line(self.record.arguments) if self.record else ""
+
+    @property
+    def result(self) -> str:
+        """The start of the result, on one line."""
+        return one_line(self.record.result[:1000]) if self.record else ""
+
+    @property
+    def timing(self) -> str:
+        """The duration as text."""
+        return "…" if self.duration is None else took(self.duration)
+
+    def matches(self, words: str) -> bool:
+        """Return whether the shown text contains the words."""
+        text = " ".join((self.server, self.tool, self.outcome, self.arguments, self.result))
+        return words.casefold() in text.casefold()
+
+
+class CallStream:
+    """The latest calls, in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, CallEntry] = {}
+
+    def entries(self, words: str = "") -> list[CallEntry]:
+        """Return the calls that match the words, the oldest first."""
+        return [entry for entry in self._entries.values() if not words or entry.matches(words)]
+
+    def get(self, call_id: str) -> CallEntry | None:
+        """Return one call."""
+        return self._entries.get(call_id)
+
+    def begin(self, event: CallStarted, now: float) -> None:
+        """Add a call that has just started."""
+        entry = self._entry(event.call_id, event.server, event.tool, now)
+        entry.is_here = True
+        entry.version += 1
+
+    def end(self, event: CallFinished, now: float) -> None:
+        """Update a call that has just ended."""
+        entry = self._entry(event.call_id, event.server, event.tool, now - event.duration)
+        entry.is_here = True
+        entry.duration, entry.error_code = event.duration, event.error_code
+        entry.version += 1
+
+    def take(self, records: Iterable[CallRecord]) -> None:
+        """Add records of the call log, the oldest first."""
+        for record in records:
+            entry = self._entry(record.call_id, record.server, record.tool, record.at)
+            entry.duration, entry.error_code, entry.record = record.duration, record.error_code, record
+            entry.version += 1
+
+    def attach(self, result: ToolResult) -> None:
+        """Add the parts of the result of a call made here, for its images."""
+        entry = self._entries.get(result.call_id)
+        if entry is not None:
+            entry.parts = result.parts
+            entry.version += 1
+
+    def _entry(self, call_id: str, server: str, tool: str, at: float) -> CallEntry:
+        entry = self._entries.get(call_id)
+        if entry is None:
+            entry = self._entries[call_id] = CallEntry(call_id=call_id, server=server, tool=tool, at=at)
+            if len(self._entries) > KEPT + SLACK:
+                for old in list(self._entries)[: len(self._entries) - KEPT]:
+                    del self._entries[old]
+        return entry
+
+
+class Follower:
+    """Reads new records of the call log; blocking, so run it in a thread."""
+
+    def __init__(self, history: CallHistory) -> None:
+        self._history = history
+        self._mark: list[tuple[int, int]] | None = None
+        self._last = 0
+
+    def poll(self) -> list[CallRecord]:
+        """Return the calls logged since the last poll, the oldest first.
+
+        Raises:
+            DragomanError: The log cannot be read.
+        """
+        mark = [_stamp(path) for path in self._files()]
+        if mark == self._mark:
+            # The files did not change, so the database is not opened.
+            return []
+        found = self._history.list(limit=KEPT)
+        newest = max((one.number for one in found), default=0)
+        # A new log file starts again at 1.
+        known = self._last if newest >= self._last else 0
+        self._mark, self._last = mark, newest
+        return [one for one in reversed(found) if one.number > known]
+
+    def _files(self) -> tuple[Path, Path]:
+        path = self._history.path
+        return path, path.with_name(f"{path.name}-wal")
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

@@ -1,4 +1,4 @@
-"""The talk with a model: who is talked to, what was said, what it took; the model can be changed in it."""
+"""The conversation with a model: messages, token usage, and switching the model."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from dragoman.agent.engine import AgentEngine
-from dragoman.agent.messages import Usage
-from dragoman.agent.transcript import Transcript
+from dragoman.agent.messages import Transcript, Usage
 from dragoman.errors import AgentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from dragoman.agent.messages import Message, Price, Provider
-    from dragoman.agent.steps import AgentEvent, Answer
-    from dragoman.manager import McpManager
+    from dragoman.agent.messages import AgentEvent, Answer, Message, Price, Provider
+    from dragoman.manager.manager import McpManager
 
 
 class Conversation:
-    """Holds an agent for the model that is talked to now."""
+    """Holds the agent of the current model."""
 
     def __init__(
         self,
@@ -34,14 +32,14 @@ class Conversation:
         price: Price | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Take in what is needed; nothing is opened.
+        """Create a conversation; nothing is opened yet.
 
         Args:
-            mcp: Whose tools the model is offered.
-            provider: The model; none: one can be chosen later.
-            transcript: A file that the conversation is kept in, and goes on from.
-            price: What the first model costs; no other's price is known.
-            env: Where keys are looked for; this process's environment unless given.
+            mcp: The manager with the tools for the model.
+            provider: The model; None: it can be chosen later.
+            transcript: The file in which the conversation is saved and from which it continues.
+            price: The price of the first model.
+            env: Environment variables with API keys; default: `os.environ`.
         """
         self._mcp = mcp
         self._first = provider
@@ -71,12 +69,12 @@ class Conversation:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a model to talk to."""
+        """Whether there is a model."""
         return self._agent is not None
 
     @property
     def model(self) -> str:
-        """The model's name; empty if there is none."""
+        """The name of the model; empty without a model."""
         return self._agent.provider.model if self._agent is not None else ""
 
     @property
@@ -84,21 +82,21 @@ class Conversation:
         """The model.
 
         Raises:
-            AgentError: There is none.
+            AgentError: There is no model.
         """
         if self._agent is None:
-            msg = "there is no model to ask"
-            raise AgentError(msg, hint="choose one with `/model NAME`")
+            msg = "no model configured"
+            raise AgentError(msg, hint="choose one with /model NAME")
         return self._agent.provider
 
     @property
     def messages(self) -> Sequence[Message]:
-        """Everything that was said."""
+        """All messages."""
         return self._agent.messages if self._agent is not None else ()
 
     @property
     def usage(self) -> dict[str, Usage]:
-        """What each model has taken so far, by its name."""
+        """The token usage of each model, by name."""
         found: dict[str, Usage] = {}
         now = [] if self._agent is None else [(self.model, self._agent.usage)]
         for name, used in [*self._past, *now]:
@@ -107,41 +105,41 @@ class Conversation:
 
     @property
     def tokens(self) -> int:
-        """Input and output of all models together."""
+        """Input and output tokens of all models."""
         return sum(used.input_tokens + used.output_tokens for used in self.usage.values())
 
     def money(self, model: str = "") -> float | None:
-        """Return what a model, or all of them, cost; nothing where a price is not known."""
+        """Return the cost of one model or of all models; None if a price is unknown."""
         names = [model] if model else [name for name, used in self.usage.items() if used != Usage()]
         if self._price is None or any(name != self._priced for name in names):
             return None
         return sum(self._price.cost(self.usage[name]) for name in names)
 
     async def ask(self, question: str, on_event: Callable[[AgentEvent], None]) -> Answer:
-        """Say something to the model, and return its answer.
+        """Send a message to the model and return its answer.
 
         Raises:
             AgentError: There is no model.
             ModelError: Its API failed.
         """
         if self._agent is None:
-            msg = "there is no model to talk to"
-            raise AgentError(msg, hint="choose one with `/model NAME`; commands begin with a slash")
+            msg = "no model configured"
+            raise AgentError(msg, hint="choose one with /model NAME")
         self.questions += 1
         return await self._agent.run(question, on_event=on_event)
 
     async def switch(self, name: str) -> None:
-        """Go on with another model.
+        """Continue with another model.
 
         Raises:
-            ProviderError: It cannot be used; the former one goes on.
+            ProviderError: The model cannot be used; the current one stays.
         """
         from dragoman.agent.providers import open_provider
 
         provider = await open_provider(name, env=self._env)
         former = self._agent
         if former is not None and self._transcript is None and former.messages:
-            # A new agent begins from a file, and only from there.
+            # A new agent can only start from a transcript file.
             self._scratch = tempfile.TemporaryDirectory(prefix="dragoman-")
             self._transcript = Path(self._scratch.name, "talk.jsonl")
             Transcript(self._transcript).append(former.messages)
@@ -157,7 +155,7 @@ class Conversation:
 
 
 def as_markdown(messages: Sequence[Message]) -> str:
-    """Return a conversation for people: who said what, and the calls in between."""
+    """Return a conversation as markdown, including the tool calls."""
     pieces: list[str] = []
     for message in messages:
         match message.role:

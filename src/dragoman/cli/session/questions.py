@@ -1,50 +1,57 @@
-"""Questions to a person: what can be asked anywhere, and forms, arguments and addresses made of it.
+"""Questions to the user: arguments, forms, URLs, and consent to calls and servers.
 
-Who is asked is an `Asker`: a terminal, a dashboard, a test. Nothing here knows which.
+Questions go through an `Asker`, implemented by the terminal and by the dashboard.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from rich.text import Text
 
+from dragoman.agent.handlers import Visit
 from dragoman.cli import arguments
+from dragoman.cli.arguments import resolved, type_name
+from dragoman.cli.commands.login import open_browser
 from dragoman.cli.output import cut, one_line, safe
-from dragoman.cli.signatures import resolved, type_name
-from dragoman.tools.validation import Validators
+from dragoman.config.templates import input_ids
+from dragoman.tools.schema.validate import Validators
 from dragoman.trust.addresses import read_link
-from dragoman.trust.redact import is_telling
+from dragoman.trust.layers import answer_key, in_question, inputs_of
+from dragoman.trust.masking import is_sensitive_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from dragoman.agent.forms import Field, Form, Visit
-    from dragoman.model import Prompt, ToolDef
+    from dragoman.agent.handlers import Field, Form
+    from dragoman.manager.manager import McpManager
+    from dragoman.model import CallRequest, Input, Prompt, Settings, ToolDef
 
 T = TypeVar("T")
 
 LONGEST_ABOUT = 240
-"""Columns that a question gives to what it is about: a few lines, of which it stays in sight."""
+"""Columns for a description above a question."""
 MOST_CHOICES = 8
-"""A question shows up to so many choices; more are completed only."""
+"""With more choices than this, they are completed but not shown."""
 YES_OR_NO = {"y": "yes", "n": "no"}
 
 
 class AbandonedError(Exception):
-    """The person does not want to answer."""
+    """The user does not want to answer."""
 
-    def __init__(self, text: str = "not answered", *, declined: bool = False) -> None:
+    def __init__(self, text: str = "cancelled", *, declined: bool = False) -> None:
         super().__init__(text)
         self.declined = declined
-        """Whether it is a plain no (Ctrl-D) and not the wish to stop it all (Ctrl-C)."""
+        """True for Ctrl-D (no), False for Ctrl-C (cancel)."""
 
 
 class Asker(Protocol):
-    """Somebody who can be asked."""
+    """Asks the user questions."""
 
     async def line(
         self,
@@ -55,10 +62,10 @@ class Asker(Protocol):
         secret: bool = False,
         check: Callable[[str], object] | None = None,
     ) -> str:
-        """Ask for a line; it is asked again while `check` raises a `ValueError`, whose text is shown.
+        """Ask for a line, again while `check` raises a `ValueError`, whose text is shown.
 
         Raises:
-            AbandonedError: There is no answer.
+            AbandonedError: The user cancelled.
         """
         ...
 
@@ -66,17 +73,17 @@ class Asker(Protocol):
         """Ask for one of a few letters, each with its meaning.
 
         Raises:
-            AbandonedError: There is no answer.
+            AbandonedError: The user cancelled.
         """
         ...
 
     def show(self, renderable: RenderableType) -> None:
-        """Show what the next question is about."""
+        """Show text with the next question."""
         ...
 
 
 async def ask_read(asker: Asker, label: str, read: Callable[[str], T], **how: Any) -> T:
-    """Ask for a line and return what it means."""
+    """Ask for a line and return the parsed value."""
     found: list[T] = []
 
     def check(text: str) -> None:
@@ -87,17 +94,17 @@ async def ask_read(asker: Asker, label: str, read: Callable[[str], T], **how: An
 
 
 async def ask_missing(asker: Asker, tool: ToolDef, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask for the required arguments of a tool that were not given; return all of them."""
+    """Ask for the missing required arguments of a tool; return all arguments."""
     found = dict(given)
     schema = tool.input_schema
-    for name, wanted in arguments.missing(found, schema).items():
-        found[name] = await _ask_argument(asker, name, wanted, schema)
+    for name, inner in arguments.missing(found, schema).items():
+        found[name] = await _ask_argument(asker, name, inner, schema)
     return found
 
 
 async def _ask_argument(asker: Asker, name: str, schema: object, root: object) -> Any:
     fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
-    types = arguments.wanted_types(fields, root)
+    types = arguments.allowed_types(fields, root)
     choices = choices_of(fields, root)
     if about := one_line(str(fields.get("description") or "")):
         asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
@@ -109,7 +116,7 @@ async def _ask_argument(asker: Asker, name: str, schema: object, root: object) -
 
     def read(text: str) -> Any:
         if not text and "string" not in types and types:
-            msg = f"`{name}` is required: {kind} is expected"
+            msg = f"`{name}` is required (type: {kind})"
             raise ValueError(msg)
         value = arguments.typed(text, fields, inner)
         if problems := checker.problems({name: value}):
@@ -122,12 +129,12 @@ async def _ask_argument(asker: Asker, name: str, schema: object, root: object) -
         read,
         default="" if default is None else default if isinstance(default, str) else json.dumps(default),
         choices=choices,
-        secret=is_telling(name),
+        secret=is_sensitive_name(name),
     )
 
 
 def choices_of(schema: object, root: object) -> list[str]:
-    """Return the values that a schema lists, as they are typed."""
+    """Return the choices of a schema as text."""
     field = resolved(schema, root)
     fields = cast("dict[str, Any]", field) if isinstance(field, dict) else {}
     values = fields.get("enum")
@@ -142,7 +149,7 @@ def choices_of(schema: object, root: object) -> list[str]:
 
 
 async def ask_prompt_arguments(asker: Asker, prompt: Prompt, given: Mapping[str, str]) -> dict[str, str]:
-    """Ask for the required arguments of a prompt that were not given; return all of them."""
+    """Ask for the missing required arguments of a prompt; return all arguments."""
     found = dict(given)
     for argument in prompt.arguments:
         name = str(argument.get("name", ""))
@@ -155,12 +162,12 @@ async def ask_prompt_arguments(asker: Asker, prompt: Prompt, given: Mapping[str,
 
 
 async def fill(asker: Asker, form: Form) -> dict[str, Any] | bool | None:
-    """Have a person fill in what a server asks for; `False` declines, `None` cancels."""
+    """Ask the user to fill in a form of a server; `False` declines, `None` cancels."""
     asker.show(_heading(form.server, "asks", form.message))
-    if telling := [field.title for field in form.fields if is_telling(field.name)]:
-        named = ", ".join(safe(title) for title in telling)
-        asker.show(Text(f"  ! a server should not ask for secrets like this: {named}", style="red"))
-    asker.show(Text("  Ctrl-D declines, Ctrl-C cancels.", style="dim"))
+    if sensitive := [field.title for field in form.fields if is_sensitive_name(field.name)]:
+        names = ", ".join(safe(title) for title in sensitive)
+        asker.show(Text(f"  ! Servers should not ask for secrets in a form: {names}", style="red"))
+    asker.show(Text("  Ctrl-D to decline, Ctrl-C to cancel.", style="dim"))
     values: dict[str, Any] = {}
     try:
         if not form.fields:
@@ -179,9 +186,9 @@ async def _fill_field(asker: Asker, field: Field, values: dict[str, Any]) -> Non
     if about := one_line(field.description):
         asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
     choices = list(field.choices or ()) or (["yes", "no"] if field.kind == "boolean" else [])
-    kind = {"choice": "one", "choices": "some, with commas"}.get(field.kind, field.kind)
+    kind = {"choice": "one", "choices": "comma-separated list"}.get(field.kind, field.kind)
     of = f" of {', '.join(choices)}" if 0 < len(choices) <= MOST_CHOICES and field.kind != "boolean" else ""
-    optional = "" if field.required else ", may be empty"
+    optional = "" if field.required else ", optional"
 
     def read(text: str) -> Any:
         if not text.strip():
@@ -198,7 +205,7 @@ async def _fill_field(asker: Asker, field: Field, values: dict[str, Any]) -> Non
         read,
         default=_typed_default(default),
         choices=choices,
-        secret=is_telling(field.name),
+        secret=is_sensitive_name(field.name),
     )
     if value is None:
         values.pop(field.name, None)
@@ -219,16 +226,16 @@ def _typed_default(value: object) -> str:
 
 
 async def visit(asker: Asker, asked: Visit, open_url: Callable[[str], Awaitable[object]]) -> bool | None:
-    """Ask whether an address may be opened; the whole of it is shown, and its host beside it."""
-    asker.show(_heading(asked.server, "wants you to open an address", asked.message))
+    """Ask whether to open a URL; the full URL and its host are shown."""
+    asker.show(_heading(asked.server, "wants to open a URL", asked.message))
     try:
         link = read_link(asked.url)
     except ValueError as error:
-        asker.show(Text(f"  ! declined, the address is not safe to open: {safe(str(error))}", style="red"))
+        asker.show(Text(f"  ! Declined, the URL is not safe to open: {safe(str(error))}", style="red"))
         return False
     asker.show(Text(f"  {link.url}", style="bold"))
     try:
-        answer = await asker.choose(f"Open it? It leads to {link.host}", YES_OR_NO, default="n")
+        answer = await asker.choose(f"Open {link.host} in the browser?", YES_OR_NO, default="n")
     except AbandonedError as left:
         return False if left.declined else None
     if answer != "y":
@@ -244,10 +251,198 @@ def _heading(server: str, verb: str, message: str) -> Text:
 
 
 def argument_lines(given: Mapping[str, Any], limit: int) -> list[str]:
-    """Return arguments for a person, one to a line; what is cut off is counted."""
+    """Return arguments for display, one per line; long values are cut."""
     lines: list[str] = []
     for name, value in given.items():
         text = safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
         more = f" … ({len(text)} characters)" if len(text) > limit else ""
         lines.append(f"{one_line(name)} = {text[:limit]}{more}")
     return lines
+
+
+# ── Consent of the user: calls, sampling, changed tools, servers of a project
+
+
+SHOWN = 2_000
+"""Characters shown of one argument."""
+EXCERPT = 300
+
+_ALWAYS = {**YES_OR_NO, "a": "always in this session"}
+
+
+class Consent:
+    """Asks for consent, and remembers "always" for the session."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._calls: set[tuple[str, str, str]] = set()
+        self._servers: set[str] = set()
+        self._reviewed: set[tuple[str, str]] = set()
+        """Changes that the user was asked about, by server and fingerprint."""
+        self._turn = asyncio.Lock()
+        """Only one question at a time."""
+
+    async def approve_call(self, request: CallRequest) -> bool:
+        """Ask whether to allow a call, as `Handlers.approval`."""
+        async with self._turn:
+            return await self._approve_call(request)
+
+    async def _approve_call(self, request: CallRequest) -> bool:
+        what = (request.kind, request.server, request.original_name)
+        if what in self._calls:
+            return True
+        name = one_line(request.original_name)
+        of = f" of {one_line(request.server)}" if request.server else ""
+        why = one_line(request.reason) or (f"rule `{one_line(request.rule)}`" if request.rule else "a rule")
+        verb = {"tool": "Call", "resource": "Read", "prompt": "Get"}[request.kind]
+        self._asker.show(
+            Text.assemble(("? ", "bold magenta"), (name, "bold"), f"{of} needs confirmation ({why})")
+        )
+        for line in argument_lines(request.arguments, SHOWN):
+            self._asker.show(Text(f"    {line}"))
+        try:
+            answer = await self._asker.choose(f"{verb} {name}?", _ALWAYS, default="n")
+        except AbandonedError:
+            return False
+        if answer == "a":
+            self._calls.add(what)
+        return answer in ("y", "a")
+
+    async def approve_sampling(self, server: str, params: Mapping[str, Any]) -> bool:
+        """Ask whether a server may use the model (sampling)."""
+        async with self._turn:
+            return await self._approve_sampling(server, params)
+
+    async def _approve_sampling(self, server: str, params: Mapping[str, Any]) -> bool:
+        if server in self._servers:
+            return True
+        name = one_line(server)
+        tokens = params.get("maxTokens")
+        most = f", up to {tokens} tokens" if isinstance(tokens, int) else ""
+        self._asker.show(
+            Text.assemble(("? ", "bold magenta"), (name, "bold"), f" wants to use the model{most}:")
+        )
+        for label, text in _said(params):
+            excerpt = " ".join(safe(text).split())
+            more = f" … ({len(excerpt)} characters)" if len(excerpt) > EXCERPT else ""
+            self._asker.show(Text(f"    {label}: {excerpt[:EXCERPT]}{more}"))
+        try:
+            answer = await self._asker.choose(f"Allow {name} to use the model?", _ALWAYS, default="n")
+        except AbandonedError:
+            return False
+        if answer == "a":
+            self._servers.add(server)
+        return answer in ("y", "a")
+
+    async def review(self, mcp: McpManager) -> None:
+        """Ask about withheld changes of tools, once for each change."""
+        for server in mcp.status():
+            async with self._turn:
+                changes = mcp.changes(server)
+                what = (server, changes.fingerprint)
+                if not changes.is_withheld or what in self._reviewed:
+                    continue
+                self._reviewed.add(what)
+                name = one_line(server)
+                self._asker.show(
+                    Text.assemble(
+                        ("? ", "bold magenta"),
+                        "Tools of ",
+                        (name, "bold"),
+                        " changed since you approved them:",
+                    )
+                )
+                for line in (line for text in changes.texts for line in text.splitlines()):
+                    self._asker.show(Text(f"    {safe(line)}"))
+                try:
+                    answer = await self._asker.choose(
+                        f"Approve the changes of {name}?", YES_OR_NO, default="n"
+                    )
+                except AbandonedError:
+                    continue
+            if answer == "y":
+                await mcp.approve(server, fingerprint=changes.fingerprint)
+
+    async def answer(self, asked: Form | Visit) -> Any:
+        """Let the user answer the question of a server."""
+        async with self._turn:
+            if isinstance(asked, Visit):
+                return await visit(self._asker, asked, open_browser)
+            return await fill(self._asker, asked)
+
+
+def _said(params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if system := params.get("systemPrompt"):
+        found.append(("system", str(system)))
+    for message in cast("list[Mapping[str, Any]]", params.get("messages") or [])[-3:]:
+        content = message.get("content")
+        blocks = cast("list[Mapping[str, Any]]", content if isinstance(content, list) else [content])
+        texts = [str(block.get("text") or f"[{block.get('type')}]") for block in blocks]
+        found.append((str(message.get("role", "")), " ".join(texts)))
+    return found
+
+
+async def approve_project(asker: Asker, settings: Settings) -> None:
+    """Show each unapproved server of the project in full, and ask whether to approve it."""
+    from dragoman.config.load import approvals
+    from dragoman.trust.approvals import question
+
+    root = settings.root or str(Path.cwd())
+    store = approvals()
+    for spec in in_question(settings) if settings.enabled else ():
+        if not spec.enabled:
+            continue
+        look = await asyncio.to_thread(store.look, spec, root, settings.inputs)
+        if look.error is None:
+            continue
+        asker.show(Text(question(spec, root, look.evidence, look.changes)))
+        try:
+            answer = await asker.choose(f"Approve {one_line(spec.name)}?", YES_OR_NO, default="n")
+        except AbandonedError as left:
+            if not left.declined:
+                raise
+            answer = "n"
+        if answer == "y":
+            # Approve what was shown, even if a file has changed since.
+            store.approve(spec, root, look.evidence)
+
+
+async def ask_inputs(asker: Asker, settings: Settings) -> dict[str, str]:
+    """Ask for each `${input:id}` of the servers that may start; unanswered ones are left out."""
+    from dragoman.config.load import refused
+
+    enabled = [spec for spec in settings.servers if spec.enabled and settings.enabled]
+    unapproved = await asyncio.to_thread(refused, settings, enabled)
+    found: dict[str, str] = {}
+    for spec in enabled:
+        defined = inputs_of(spec, settings)
+        for name in input_ids(spec) if spec.name not in unapproved else ():
+            key = answer_key(spec, settings, name)
+            if key in found:
+                continue
+            try:
+                found[key] = await _ask_input(asker, spec.name, name, defined.get(name))
+            except AbandonedError as left:
+                if not left.declined:
+                    raise
+    return found
+
+
+async def _ask_input(asker: Asker, server: str, name: str, definition: Input | None) -> str:
+    about = one_line(definition.description) if definition and definition.description else one_line(name)
+    choices = list(definition.choices) if definition is not None else []
+
+    def check(text: str) -> None:
+        if choices and text not in choices:
+            msg = f"choose one of: {', '.join(choices)}"
+            raise ValueError(msg)
+
+    return await asker.line(
+        f"{about} (for {one_line(server)})",
+        default=(definition.default or "") if definition is not None else "",
+        choices=choices,
+        # Without a definition it may be a secret, so hide it.
+        secret=definition.secret if definition is not None else True,
+        check=check,
+    )

@@ -1,52 +1,126 @@
-"""The interactive session: slash commands are carried out, other lines go to the model, if there is one.
+"""The interactive session: runs slash commands and sends other lines to the model.
 
-Owns the turn of reading and answering. Ctrl-C ends what is running and nothing else; on an empty line, twice,
-it ends the session. Without a terminal lines are read until there are no more, and answered one by one.
+Ctrl-C stops the running work; pressed twice on an empty line, it ends the session. Without a terminal, lines
+are read from standard input and answered one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shlex
 import signal
 import sys
 import threading
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from prompt_toolkit.history import History
 from rich.text import Text
 
+from dragoman.cli import slash
 from dragoman.cli.output import one_line, safe
-from dragoman.cli.session.call_lines import Running
-from dragoman.cli.session.history import LineHistory
-from dragoman.cli.session.logbook import state_folder
-from dragoman.cli.session.prompting import LineEditor, TerminalAsker, fitted
-from dragoman.cli.session.proposing import Listed, SlashCompleter
+from dragoman.cli.session.line_editor import LineEditor, Listed, SlashCompleter, TerminalAsker, fitted
 from dragoman.cli.session.questions import AbandonedError
-from dragoman.cli.session.talking import talk
-from dragoman.cli.slash import table as slash
+from dragoman.cli.session.render_turn import Running, talk
 from dragoman.errors import DragomanError
 from dragoman.model import ServerState
+from dragoman.storage.files import private_folder, private_opener, state_folder, write_atomically
+from dragoman.trust.masking import MASK, mask_args, mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
+    from pathlib import Path
 
     from prompt_toolkit.formatted_text import FormattedText
 
-    from dragoman.cli.session.consent import Consent
     from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.questions import Consent
     from dragoman.cli.session.screen import Screen
-    from dragoman.manager import McpManager
+    from dragoman.manager.manager import McpManager
+
+# ── The history of typed lines, in a file that only the user can read
+
+
+MOST = 2_000
+"""Lines to keep; the file is rewritten when it has twice as many."""
+LONGEST = 10_000
+"""Longer lines are not saved."""
+
+
+class LineHistory(History):
+    """A file with one JSON string per line, the newest last."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the lines, the newest first; empty if the file cannot be read."""
+        lines = self._read()
+        if len(lines) > 2 * MOST:
+            self._write(lines[-MOST:])
+        return reversed(lines[-MOST:])
+
+    def store_string(self, string: str) -> None:
+        """Save a line, unless it contains a secret or starts with a space, as in a shell."""
+        if not is_worth_keeping(string):
+            return
+        try:
+            private_folder(self.path.parent)
+            descriptor = private_opener(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            with os.fdopen(descriptor, "ab") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(f"{json.dumps(string)}\n".encode())
+        except OSError:
+            return  # The history is optional.
+
+    def _read(self) -> list[str]:
+        try:
+            raw = self.path.read_bytes()
+        except OSError:
+            return []
+        found: list[str] = []
+        for line in raw.splitlines():
+            try:
+                text: object = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(text, str):
+                found.append(text)
+        return found
+
+    def _write(self, lines: list[str]) -> None:
+        with suppress(OSError):
+            text = "".join(f"{json.dumps(line)}\n" for line in lines)
+            write_atomically(self.path, text.encode(), sync=False)
+
+
+def is_worth_keeping(line: str) -> bool:
+    """Return whether a line may be written to disk."""
+    if not line.strip() or line.startswith(" ") or len(line) > LONGEST:
+        return False
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    masked = [mask_text(line), *mask_args(words)]
+    return MASK in line or not any(MASK in one for one in masked)
+
+
+# ── The session
+
 
 HISTORY = "history"
 PATIENCE = 0.25
-"""Seconds that a command may take before anything is drawn about it."""
+"""Seconds before a running command is shown."""
 _LIVE = frozenset({ServerState.READY, ServerState.DEGRADED})
 
 
 class Session:
-    """Reads and answers lines until the person leaves."""
+    """Reads and answers lines until the user quits."""
 
     def __init__(
         self,
@@ -57,14 +131,14 @@ class Session:
         asker: TerminalAsker | None = None,
         consent: Consent | None = None,
     ) -> None:
-        """Take in what the session is about.
+        """Create a session.
 
         Args:
             mcp: The servers.
-            screen: Where everything is shown.
-            conversation: The talk with a model; without it the session is a console for tools.
-            asker: Who is asked; an own one on a terminal unless given, nobody elsewhere.
-            consent: Asks before each line about tools that have changed since.
+            screen: The terminal.
+            conversation: The conversation with a model; None: only slash commands work.
+            asker: Asks the user; created by `run` if None.
+            consent: Asks about changed tools before each line.
         """
         self._mcp = mcp
         self._screen = screen
@@ -86,7 +160,7 @@ class Session:
         )
 
     async def run(self) -> None:
-        """Talk with the person at the terminal until `/quit`, Ctrl-D, or Ctrl-C twice."""
+        """Run the session at the terminal until `/quit`, Ctrl-D, or Ctrl-C twice."""
         asker = self._asker or TerminalAsker(self._screen)
         asker.on_interrupt = self._interrupt
         self._context.asker = asker
@@ -109,7 +183,7 @@ class Session:
                         return
 
     async def run_plain(self, lines: AsyncIterator[str]) -> bool:
-        """Answer lines that come from no terminal; tell whether all of them could be answered."""
+        """Answer lines without a terminal; return whether all of them succeeded."""
         fine = True
         async for line in lines:
             try:
@@ -133,7 +207,7 @@ class Session:
         finally:
             self._running = None
         if task.cancelled():
-            self._screen.print(Text("interrupted", style="yellow"))
+            self._screen.print(Text("Interrupted.", style="yellow"))
             return False
         try:
             task.result()
@@ -141,7 +215,7 @@ class Session:
             self._screen.complain(str(error))
             return False
         except AbandonedError:
-            self._screen.print(Text("not done", style="yellow"))
+            self._screen.print(Text("Cancelled.", style="yellow"))
             return False
         return True
 
@@ -160,13 +234,13 @@ class Session:
 
     async def _talk(self, question: str) -> None:
         if self._conversation is None or not self._conversation.is_open:
-            msg = "there is no model to talk to; commands begin with a slash: /help lists them"
+            msg = "No model configured: set an API key or use /model. /help lists commands."
             raise slash.UsageError(msg)
         await talk(self._conversation, question, self._screen, self._context)
 
     def _progressed(self, progress: float, total: float | None, message: str | None) -> None:
         if self._work is not None:
-            self._work.told(progress, total, message)
+            self._work.update(progress, total, message)
             self._screen.refresh()
 
     def _interrupt(self) -> None:
@@ -177,7 +251,7 @@ class Session:
     def _toolbar(self, columns: int) -> FormattedText:
         pieces: list[tuple[str, str]] = []
         if self._editor is not None and self._editor.is_leaving:
-            pieces.append(("class:warn", "Ctrl-C again leaves"))
+            pieces.append(("class:warn", "Press Ctrl-C again to quit"))
         talk_ = self._conversation
         if talk_ is not None:
             pieces.append(("", talk_.model or "no model"))
@@ -196,10 +270,10 @@ def _short(number: int) -> str:
 
 
 async def lines_of_stdin() -> AsyncGenerator[str]:
-    """Yield what comes on standard input, line by line.
+    """Yield the lines of standard input.
 
-    A thread reads it, since a file cannot be waited for; it holds no lock, so that the program can end while
-    it waits.
+    A daemon thread reads them, because an event loop cannot wait for a regular file. It uses `os.read`, which
+    holds no lock, so the program can exit while the thread waits.
     """
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes] = asyncio.Queue()
@@ -212,7 +286,7 @@ async def lines_of_stdin() -> AsyncGenerator[str]:
                 piece = b""
             try:
                 loop.call_soon_threadsafe(pieces.put_nowait, piece)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed
                 return
             if not piece:
                 return
@@ -230,7 +304,7 @@ async def lines_of_stdin() -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def _beside(job: Any) -> AsyncGenerator[None]:
-    """Do something in the background until the block is left."""
+    """Run a coroutine in the background until the block ends."""
     task = asyncio.create_task(job, name="dragoman session")
     try:
         yield
@@ -241,7 +315,7 @@ async def _beside(job: Any) -> AsyncGenerator[None]:
 
 @contextmanager
 def _on_interrupt(action: Callable[[], None]) -> Generator[None]:
-    """Let Ctrl-C do this, and nothing else."""
+    """Call `action` on Ctrl-C instead of raising KeyboardInterrupt."""
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGINT)
     try:

@@ -1,7 +1,8 @@
-"""One small file a dialect; `dialect(name)` imports it when it is needed.
+"""The dialects of configuration; `dialect(name)` imports a dialect's module when it is first needed.
 
-To add one: a module here with a `DIALECT`, its name in `HOSTS` (or in `SEEDS` or `FORMATS`, as below), and a
-folder of fixtures in `tests/fixtures/dialects/`.
+To add one: a module here with a constant of the dialect's name (`claude-code` is `CLAUDE_CODE`), the name in
+`HOSTS` (or in `SEEDS` or `FORMATS`), and a folder of fixtures in `tests/fixtures/dialects/`. Hosts that share
+a format share a module; `_MODULES` lists those.
 """
 
 from __future__ import annotations
@@ -23,8 +24,19 @@ HOSTS = (
 FORMATS = ("fastmcp", "server-json")
 """Dialects of files that belong to no program that a person has installed."""
 NAMES = ("dragoman", "mcp-json", *SEEDS, *HOSTS, *FORMATS)
-_MODULES = {"continue": "continue_dev"}
-"""Where a module cannot have the dialect's name, because that is a keyword."""
+_MODULES = {
+    "mcp-json": "dragoman",
+    **dict.fromkeys(SEEDS, "agents"),
+    **dict.fromkeys(("claude-desktop", "claude-code"), "claude"),
+    **dict.fromkeys(("windsurf", "lm-studio"), "cursor"),
+    **dict.fromkeys(("fastmcp", "server-json"), "formats"),
+    "roo": "cline",
+    "copilot-cli": "vscode",
+    "crush": "opencode",
+    "amazon-q": "kiro",
+    "continue": "continue_dev",  # `continue` is a keyword
+}
+"""Dialects whose module has another name."""
 
 
 def dialect(name: str) -> Dialect:
@@ -35,6 +47,7 @@ def dialect(name: str) -> Dialect:
     """
     if name not in NAMES:
         raise KeyError(name)
-    module = import_module(f"dragoman.config.dialects.{_MODULES.get(name, name.replace('-', '_'))}")
-    found: Dialect = module.DIALECT
+    key = name.replace("-", "_")
+    module = import_module(f"dragoman.config.dialects.{_MODULES.get(name, key)}")
+    found: Dialect = getattr(module, key.upper())
     return found

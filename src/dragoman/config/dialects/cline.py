@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Place, key_table, under
-from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import PLAIN, SAME
-from dragoman.config.expand import Style
+from dragoman.config import dialect
+from dragoman.config.dialect import PLAIN, SAME, Dialect, Place, key_table, under
+from dragoman.config.templates import VariableSyntax
 from dragoman.model import Note
 
 if TYPE_CHECKING:
@@ -41,11 +40,11 @@ def translate(entry: Entry) -> None:
             fields["timeout"] = held
             message = f"this host makes it {held} s: it takes 1 to {_LONGEST_TIMEOUT} s"
             entry.notes.append(Note(code="unit", key="timeout", message=message))
-    logins.forget(entry, "oauth")
-    logins.rename(entry, key="oauthClient")
+    dialect.forget(entry, "oauth")
+    dialect.rename(entry, key="oauthClient")
 
 
-DIALECT = Dialect(
+CLINE = Dialect(
     name="cline",
     title="Cline",
     places=(
@@ -69,7 +68,7 @@ DIALECT = Dialect(
         timeout="call",
         oauthClient="auth",
     ),
-    style=Style(env_prefix=True),
+    style=VariableSyntax(env_prefix=True),
     untyped_url="sse",
     dropped={
         "autoApprove": "approval is decided by dragoman's own policy",
@@ -83,4 +82,55 @@ DIALECT = Dialect(
         "call": "timeout",
     },
     remote_types={"stdio": "stdio", "http": "streamableHttp", "sse": "sse"},
+)
+
+
+# ── Roo Code: `mcpServers` in `.roo/mcp.json` and in the editor's storage; seconds; a URL needs a type
+
+
+_ROO_LONGEST_TIMEOUT = 3600
+_ROO_FILE = "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json"
+
+
+def translate_roo(entry: Entry) -> None:
+    """Refuse a time-out that this host refuses."""
+    timeout = entry.fields.get("timeout")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        return
+    if not 1 <= timeout <= _ROO_LONGEST_TIMEOUT:
+        entry.problems.append(("timeout", f"this host takes 1 to {_ROO_LONGEST_TIMEOUT} seconds only"))
+
+
+ROO = Dialect(
+    name="roo",
+    title="Roo Code",
+    places=(
+        Place("${workspaceFolder}/.roo/mcp.json", "project"),
+        Place(f"${{XDG_CONFIG_HOME:-~/.config}}/{_ROO_FILE}", "user", platform="linux"),
+        Place(f"~/Library/Application Support/{_ROO_FILE}", "user", platform="darwin"),
+        Place(f"${{APPDATA}}/{_ROO_FILE}", "user", platform="win32"),
+    ),
+    find=under("mcpServers"),
+    translate=translate_roo,
+    keys=key_table(
+        *PLAIN,
+        "disabled",
+        type="transport",
+        timeout="call",
+        disabledTools="denied_tools",
+    ),
+    style=VariableSyntax(env_prefix=True, places=frozenset({"workspaceFolder"})),
+    untyped_url="error",
+    dropped={
+        "alwaysAllow": "approval is decided by dragoman's own policy",
+        "watchPaths": "watching a server's sources is for its developers",
+    },
+    writes={
+        **SAME,
+        "transport": "type",
+        "disabled": "disabled",
+        "denied_tools": "disabledTools",
+        "call": "timeout",
+    },
+    remote_types={"stdio": "stdio", "http": "streamable-http", "sse": "sse"},
 )

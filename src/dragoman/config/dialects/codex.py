@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Key, Place, key_table, under
-from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import each_text
-from dragoman.config.expand import Style, escape
+from dragoman.config import dialect
+from dragoman.config.dialect import Dialect, Key, Place, each_text, key_table, under
+from dragoman.config.templates import VariableSyntax, escape
 from dragoman.model import Note
 
 if TYPE_CHECKING:
@@ -26,10 +25,12 @@ def translate(entry: Entry) -> None:
             fields[key] = each_text(fields[key], escape)
     if "type" in fields:
         message = "this host has no `type` and ignores it; a URL is Streamable HTTP"
-        entry.leave("type", Note(code="transport", key="type", message=message))
+        entry.set_aside("type", Note(code="transport", key="type", message=message))
     if "startup_timeout_sec" in fields and "startup_timeout_ms" in fields:
         message = "`startup_timeout_sec` wins"
-        entry.leave("startup_timeout_ms", Note(code="conflict", key="startup_timeout_ms", message=message))
+        entry.set_aside(
+            "startup_timeout_ms", Note(code="conflict", key="startup_timeout_ms", message=message)
+        )
     _headers(entry)
     _passed_variables(entry)
     _login(entry)
@@ -75,13 +76,13 @@ def _login(entry: Entry) -> None:
     """Gather `oauth`, `scopes` and `oauth_resource` in one table."""
     fields = entry.fields
     if fields.get("auth") == "chatgpt":
-        entry.leave("auth", Note(code="unused", key="auth", message="a login that belongs to that host"))
-    logins.gather(entry, {"scopes": "scopes", "oauth_resource": "resource"})
+        entry.set_aside("auth", Note(code="unused", key="auth", message="a login that belongs to that host"))
+    dialect.gather(entry, {"scopes": "scopes", "oauth_resource": "resource"})
     if "oauth" in fields and fields.get("auth") == "oauth":
         del fields["auth"]
 
 
-DIALECT = Dialect(
+CODEX = Dialect(
     name="codex",
     title="Codex",
     places=(
@@ -111,7 +112,7 @@ DIALECT = Dialect(
         startup_timeout_ms=Key(field="connect", unit="ms"),
         tool_timeout_sec=Key(field="call", unit="s"),
     ),
-    style=Style(braces=True, escape=True),
+    style=VariableSyntax(braces=True, escape=True),
     untyped_url="http",
     dropped={
         "http_headers_helper": "a command that prints headers is never run while reading",

@@ -12,11 +12,10 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Entry, Key, Place, entries_at, key_table
-from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import PLAIN, table_at
+from dragoman.config import dialect
+from dragoman.config.dialect import PLAIN, Dialect, Entry, Key, Place, entries_at, key_table, table_at
 from dragoman.config.documents import printable
-from dragoman.config.expand import Spelling, Style
+from dragoman.config.templates import Spelling, VariableSyntax
 from dragoman.model import Note
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def translate(entry: Entry) -> None:
     if "uses" in fields:
         entry.problems.append(("uses", "a block of Continue's hub is not fetched; write its server down"))
     if "command" in fields and "url" in fields:
-        entry.leave("url", Note(code="conflict", key="url", message="a command wins in this host"))
+        entry.set_aside("url", Note(code="conflict", key="url", message="a command wins in this host"))
     if entry.document.format == "json" and isinstance(fields.get("env"), dict):
         env = cast("dict[str, object]", fields["env"])
         fields["env"] = {
@@ -60,7 +59,7 @@ def translate(entry: Entry) -> None:
     key = fields.get("apiKey")
     if isinstance(key, str) and "command" not in fields:
         del fields["apiKey"]
-        logins.add_header(entry, "apiKey", value=f"Bearer {key}")
+        dialect.add_header(entry, "apiKey", value=f"Bearer {key}")
 
 
 def _spread(entry: Entry, options: dict[str, Any]) -> None:
@@ -96,7 +95,9 @@ def _spread(entry: Entry, options: dict[str, Any]) -> None:
     if rest:
         reasons = [f"`{printable(key)}`: {_LOST.get(key, 'this means nothing here')}" for key in rest]
         entry.fields["requestOptions"] = rest
-        entry.leave("requestOptions", Note(code="unused", key="requestOptions", message="; ".join(reasons)))
+        entry.set_aside(
+            "requestOptions", Note(code="unused", key="requestOptions", message="; ".join(reasons))
+        )
 
 
 _LOST = {
@@ -108,7 +109,7 @@ _LOST = {
 }
 
 
-DIALECT = Dialect(
+CONTINUE = Dialect(
     name="continue",
     title="Continue",
     places=(
@@ -129,7 +130,7 @@ DIALECT = Dialect(
         type="transport",
         connectionTimeout=Key(field="connect", unit="unknown"),
     ),
-    style=Style(
+    style=VariableSyntax(
         spellings=(Spelling("${{ secrets.", " }}"), Spelling("${{ inputs.", " }}", kind="input")),
     ),
     untyped_url="both",

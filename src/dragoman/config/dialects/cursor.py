@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Place, key_table, under
-from dragoman.config.expand import Style
+from dragoman.config.templates import NONE, Spelling, VariableSyntax
 
 if TYPE_CHECKING:
     from dragoman.config.dialect import Entry
@@ -22,7 +22,7 @@ def translate(entry: Entry) -> None:
         entry.spellings.update({f"auth.{name}": f"auth.{key}" for key, name in _AUTH.items()})
 
 
-DIALECT = Dialect(
+CURSOR = Dialect(
     name="cursor",
     title="Cursor",
     places=(Place("${workspaceFolder}/.cursor/mcp.json", "project"), Place("~/.cursor/mcp.json", "user")),
@@ -31,7 +31,7 @@ DIALECT = Dialect(
     keys=key_table(
         "command", "args", "env", "cwd", "url", "headers", "auth", envFile="env_file", type="transport"
     ),
-    style=Style(env_prefix=True, places=True),
+    style=VariableSyntax(env_prefix=True, places=True),
     writes={
         "command": "command",
         "args": "args",
@@ -42,4 +42,58 @@ DIALECT = Dialect(
         "transport": "type",
     },
     remote_types={"stdio": "stdio", "http": "", "sse": ""},
+)
+
+
+# ── Windsurf: `mcpServers` in `mcp_config.json`; an address stands under `serverUrl`, and has no type
+
+
+WINDSURF_FILE = Spelling(
+    "${file:",
+    "}",
+    kind="input",
+    prefix="file:",
+    loss="a value is not read from another file: it is asked for, as the input `file:PATH`",
+)
+
+WINDSURF = Dialect(
+    name="windsurf",
+    title="Windsurf",
+    places=(
+        Place("~/.codeium/windsurf/mcp_config.json", "user"),
+        Place("~/.codeium/windsurf-next/mcp_config.json", "user"),
+        Place("~/.codeium/mcp_config.json", "user"),
+    ),
+    find=under("mcpServers"),
+    keys=key_table(
+        "command",
+        "args",
+        "env",
+        "headers",
+        "disabled",
+        serverUrl="url",
+        url="url",
+        disabledTools="denied_tools",
+    ),
+    style=VariableSyntax(env_prefix=True, spellings=(WINDSURF_FILE,)),
+    dropped={"alwaysAllow": "approval is decided by dragoman's own policy"},
+    writes={"command": "command", "args": "args", "env": "env", "url": "serverUrl", "headers": "headers"},
+    remote_types={"stdio": "", "http": "", "sse": ""},
+)
+
+
+# ── LM Studio: `mcpServers` in `~/.lmstudio/mcp.json`, in Cursor's notation; a URL alone is enough
+
+
+LM_STUDIO = Dialect(
+    name="lm-studio",
+    title="LM Studio",
+    places=(Place("~/.lmstudio/mcp.json", "user"), Place("~/.cache/lm-studio/mcp.json", "user")),
+    combine="first",
+    find=under("mcpServers"),
+    keys=key_table("command", "args", "env", "url", "headers"),
+    style=NONE,
+    untyped_url="both",
+    writes={"command": "command", "args": "args", "env": "env", "url": "url", "headers": "headers"},
+    remote_types={"stdio": "", "http": "", "sse": ""},
 )

@@ -9,8 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dragoman.config.dialect import Dialect, Entry, Key, Patch, entries_at, key_table
-from dragoman.config.dialects.sections import bare_map, settings_patch, table_at
+from dragoman.config.dialect import (
+    Dialect,
+    Entry,
+    FileSettings,
+    Key,
+    bare_map,
+    entries_at,
+    key_table,
+    settings_patch,
+    table_at,
+)
 from dragoman.trust.limits import read_limits
 from dragoman.trust.policy import read_policy
 
@@ -46,7 +55,7 @@ KEYS = key_table(
     "max_concurrency",
     "max_message_bytes",
     "parallel",
-    "mend_arguments",
+    "coerce_arguments",
     "attribution",
     "limits",
     "naming",
@@ -88,6 +97,7 @@ KEYS = key_table(
     disabled_tools="denied_tools",
     disabledTools="denied_tools",
     excludeTools="denied_tools",
+    mend_arguments="coerce_arguments",
 )
 
 
@@ -100,7 +110,7 @@ def find(document: Document, _root: str) -> Iterable[Entry]:
     return [entry for path in paths for entry in entries_at(document, path)] or bare_map(document)
 
 
-def patch(document: Document, _root: str) -> Patch:
+def patch(document: Document, _root: str) -> FileSettings:
     """Read the `mcp` table's own keys, the rules for calls and the limits among them."""
     found = settings_patch(document, ("mcp",))
     table = table_at(document, ("mcp",))
@@ -113,7 +123,7 @@ def patch(document: Document, _root: str) -> Patch:
     return replace(found, policy=policy, limits=limits, problems=problems)
 
 
-DIALECT = Dialect(
+DRAGOMAN = Dialect(
     name="dragoman",
     title="dragoman",
     find=find,
@@ -130,8 +140,25 @@ DIALECT = Dialect(
             "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools "
             "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
             "title description command args env env_file inherit_env cwd log_file url headers alternate "
-            "allow_http tls transport max_message_bytes parallel mend_arguments attribution limits"
+            "allow_http tls transport max_message_bytes parallel coerce_arguments attribution limits"
         ).split()
     },
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
+)
+
+
+# ── The portable `mcp.json` and `.mcp.json`: the `mcpServers` map that many hosts share
+
+
+MCP_JSON = replace(
+    DRAGOMAN,
+    name="mcp-json",
+    title="portable mcp.json",
+    keys={
+        spelling: replace(key, unit="unknown") if spelling == "timeout" else key
+        for spelling, key in KEYS.items()
+    },
+    container=("mcpServers",),
+    # Other hosts read the type under this name only.
+    writes={**DRAGOMAN.writes, "transport": "type"},
 )

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
-from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import PLAIN, SAME, names_at, table_at
-from dragoman.config.expand import Style
+from dragoman.config import dialect
+from dragoman.config.dialect import (
+    PLAIN,
+    SAME,
+    Dialect,
+    FileSettings,
+    Place,
+    key_table,
+    names_at,
+    table_at,
+    under,
+)
+from dragoman.config.templates import VariableSyntax
 from dragoman.model import Note
 
 if TYPE_CHECKING:
@@ -15,10 +24,10 @@ if TYPE_CHECKING:
     from dragoman.config.documents import Document
 
 
-def patch(document: Document, _root: str) -> Patch:
+def patch(document: Document, _root: str) -> FileSettings:
     """Honour `mcp.allowed` and `mcp.excluded`."""
     table = table_at(document, ("mcp",))
-    return Patch(
+    return FileSettings(
         only_servers=names_at(table, "allowed"),
         without_servers=names_at(table, "excluded") or (),
         places={"only_servers": ("mcp", "allowed"), "without_servers": ("mcp", "excluded")},
@@ -32,19 +41,19 @@ def translate(entry: Entry) -> None:
         fields["type"] = "http"
         entry.spellings["type"] = "httpUrl"
         if "url" in fields:
-            entry.leave("url", Note(code="conflict", key="url", message="`httpUrl` wins over `url`"))
+            entry.set_aside("url", Note(code="conflict", key="url", message="`httpUrl` wins over `url`"))
         entry.move("httpUrl", "url")
     if "url" in fields and "command" in fields:
         message = "a URL wins over a command in this host"
-        entry.leave("command", Note(code="conflict", key="command", message=message))
-    logins.rename(entry)
+        entry.set_aside("command", Note(code="conflict", key="command", message=message))
+    dialect.rename(entry)
     oauth = fields.get("oauth")
     if isinstance(oauth, dict):
         table = cast("dict[str, Any]", oauth)
         table.setdefault("mode", "auto" if table.pop("enabled", True) is False else "oauth")
 
 
-DIALECT = Dialect(
+GEMINI = Dialect(
     name="gemini",
     title="Gemini CLI",
     places=(
@@ -72,7 +81,7 @@ DIALECT = Dialect(
         excludeTools="denied_tools",
         unit="ms",
     ),
-    style=Style(braces=True, bare=True, defaults=True, default_if_empty=False),
+    style=VariableSyntax(braces=True, bare=True, defaults=True, default_if_empty=False),
     untyped_url="both",
     dropped={
         "trust": "it skips that host's approval; dragoman's own policy decides",

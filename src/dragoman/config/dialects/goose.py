@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config.dialect import Dialect, Entry, Place, entries_at, key_table
-from dragoman.config.expand import Style
+from dragoman.config.templates import VariableSyntax
 from dragoman.model import Note
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _fill(fields: dict[str, Any]) -> None:
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
 
-DIALECT = Dialect(
+GOOSE = Dialect(
     name="goose",
     title="Goose",
     places=(
@@ -103,7 +103,7 @@ DIALECT = Dialect(
         timeout="call",
         available_tools="allowed_tools",
     ),
-    style=Style(braces=True, bare=True),
+    style=VariableSyntax(braces=True, bare=True),
     expanded=frozenset({"url", "headers"}),
     untyped_url="error",
     empty_allows_all=True,

@@ -8,12 +8,12 @@ both only in `env` and `headers`.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Entry, Place, entries_at, key_table
-from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import PLAIN, names_at, table_at
-from dragoman.config.expand import Style
+from dragoman.config import dialect
+from dragoman.config.dialect import PLAIN, Dialect, Entry, Place, entries_at, key_table, names_at, table_at
+from dragoman.config.templates import VariableSyntax
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,8 +40,8 @@ def find(document: Document, _root: str) -> Iterable[Entry]:
 
 def translate(entry: Entry) -> None:
     """Gather the login; a redirect that is only a port is where the answer is waited for."""
-    logins.rename(entry)
-    logins.gather(entry, {"oauthScopes": "scopes"})
+    dialect.rename(entry)
+    dialect.gather(entry, {"oauthScopes": "scopes"})
     oauth = entry.fields.get("oauth")
     if isinstance(oauth, dict):
         table = cast("dict[str, Any]", oauth)
@@ -53,7 +53,7 @@ def translate(entry: Entry) -> None:
             entry.spellings["oauth.callback_port"] = "oauth.redirectUri"
 
 
-DIALECT = Dialect(
+KIRO = Dialect(
     name="kiro",
     title="Kiro",
     places=(
@@ -74,7 +74,7 @@ DIALECT = Dialect(
         oauth="auth",
         unit="ms",
     ),
-    style=Style(braces=True, env_prefix=True),
+    style=VariableSyntax(braces=True, env_prefix=True),
     expanded=frozenset({"env", "headers"}),
     untyped_url="http",
     dropped={"autoApprove": "approval is decided by dragoman's own policy"},
@@ -88,4 +88,33 @@ DIALECT = Dialect(
         "denied_tools": "disabledTools",
     },
     remote_types={"stdio": "", "http": ""},
+)
+
+
+# ── Amazon Q Developer CLI: as Kiro, which grew out of it, in other files; `type`, `timeout`, `${env:VAR}`
+
+
+AMAZON_Q = replace(
+    KIRO,
+    name="amazon-q",
+    title="Amazon Q Developer CLI",
+    places=(
+        Place("${workspaceFolder}/.amazonq/cli-agents/*.json", "project"),
+        Place("~/.aws/amazonq/cli-agents/*.json", "user"),
+        Place("${workspaceFolder}/.amazonq/mcp.json", "project"),
+        Place("~/.aws/amazonq/mcp.json", "user"),
+    ),
+    style=VariableSyntax(env_prefix=True),
+    writes={
+        "command": "command",
+        "args": "args",
+        "env": "env",
+        "url": "url",
+        "headers": "headers",
+        "transport": "type",
+        "disabled": "disabled",
+        "call": "timeout",
+    },
+    write_unit="ms",
+    remote_types={"stdio": "", "http": "http"},
 )

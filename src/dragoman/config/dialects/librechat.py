@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
-from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import PLAIN, SAME, table_at
-from dragoman.config.expand import Spelling, Style
+from dragoman.config import dialect
+from dragoman.config.dialect import PLAIN, SAME, Dialect, FileSettings, Place, key_table, table_at, under
+from dragoman.config.templates import Spelling, VariableSyntax
 from dragoman.model import Input
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ _NOT_IN_IDS = re.compile(r"[^\w-]")
 _CLIENT_AUTH = {"default_post": "client_secret_post", "basic_auth_header": "client_secret_basic"}
 
 
-def patch(document: Document, _root: str) -> Patch:
+def patch(document: Document, _root: str) -> FileSettings:
     """Read the values that LibreChat asks each user for."""
     inputs: dict[str, Input] = {}
     for server in table_at(document, ("mcpServers",)):
@@ -36,7 +35,7 @@ def patch(document: Document, _root: str) -> Patch:
         if table_at(document, ("mcpServers", server, "apiKey")).get("source") == "user":
             asked_as = _input_id(server, "apiKey")
             inputs[asked_as] = Input(id=asked_as, description=f"your key for {server}", secret=True)
-    return Patch(inputs=list(inputs.values()))
+    return FileSettings(inputs=list(inputs.values()))
 
 
 def _input_id(server: str, name: str) -> str:
@@ -76,7 +75,7 @@ def _owned(value: object, server: str, names: dict[str, Any]) -> object:
 
 def _login(entry: Entry) -> None:
     fields = entry.fields
-    logins.rename(entry, {"scope": "scopes", "token_exchange_method": "client_auth"})
+    dialect.rename(entry, {"scope": "scopes", "token_exchange_method": "client_auth"})
     oauth = fields.get("oauth")
     if isinstance(oauth, dict):
         table = cast("dict[str, Any]", oauth)
@@ -106,14 +105,14 @@ def _api_key(entry: Entry) -> None:
         return
     del entry.fields["apiKey"]
     scheme = {"bearer": "Bearer ", "basic": "Basic "}.get(str(kind), "")
-    logins.add_header(entry, "apiKey", name=header, value=f"{scheme}{key}")
+    dialect.add_header(entry, "apiKey", name=header, value=f"{scheme}{key}")
 
 
 PER_USER = Spelling(
     "{{", "}}", kind="input", loss="LibreChat fills it in for each user; here it is asked for, as an input"
 )
 
-DIALECT = Dialect(
+LIBRECHAT = Dialect(
     name="librechat",
     title="LibreChat",
     places=(Place("${workspaceFolder}/librechat.yaml", "project"),),
@@ -131,7 +130,7 @@ DIALECT = Dialect(
         oauth="auth",
         unit="ms",
     ),
-    style=Style(braces=True, spellings=(PER_USER,)),
+    style=VariableSyntax(braces=True, spellings=(PER_USER,)),
     expanded=frozenset({"env", "url", "headers", "auth"}),
     untyped_url="sse",
     dropped={

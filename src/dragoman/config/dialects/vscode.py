@@ -8,23 +8,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Patch, Place, key_table, under
-from dragoman.config.dialects import logins
-from dragoman.config.dialects.sections import table_at
-from dragoman.config.expand import Style
+from dragoman.config import dialect
+from dragoman.config.dialect import (
+    PLAIN,
+    SAME,
+    Dialect,
+    Entry,
+    FileSettings,
+    Place,
+    key_table,
+    table_at,
+    under,
+    wrapped_or_bare,
+)
+from dragoman.config.templates import VariableSyntax
 from dragoman.model import Input
 
 if TYPE_CHECKING:
-    from dragoman.config.documents import Document
-    from dragoman.config.positions import Pointer
+    from dragoman.config.documents import Document, Pointer
 
 
-def patch(document: Document, _root: str) -> Patch:
+def patch(document: Document, _root: str) -> FileSettings:
     """Read the inputs."""
     written: object = table_at(document, ()).get("inputs") or []
     problems: list[tuple[Pointer, str]] = []
     if not isinstance(written, list):
-        return Patch(problems=[(("inputs",), "expected a list of inputs")])
+        return FileSettings(problems=[(("inputs",), "expected a list of inputs")])
     inputs: list[Input] = []
     for index, item in enumerate(cast("list[object]", written)):
         found = _input(cast("dict[str, Any]", item)) if isinstance(item, dict) else None
@@ -32,7 +41,7 @@ def patch(document: Document, _root: str) -> Patch:
             problems.append((("inputs", index), "an input needs an `id` and a `type` that asks for a value"))
         else:
             inputs.append(found)
-    return Patch(inputs=inputs, places={"inputs": ("inputs",)}, problems=problems)
+    return FileSettings(inputs=inputs, places={"inputs": ("inputs",)}, problems=problems)
 
 
 def _input(item: dict[str, Any]) -> Input | None:
@@ -58,7 +67,7 @@ def _option(option: object) -> str:
     return str(value)
 
 
-DIALECT = Dialect(
+VSCODE = Dialect(
     name="vscode",
     title="VS Code",
     places=(
@@ -69,11 +78,11 @@ DIALECT = Dialect(
     ),
     find=under("servers"),
     patch=patch,
-    translate=logins.rename,
+    translate=dialect.rename,
     keys=key_table(
         "command", "args", "env", "cwd", "url", "headers", oauth="auth", envFile="env_file", type="transport"
     ),
-    style=Style(env_prefix=True, inputs=True, places=True),
+    style=VariableSyntax(env_prefix=True, inputs=True, places=True),
     untyped_url="both",
     either_kind=True,
     dropped={
@@ -94,4 +103,57 @@ DIALECT = Dialect(
         "transport": "type",
     },
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},
+)
+
+
+# ── GitHub Copilot CLI: `mcpServers`, or the bare map in a project's file; milliseconds
+
+
+def translate_copilot(entry: Entry) -> None:
+    """Gather the login, and take the empty text for no tool at all."""
+    if entry.fields.get("tools") == "":
+        entry.fields["tools"] = []
+    dialect.gather(entry, {"oauthClientId": "client_id", "oauthGrantType": "grant"})
+
+
+COPILOT_CLI = Dialect(
+    name="copilot-cli",
+    title="GitHub Copilot CLI",
+    places=(
+        Place("${workspaceFolder}/.mcp.json", "project"),
+        Place("${workspaceFolder}/.github/mcp.json", "project"),
+        Place("${COPILOT_HOME:-~/.copilot}/mcp-config.json", "user"),
+    ),
+    find=wrapped_or_bare,
+    translate=translate_copilot,
+    keys=key_table(
+        *PLAIN,
+        type="transport",
+        timeout="call",
+        tools="allowed_tools",
+        excludeTools="denied_tools",
+        oauth="auth",
+        unit="ms",
+    ),
+    style=VariableSyntax(braces=True, bare=True, defaults=True),
+    expanded=frozenset({"env", "headers"}),
+    untyped_url="http",
+    dropped={
+        "deferTools": "which tools are loaded is the agent's own choice",
+        "disableToolCache": "dragoman asks a server for its tools when they change",
+        "filterMapping": "results are cleaned by dragoman's own rules",
+        "oauthPublicClient": "whether a client has a secret is seen from `client_secret`",
+        "oidc": "a login through that host's own account",
+        "auth": "a login through that host's own account",
+    },
+    writes={
+        **SAME,
+        "transport": "type",
+        "allowed_tools": "tools",
+        "denied_tools": "excludeTools",
+        "call": "timeout",
+    },
+    write_unit="ms",
+    remote_types={"stdio": "local", "http": "http", "sse": "sse"},
+    always={"tools": ["*"]},
 )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Entry, Place, entries_at, key_table
-from dragoman.config.dialects.sections import table_at
-from dragoman.config.expand import NONE
+from dragoman.config.dialect import Dialect, Entry, Place, entries_at, key_table, table_at
+from dragoman.config.templates import NONE
 from dragoman.model import Note
 
 if TYPE_CHECKING:
@@ -48,10 +47,10 @@ def translate(entry: Entry) -> None:
         key = "settings" if "settings" in fields else "source"
         entry.problems.append((key, "an extension of Zed starts this server, and only it knows how"))
     if fields.get("oauth") == {}:
-        entry.leave("oauth", Note(code="unused", key="oauth", message="it is empty"))
+        entry.set_aside("oauth", Note(code="unused", key="oauth", message="it is empty"))
 
 
-DIALECT = Dialect(
+ZED = Dialect(
     name="zed",
     title="Zed",
     places=(

@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.agent.messages import CallDelta, Message, ModelRequest, TextDelta, ThoughtDelta, ToolCall
 from dragoman.agent.providers.anthropic import AnthropicReader, to_body
-from dragoman.agent.providers.arguments import Ids
+from dragoman.agent.providers.parsing import Ids
 
 USER = Message(role="user", text="hi")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.agent.providers.fields import as_object, number_in, object_in, objects_in, sendable, text_in
+from dragoman.agent.providers.parsing import as_object, number_in, object_in, objects_in, sendable, text_in
 
 
 @pytest.mark.parametrize("value", [None, 1, "x", [], True])

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dragoman.agent.messages import Answered, Message, ModelRequest, TextDelta, ThoughtDelta, ToolCall
-from dragoman.agent.providers.arguments import Ids
 from dragoman.agent.providers.openai_chat import ChatReader, is_genuine, to_body
+from dragoman.agent.providers.parsing import Ids
 
 USER = Message(role="user", text="hi")
 

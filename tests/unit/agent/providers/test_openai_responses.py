@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from dragoman.agent.messages import Message, ModelRequest, ToolCall
-from dragoman.agent.providers.arguments import Ids
-from dragoman.agent.providers.failures import ProviderError, StreamBrokenError
 from dragoman.agent.providers.openai_responses import ResponsesReader, to_body
+from dragoman.agent.providers.parsing import Ids
+from dragoman.agent.providers.request import ProviderError, StreamBrokenError
 
 USER = Message(role="user", text="hi")
 
@@ -58,7 +58,7 @@ def test_a_turn_whose_calls_were_changed_is_written_anew() -> None:
     ("event", "says", "transient"),
     [
         ({"type": "error", "code": "server_error", "message": "oops"}, "oops", True),
-        ({"type": "error"}, "failed while it answered: error", False),
+        ({"type": "error"}, "failed during its answer: error", False),
         (
             {
                 "type": "response.failed",
@@ -67,7 +67,7 @@ def test_a_turn_whose_calls_were_changed_is_written_anew() -> None:
             "slow",
             True,
         ),
-        ({"type": "response.failed", "response": {}}, "does not say why", False),
+        ({"type": "response.failed", "response": {}}, "no reason given", False),
     ],
 )
 def test_a_failure_told_by_an_event_is_raised(event: dict[str, Any], says: str, *, transient: bool) -> None:

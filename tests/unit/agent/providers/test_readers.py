@@ -14,10 +14,10 @@ from tests.servers.model_api_wire import events
 from dragoman.agent.messages import Message, ModelRequest
 from dragoman.agent.providers import anthropic, openai_chat, openai_responses
 from dragoman.agent.providers.anthropic import AnthropicReader
-from dragoman.agent.providers.arguments import Ids
-from dragoman.agent.providers.failures import ProviderError
 from dragoman.agent.providers.openai_chat import ChatReader
 from dragoman.agent.providers.openai_responses import ResponsesReader
+from dragoman.agent.providers.parsing import Ids
+from dragoman.agent.providers.request import ProviderError
 
 READERS: dict[str, Any] = {"openai": ChatReader, "responses": ResponsesReader, "anthropic": AnthropicReader}
 CHECKS: dict[str, Any] = {"openai": check_chat, "responses": check_responses, "anthropic": check_anthropic}

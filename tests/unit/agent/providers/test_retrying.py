@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.agent.providers.retrying import RETRYABLE, RetryPolicy, is_transient
+from dragoman.agent.providers.request import RETRYABLE, RetryPolicy, is_transient
 
 POLICY = RetryPolicy(attempts=6, first=1, factor=3, longest=10, longest_asked=60)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.agent.messages import Message, ToolCall
-from dragoman.agent.providers.turns import UNANSWERED, error_text, to_turns
+from dragoman.agent.providers.parsing import UNANSWERED, error_text, to_turns
 
 USER = Message(role="user", text="hi")
 

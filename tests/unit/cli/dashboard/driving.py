@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dragoman.cli.dashboard.app import Dashboard
-from dragoman.cli.dashboard.asking import ScreenAsker
-from dragoman.manager import McpManager
-from dragoman.observe.call_history import CallHistory
+from dragoman.cli.dashboard.dialogs import ScreenAsker
+from dragoman.manager.manager import McpManager
+from dragoman.observe.call_log import CallHistory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from dragoman.cli.session.consent import Consent
+    from dragoman.cli.session.questions import Consent
     from dragoman.model import Handlers, ServerSpec, Settings
 
 SMALL, LARGE = (80, 24), (200, 50)

@@ -11,16 +11,16 @@ import pytest
 from tests.behaviour.turning import RUG_PULLS, Turncoat
 from tests.unit.cli.dashboard.driving import LARGE, seated
 
-from dragoman.cli.session.consent import Consent
-from dragoman.demo.png import solid_png
+from dragoman.cli.session.questions import Consent
+from dragoman.demo.studio import solid_png
 from dragoman.errors import ConfigError
-from dragoman.manager import McpManager
+from dragoman.manager.manager import McpManager
 from dragoman.model import Handlers, Part, ServerSpec, Settings, Stdio, ToolResult
-from dragoman.observe.calllog import CallLog
+from dragoman.observe.call_log import CallLog
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
-    from dragoman.cli.dashboard.asking import ScreenAsker
+    from dragoman.cli.dashboard.dialogs import ScreenAsker
 
 SERVERS = Path(__file__).resolve().parents[3] / "servers"
 
@@ -73,9 +73,9 @@ async def test_servers_their_tools_and_every_detail_of_a_call_are_shown(tmp_path
 
         # From the server to its tools, to the form of one of them, and to its result.
         await seat.press("enter", "down", "enter")
-        await seat.sees("call mcp_shop_price", "item: str (required)", "1 unless given")
+        await seat.sees("call mcp_shop_price", "item: str (required)", "default: 1")
         await seat.press("enter")
-        await seat.sees("needed: item")
+        await seat.sees("Missing: item")
         await seat.type("apple")
         await seat.press("down")
         await seat.type("4")
@@ -96,7 +96,7 @@ async def test_calls_of_other_programs_come_in_through_the_log(tmp_path: Path) -
     log = tmp_path / "calls.sqlite3"
     async with seated([shop().spec()], log=log) as seat:
         await seat.press("2")
-        await seat.sees("no call yet")
+        await seat.sees("No calls yet")
         other = CallLog(log)
         other.note(
             server="far",
@@ -116,7 +116,7 @@ async def test_an_image_is_a_line_where_it_cannot_be_shown(tmp_path: Path) -> No
     async with seated([shop().spec()], log=tmp_path / "calls.sqlite3") as seat:
         await seat.sees("photo")
         await seat.press("1", "enter")
-        await seat.sees("it takes no arguments")
+        await seat.sees("No arguments.")
         await seat.press("enter")
         await seat.sees("[image 64×48 png]")
 
@@ -129,7 +129,7 @@ async def test_restart_connects_anew() -> None:
         assert server.connections == 2
         server.stop()
         await seat.press("r")
-        await seat.sees("◌ backoff", "the scripted server is stopped", "next try in")
+        await seat.sees("◌ backoff", "the scripted server is stopped", "retrying in")
 
 
 async def test_a_server_is_switched_off_and_on_again() -> None:
@@ -137,7 +137,7 @@ async def test_a_server_is_switched_off_and_on_again() -> None:
     async with seated([server.spec()]) as seat:
         await seat.sees("price")
         await seat.press("e")
-        await seat.sees("○ off", "shop is off", "nothing is offered here")
+        await seat.sees("○ off", "shop is disabled", "No tools, resources or prompts.")
         assert seat.mcp.tools() == []
         await seat.press("e")
         await seat.sees("● ready", "price")
@@ -161,7 +161,7 @@ async def test_the_log_of_a_server_is_followed() -> None:
         await seat.until(lambda: "it said again" not in seat.text)
         assert "the shop opens" in seat.text
         await seat.press("escape", "shift+tab", "down")
-        await seat.sees("it wrote nothing so far")
+        await seat.sees("no stderr output yet")
 
 
 async def test_the_filter_narrows_offers_and_calls_and_escape_shows_all() -> None:
@@ -185,7 +185,7 @@ async def test_the_command_line_runs_slash_commands_completes_and_remembers() ->
         await seat.press("slash")
         await seat.type("nonsense")
         await seat.press("enter")
-        await seat.sees("there is no command /nonsense")
+        await seat.sees("Unknown command /nonsense")
         await seat.press("slash")
         await seat.type("call mcp_shop_pri")
         line = seat.app.query_one("#command")
@@ -213,7 +213,7 @@ async def test_what_a_command_lacks_is_asked_for() -> None:
         await seat.command("/call price")
         await seat.sees("item (str)")
         await seat.press("escape")
-        await seat.sees("not answered")
+        await seat.sees("cancelled")
 
 
 async def test_escape_stops_a_call_that_runs() -> None:
@@ -223,7 +223,7 @@ async def test_escape_stops_a_call_that_runs() -> None:
         await seat.until(lambda: server.calls)
         await seat.sees("1 running")
         await seat.press("escape")
-        await seat.sees("stopped", "0 running")
+        await seat.sees("Stopped.", "0 running")
         assert server.calls[0].cancelled
 
 
@@ -262,7 +262,7 @@ async def test_a_changed_tool_waits_for_the_person(tmp_path: Path) -> None:
         await mcp.approve("coat")
     coat.change(RUG_PULLS["description"])
     async with seated([coat.spec], consent=Consent, default_trust="ask", size=LARGE) as seat:
-        await seat.sees("coat offers something else than was pinned", "Approve what coat offers?")
+        await seat.sees("Tools of coat changed since you approved them", "Approve the changes of coat?")
         assert len(seat.mcp.tools()) == 4
         await seat.press("y")
         await seat.until(lambda: len(seat.mcp.tools()) == 5)
@@ -271,7 +271,7 @@ async def test_a_changed_tool_waits_for_the_person(tmp_path: Path) -> None:
 async def test_reload_without_files_says_why_not() -> None:
     async with seated([bank().spec()]) as seat:
         await seat.press("R")
-        await seat.sees("these servers come from no file")
+        await seat.sees("These servers do not come from a configuration file")
 
 
 async def test_login_to_a_server_that_has_none_says_so() -> None:
@@ -347,5 +347,5 @@ async def test_files_that_cannot_be_used_are_told_of(names: tuple[str, ...]) -> 
     specs = [bank().spec() for _ in names]
     settings = Settings(servers=specs, problems=[ConfigError("not valid JSON", source="mcp.json", line=2)])
     async with seated(settings) as seat:
-        await seat.sees("1 problem in files: `dragoman config check`")
+        await seat.sees("1 configuration problem: run `dragoman config check`")
         assert ("mcp.json:2: not valid JSON" in seat.text) is not bool(names)

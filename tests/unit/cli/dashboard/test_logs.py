@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.cli.dashboard.logs import added
+from dragoman.cli.dashboard.lists import added
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from textual.widgets import Static
 
-from dragoman.cli.dashboard import pictures
-from dragoman.demo.png import solid_png
+from dragoman.cli.dashboard import lists
+from dragoman.demo.studio import solid_png
 from dragoman.model import Part
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def nothing_looked_for() -> Iterator[None]:
-    pictures._kind.clear()
+    lists._kind.clear()
     yield
-    pictures._kind.clear()
+    lists._kind.clear()
 
 
 def image(width: int = 640, height: int = 480) -> Part:
@@ -37,13 +37,13 @@ def image(width: int = 640, height: int = 480) -> Part:
     ],
 )
 def test_what_stands_for_an_image_says_its_size_and_its_real_kind(part: Part, line: str) -> None:
-    assert pictures.picture_line(part) == line
+    assert lists.picture_line(part) == line
 
 
 def test_without_the_library_there_is_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "textual_image.widget", None)
-    assert not pictures.prepare()
-    assert pictures.picture(image()) is None
+    assert not lists.prepare()
+    assert lists.picture(image()) is None
 
 
 class FakeImage(Static):
@@ -65,14 +65,14 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("library")
 def test_with_the_library_an_image_is_its_widget() -> None:
-    assert pictures.prepare()
-    assert isinstance(pictures.picture(image()), FakeImage)
+    assert lists.prepare()
+    assert isinstance(lists.picture(image()), FakeImage)
 
 
 @pytest.mark.usefixtures("library")
 def test_a_broken_or_huge_image_is_none() -> None:
-    pictures.prepare()
-    assert pictures.picture(Part(kind="image", data=b"GIF89a\x05\x00\x07\x00")) is None
+    lists.prepare()
+    assert lists.picture(Part(kind="image", data=b"GIF89a\x05\x00\x07\x00")) is None
     header = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (60_000).to_bytes(4) * 2
-    assert pictures.picture(Part(kind="image", data=header)) is None
-    assert pictures.picture(Part(kind="image", data=b"nonsense")) is None
+    assert lists.picture(Part(kind="image", data=header)) is None
+    assert lists.picture(Part(kind="image", data=b"nonsense")) is None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.cli.dashboard.driving import LARGE, SMALL, seated
 
-from dragoman.observe.calllog import CallLog
+from dragoman.observe.call_log import CallLog
 from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.unit.cli.dashboard.driving import Seat
 
-    from dragoman.manager import McpManager
+    from dragoman.manager.manager import McpManager
 
 KEPT = Path(__file__).with_name("screens")
 DRAW = os.environ.get("DRAW_SCREENS") == "1"

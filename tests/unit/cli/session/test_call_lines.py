@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dragoman import ToolResult
-from dragoman.cli.session.call_lines import Running, called, finished, short_arguments
+from dragoman.cli.session.render_turn import Running, called, finished, short_arguments
 from dragoman.model import Part
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_a_failed_call_shows_its_error() -> None:
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_no_line_is_wider_than_the_screen(width: int) -> None:
     running = Running(called("mcp_legal_search", 'query="押金" * 40'), 0.0)
-    running.told(3, 10, "律" * 60)
+    running.update(3, 10, "律" * 60)
     lines = [
         *drawn(running.view(1.5), width),
         *drawn(finished("x" * 100, "y" * 300, result("押金" * 300)), width),
@@ -73,11 +73,11 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
 def test_progress_is_a_bar_where_the_total_is_known_and_a_number_elsewhere() -> None:
     running = Running(called("t", ""), 10.0)
     assert drawn(running.view(12.0)) == ["⠋ t()  2.0 s"]
-    running.told(5, 10, "half")
+    running.update(5, 10, "half")
     assert drawn(running.view(12.0)) == ["⠋ t()  ━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌ 5/10 half  2.0 s"]
-    running.told(50, 10, None)
+    running.update(50, 10, None)
     assert "━" * 20 in drawn(running.view(12.0))[0]
-    running.told(7, None, "files")
+    running.update(7, None, "files")
     assert drawn(running.view(12.0)) == ["⠋ t()  7 files  2.0 s"]
 
 

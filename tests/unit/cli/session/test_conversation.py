@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers.model_api import ModelApi
 from tests.unit.cli.program import SERVERS
-from tests.unit.cli.slash.test_table import answer, complaint
+from tests.unit.cli.test_slash import answer, complaint
 
 from dragoman import McpManager, ServerSpec, Stdio
 from dragoman.agent import Price, Say, ScriptedProvider, Usage
+from dragoman.cli import slash
 from dragoman.cli.session.conversation import Conversation, as_markdown
-from dragoman.cli.slash import table as slash
 from dragoman.errors import AgentError, DragomanError
 
 if TYPE_CHECKING:
@@ -55,26 +55,26 @@ def scripted() -> ScriptedProvider:
 async def test_what_was_spent_is_counted_and_shown(mcp: McpManager) -> None:
     async with Conversation(mcp, scripted(), price=Price(input=1, output=10)) as talk:
         context = slash.Context(mcp=mcp, conversation=talk)
-        assert "nothing was spent yet" in await answer(context, "/cost")
-        assert "nothing to save yet" in await complaint(context, "/save")
+        assert "No tokens used yet." in await answer(context, "/cost")
+        assert "Nothing to save yet" in await complaint(context, "/save")
         said = await talk.ask("Is it so?", ignore)
         assert said.text == "It is **so**."
         assert (talk.model, talk.tokens, talk.money()) == ("tiny", 2200, pytest.approx(0.004))
         shown = (await answer(context, "/cost")).splitlines()
         assert shown[1].split() == ["tiny", "2,000", "1,000", "200", "0.0040"]
-        assert await complaint(context, "/cost now") == "/cost takes no words"
+        assert await complaint(context, "/cost now") == "/cost takes no arguments."
 
 
 async def test_a_conversation_is_saved_for_people_and_for_programs(mcp: McpManager) -> None:
     async with Conversation(mcp, scripted()) as talk:
         context = slash.Context(mcp=mcp, conversation=talk)
         await talk.ask("Is it so?", ignore)
-        assert "saved 4 messages in ./talk.md" in await answer(context, "/save talk.md")
-        assert "saved 4 messages in ./talk.jsonl" in await answer(context, "/save talk.jsonl")
-        assert "saved 4 messages in ./dragoman-" in await answer(context, "/save")
-        assert "nothing is written over" in await complaint(context, "/save talk.md")
-        assert "has to end with .md or .jsonl" in await complaint(context, "/save talk.txt")
-        assert "cannot be written" in await complaint(context, "/save none/talk.md")
+        assert "Saved 4 messages to ./talk.md" in await answer(context, "/save talk.md")
+        assert "Saved 4 messages to ./talk.jsonl" in await answer(context, "/save talk.jsonl")
+        assert "Saved 4 messages to ./dragoman-" in await answer(context, "/save")
+        assert "already exists" in await complaint(context, "/save talk.md")
+        assert "must end with .md or .jsonl" in await complaint(context, "/save talk.txt")
+        assert "Cannot write" in await complaint(context, "/save none/talk.md")
         assert as_markdown(talk.messages) == content("talk.md")
     text = content("talk.md")
     assert text.startswith("## You\n\nIs it so?\n\n## Model\n\nLet me see.\n\n### Call `mcp_one_echo`\n\n```")
@@ -89,7 +89,7 @@ async def test_another_model_goes_on_with_what_was_said(mcp: McpManager) -> None
         async with Conversation(mcp, scripted(), env=env, price=Price(input=1, output=10)) as talk:
             context = slash.Context(mcp=mcp, conversation=talk)
             await talk.ask("Is it so?", ignore)
-            assert "Talking to other" in await answer(context, "/model openai:other")
+            assert "Model: other" in await answer(context, "/model openai:other")
             assert (await talk.ask("Do you know?", ignore)).text == "I know."
             sent = api.requests[0].body["messages"]
             assert [message["role"] for message in sent if message["role"] != "system"] == [
@@ -102,7 +102,7 @@ async def test_another_model_goes_on_with_what_was_said(mcp: McpManager) -> None
             assert set(talk.usage) == {"tiny", "other"}
             assert talk.money() is None
             assert talk.money("tiny") is not None
-            with pytest.raises(DragomanError, match="there is no model API `nothing`"):
+            with pytest.raises(DragomanError, match="unknown model API `nothing`"):
                 await slash.run(context, "/model nothing:x")
             assert talk.model == "other"
 
@@ -110,19 +110,19 @@ async def test_another_model_goes_on_with_what_was_said(mcp: McpManager) -> None
 async def test_without_a_model_it_says_so_and_one_can_be_chosen(
     mcp: McpManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.agent.local.LOCAL_SERVERS", {})
+    monkeypatch.setattr("dragoman.agent.providers.open.LOCAL_SERVERS", {})
     async with ModelApi([{"text": "Hello."}]) as api:
         env = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": api.base_url("openai")}
         monkeypatch.setenv("OPENAI_API_KEY", "k")
         async with Conversation(mcp, env=env) as talk:
             context = slash.Context(mcp=mcp, conversation=talk)
-            with pytest.raises(AgentError, match="no model to talk to"):
+            with pytest.raises(AgentError, match="no model configured"):
                 await talk.ask("hi", ignore)
-            with pytest.raises(AgentError, match="no model to ask"):
+            with pytest.raises(AgentError, match="no model configured"):
                 _ = talk.provider
             shown = await answer(context, "/model")
-            assert "Talking to no model" in shown
-            assert "openai:MODEL  its key is set" in shown
-            assert "anthropic:MODEL  wants ANTHROPIC_API_KEY" in shown
+            assert "Model: none" in shown
+            assert "openai:MODEL  API key is set" in shown
+            assert "anthropic:MODEL  needs ANTHROPIC_API_KEY" in shown
             await slash.run(context, "/model openai:tiny")
             assert (await talk.ask("hi", ignore)).text == "Hello."

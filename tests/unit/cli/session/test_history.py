@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dragoman.cli.session.history import MOST, LineHistory, is_worth_keeping
+from dragoman.cli.session.session import MOST, LineHistory, is_worth_keeping
 
 if TYPE_CHECKING:
     from pathlib import Path

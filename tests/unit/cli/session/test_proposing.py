@@ -11,7 +11,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from dragoman import McpManager, ServerSpec, Stdio
-from dragoman.cli.session.proposing import Listed, SlashCompleter
+from dragoman.cli.session.line_editor import Listed, SlashCompleter
 from dragoman.tools.local import tool
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.cli.asking import Person
 
 from dragoman import ToolDef
-from dragoman.agent.forms import Form, Visit, question
+from dragoman.agent.handlers import Form, Visit, question
 from dragoman.cli.session.questions import (
     AbandonedError,
     ask_missing,
@@ -59,7 +59,7 @@ async def test_what_was_given_is_not_asked_and_an_empty_number_is_refused() -> N
         "b": 1,
         "a": 2,
     }
-    assert person.complaints == ["`a` is required: float is expected"]
+    assert person.complaints == ["`a` is required (type: float)"]
 
 
 def test_choices_are_found_behind_references_and_branches() -> None:
@@ -105,7 +105,7 @@ async def test_a_form_is_filled_in_field_by_field() -> None:
     assert person.asked[0] == "Your name (text)"
     assert person.complaints == ["`Your name` is required", "a whole number is expected, not `x`"]
     assert "shop asks: Who� are you?" in person.shown
-    assert "one of red, blue, may be empty" in person.asked[-2]
+    assert "one of red, blue, optional" in person.asked[-2]
 
 
 async def test_a_form_that_does_not_fit_as_a_whole_is_asked_again() -> None:
@@ -120,7 +120,7 @@ async def test_declining_and_cancelling_a_form_are_told_apart_and_secrets_are_wa
     assert await fill(Person(AbandonedError()), form(name={"type": "string"})) is None
     person = Person("hunter2")
     await fill(person, form(password={"type": "string"}))
-    assert "should not ask for secrets like this: password" in person.shown
+    assert "should not ask for secrets in a form: password" in person.shown
     assert person.secrets
     assert await fill(Person("y"), form()) is True
     assert await fill(Person(""), form()) is False
@@ -143,7 +143,7 @@ async def test_an_address_is_shown_whole_and_opened_only_after_a_yes(
     assert await visit(person, Visit(server="shop", message="Log in", url=url), open_url) is outcome
     assert found == [url] * opened
     assert url in person.shown
-    assert person.asked == ["Open it? It leads to login.example.org"]
+    assert person.asked == ["Open login.example.org in the browser?"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_an_address_in_another_script_is_named_and_opened_as_browsers_see_
 
     asked = Visit(server="shop", message="Log in", url="https://\u0433ithub.com:8443/")
     assert await visit(person, asked, open_url)
-    assert person.asked == ["Open it? It leads to xn--ithub-mwe.com:8443"]
+    assert person.asked == ["Open xn--ithub-mwe.com:8443 in the browser?"]
     assert found == ["https://xn--ithub-mwe.com:8443/"]
 
 

@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from dragoman.cli.session.markdown import THEME
-from dragoman.cli.session.screen import Screen
+from dragoman.cli.session.screen import THEME, Screen
 
 
 class Paper(io.StringIO):

@@ -20,8 +20,8 @@ def test_a_whole_session_at_a_terminal() -> None:
             "● ready",
             "11 tools",
             "Hello, traveller!",
-            "A small session",
-            "/help lists the commands.",
+            "Session with these two servers",
+            "Type /help for commands.",
         ):
             assert text in person.text, text
         children = children_of(person.process.pid)
@@ -44,8 +44,8 @@ def test_a_whole_session_at_a_terminal() -> None:
         assert "Hello, Ann!" in person.send_off()
 
         # Mistakes are answered, and the session goes on.
-        assert "commands begin with a slash" in person.enter("hello")
-        assert "did you mean /help?" in person.enter("/hlp")
+        assert "No model configured" in person.enter("hello")
+        assert "Did you mean /help?" in person.enter("/hlp")
         assert "✗ Cannot divide 1 by zero." in person.enter("/call divide a=1 b=0")
 
         # Ctrl-C ends the running call, and nothing but the call.
@@ -55,7 +55,7 @@ def test_a_whole_session_at_a_terminal() -> None:
         person.wait_until_busy()
         person.type(CTRL_C)
         person.wait_until(lambda: person.screen.row > start and person.current == PROMPT)
-        assert "interrupted" in "".join(person.screen.lines(start))
+        assert "Interrupted." in "".join(person.screen.lines(start))
         assert "Lift-off!" in person.enter("/call countdown steps=2 pause=0")
         assert children_of(person.process.pid) == children
         # A child in the terminal's own group would be dying now, and gently enough to answer once more.
@@ -78,9 +78,9 @@ def test_a_whole_session_at_a_terminal() -> None:
 
         # Ctrl-C on an empty line warns first; typing takes the warning away.
         person.type(CTRL_C)
-        person.wait_until(lambda: "Ctrl-C again leaves" in person.text)
+        person.wait_until(lambda: "Press Ctrl-C again to quit" in person.text)
         person.type("x")
-        person.wait_until(lambda: "Ctrl-C again leaves" not in person.text)
+        person.wait_until(lambda: "Press Ctrl-C again to quit" not in person.text)
         person.type("\x7f")
 
         person.type(CTRL_D)
@@ -103,7 +103,7 @@ def test_quit_leaves_the_session() -> None:
 
 def test_ctrl_c_while_servers_start_ends_the_program_with_130() -> None:
     with at_terminal("demo") as person:
-        person.wait_until(lambda: "starting:" in person.text)
+        person.wait_until(lambda: "Starting two" in person.text)
         person.type(CTRL_C)
         assert person.wait_for_end() == 130
     assert "interrupted" in person.text
@@ -114,7 +114,7 @@ def test_ctrl_c_twice_on_an_empty_line_leaves() -> None:
     with at_terminal("demo") as person:
         person.wait_until(lambda: person.current == PROMPT)
         person.type(CTRL_C)
-        person.wait_until(lambda: "Ctrl-C again leaves" in person.text)
+        person.wait_until(lambda: "Press Ctrl-C again to quit" in person.text)
         person.type(CTRL_C)
         assert person.wait_for_end() == 0
 

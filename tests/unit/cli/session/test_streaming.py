@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.cli.session.streaming import Block, Blocks
+from dragoman.cli.session.render_turn import Block, Blocks
 
 PAGE = """# Head
 One

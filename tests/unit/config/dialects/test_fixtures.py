@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.config.building import in_effect
 
-from dragoman.config.detect import detect
 from dragoman.config.dialect import local_part
 from dragoman.config.dialects import NAMES, dialect
 from dragoman.config.documents import parse
 from dragoman.config.export import entry
 from dragoman.config.files import format_of
+from dragoman.config.load import detect
 from dragoman.config.merge import Layer, merge
 from dragoman.model import ServerSpec, Stdio
 

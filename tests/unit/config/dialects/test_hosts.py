@@ -9,8 +9,8 @@ import pytest
 from tests.unit.config.building import in_effect
 
 from dragoman.config.dialects import dialect
-from dragoman.config.discover import load
 from dragoman.config.documents import parse
+from dragoman.config.load import load
 from dragoman.config.merge import Layer, merge
 from dragoman.model import Auth, Http, Sse, Stdio, Tls
 

@@ -10,9 +10,9 @@ from tests.unit.config.dialects.test_fixtures import FIXTURES
 
 from dragoman.cli.main import run
 from dragoman.config.dialects import FORMATS, HOSTS
-from dragoman.config.discover import load, place_path
-from dragoman.config.expand import Surroundings
+from dragoman.config.load import load, place_path
 from dragoman.config.profiles import profile_named
+from dragoman.config.templates import ExpansionContext
 
 FIRST = ("claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini")
 SECOND = [name for name in (*HOSTS, *FORMATS) if name not in FIRST]
@@ -27,7 +27,7 @@ def files(name: str, kind: str) -> list[Path]:
 
 def put(name: str, home: Path, kind: str = "full") -> Path:
     """Lay a host's file where the host would have it."""
-    around = Surroundings(env={}, root=str(Path.cwd()), home=str(home))
+    around = ExpansionContext(env={}, root=str(Path.cwd()), home=str(home))
     fixtures = files(name, kind)
     for place in profile_named(name).all_places():
         path = place_path(place.path, around)

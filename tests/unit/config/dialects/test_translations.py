@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.config.building import in_effect
 
+from dragoman.config.dialect import names_at, settings_patch, table_at
 from dragoman.config.dialects import dialect
-from dragoman.config.dialects.legal import finder
-from dragoman.config.dialects.sections import names_at, settings_patch, table_at
-from dragoman.config.discover import load
+from dragoman.config.dialects.agents import finder
 from dragoman.config.documents import environment, parse
+from dragoman.config.load import load
 from dragoman.config.merge import Layer, merge
 from dragoman.model import Auth, Http, Sse, Stdio
 
@@ -250,11 +250,11 @@ def test_legal_takes_any_prefix() -> None:
     ("env", "message"),
     [
         ({"SERVER_URL": "law 'open", "TRANSPORT": "stdio"}, "a quote or a backslash without its end"),
-        ({"SERVER_URL": "ftp://x"}, "expected an address that begins with http"),
-        ({"SERVER_URL": "law serve", "TRANSPORT": "sse"}, "expected an address that begins with http"),
+        ({"SERVER_URL": "ftp://x"}, "expected a URL that starts with http"),
+        ({"SERVER_URL": "law serve", "TRANSPORT": "sse"}, "expected a URL that starts with http"),
         (
             {"SERVER_URL": "https://x", "TRANSPORT": "pigeon"},
-            "`LEGAL_MCP_TRANSPORT`: `pigeon` is no transport",
+            "`LEGAL_MCP_TRANSPORT`: `pigeon` is not stdio, http or sse",
         ),
         ({"SERVER_URL": "https://x", "TIMEOUT": "-1"}, "`LEGAL_MCP_TIMEOUT`: expected a duration above zero"),
     ],

@@ -1,0 +1,624 @@
+"""McpManager without `await`, for scripts, notebooks and threads.
+
+Everything runs in one background thread with its own event loop, which exists as long as the `with` block. A
+method submits its work to that thread and waits. So it can be called from any thread, from many at once, and
+where a loop is already running, as in a notebook. Ctrl-C cancels only the call that it interrupts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from dragoman.blocking.loop_thread import (
+    BlockingIterator,
+    BlockingRunner,
+    LoopThread,
+    in_thread,
+    warn_of_open,
+)
+from dragoman.errors import DragomanError
+from dragoman.manager.manager import McpManager as AsyncManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from dragoman.config.profiles import Profile
+    from dragoman.errors import UnknownToolError
+    from dragoman.events import ConfigReloaded, Event
+    from dragoman.manager.subscriptions import ChangeHandler, LogLevel
+    from dragoman.model import (
+        Handlers,
+        HeaderProvider,
+        JsonObject,
+        Part,
+        ProgressHandler,
+        Prompt,
+        Resource,
+        ServerSpec,
+        ServerStatus,
+        Settings,
+        ToolDef,
+        ToolResult,
+    )
+    from dragoman.observe.call_log import CallLog
+    from dragoman.observe.metrics import ServerMetrics
+    from dragoman.storage.results import ResultStore
+    from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.registry import Permit, RemoteCall, Settled
+    from dragoman.tools.registry import ToolRegistry as AsyncRegistry
+    from dragoman.tools.registry import ToolView as AsyncView
+    from dragoman.tools.result.budget import TextBudget
+    from dragoman.trust.pin_checker import Changes
+    from dragoman.trust.pins import Trust
+    from dragoman.trust.policy import Policy
+
+# ── The tool registry and its views
+
+
+class _Tools:
+    """The common methods of a registry and a view of it."""
+
+    def __init__(self, tools: AsyncRegistry | AsyncView, runner: BlockingRunner) -> None:
+        self._tools = tools
+        self._runner = runner
+
+    def get(self, name: str) -> ToolDef | None:
+        """Return the tool with this exposed name."""
+        return self._runner.read(lambda: self._tools.get(name))
+
+    def suggest(self, name: str) -> list[str]:
+        """Return the names most similar to an unknown one."""
+        return self._runner.read(lambda: self._tools.suggest(name))
+
+    def unknown(self, name: str) -> UnknownToolError:
+        """Return the error for an unknown name."""
+        return self._runner.read(lambda: self._tools.unknown(name))
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> str:
+        """Run a tool and return its result as a string.
+
+        Raises:
+            ToolExecutionError: The call failed; the subclass says how.
+        """
+        return self._runner.run(lambda: self._tools.call(name, arguments, timeout=timeout))
+
+    def export(self, api: Api, *, strict: bool = False) -> Export:
+        """Return all tools in the form of a model API, with the tables to map names back."""
+        return self._runner.read(lambda: self._tools.export(api, strict=strict))
+
+    def resolve(self, api: Api, alias: str) -> str | None:
+        """Return the exposed name for the name that an export gave to a model."""
+        return self._runner.read(lambda: self._tools.resolve(api, alias))
+
+    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool, built-in and remote, as functions for OpenAI's chat API."""
+        return self._runner.read(lambda: self._tools.to_openai_schema(strict=strict))
+
+    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
+        """Return every tool as functions for OpenAI's Responses API."""
+        return self._runner.read(lambda: self._tools.to_responses(strict=strict))
+
+    def to_anthropic(self) -> list[JsonObject]:
+        """Return every tool for Anthropic's Messages API."""
+        return self._runner.read(self._tools.to_anthropic)
+
+    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
+        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
+        return self._runner.read(lambda: self._tools.to_gemini(openapi=openapi))
+
+    def to_ai_sdk(self) -> list[JsonObject]:
+        """Return every tool as arguments for `dynamicTool` of Vercel's AI SDK."""
+        return self._runner.read(self._tools.to_ai_sdk)
+
+    def __iter__(self) -> Iterator[ToolDef]:
+        return iter(self._runner.read(lambda: list(self._tools)))
+
+    def __len__(self) -> int:
+        return self._runner.read(lambda: len(self._tools))
+
+    def __contains__(self, name: object) -> bool:
+        return self._runner.read(lambda: name in self._tools)
+
+
+class ToolView(_Tools):
+    """Some tools of a registry; an agent that gets it can use only these."""
+
+
+class ToolRegistry(_Tools):
+    """The tools of a manager, built-in and remote, by their exposed names."""
+
+    def __init__(self, registry: AsyncRegistry, runner: BlockingRunner) -> None:
+        super().__init__(registry, runner)
+        self._registry = registry
+
+    def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
+        """Add a tool; if its name is taken, skip it with a warning."""
+        return self._runner.read(lambda: self._registry.register(tool, remote=remote))
+
+    def register_all(self, tools: Iterable[ToolDef], *, remote: RemoteCall | None = None) -> list[ToolDef]:
+        """Add tools in one batch; return those that were added."""
+        return self._runner.read(lambda: self._registry.register_all(tools, remote=remote))
+
+    def unregister(self, name: str) -> None:
+        """Remove a tool, if it exists."""
+        self._runner.read(lambda: self._registry.unregister(name))
+
+    def unregister_server(self, server: str) -> list[ToolDef]:
+        """Remove all tools of a server; return them."""
+        return self._runner.read(lambda: self._registry.unregister_server(server))
+
+    def replace_server(
+        self,
+        server: str,
+        tools: Iterable[ToolDef],
+        *,
+        remote: RemoteCall | None = None,
+        withheld: Iterable[ToolDef] = (),
+    ) -> Settled:
+        """Replace all tools of a server."""
+        return self._runner.read(
+            lambda: self._registry.replace_server(server, tools, remote=remote, withheld=withheld)
+        )
+
+    def arrange(self, order: Iterable[str] | None) -> Settled:
+        """Give names that several servers ask for to the first in `order`; without an order, to none."""
+        return self._runner.read(lambda: self._registry.arrange(order))
+
+    def forget(self, server: str) -> None:
+        """Release the names of a server's tools."""
+        self._runner.read(lambda: self._registry.forget(server))
+
+    def watch(self, permit: Permit) -> None:
+        """Check every call of a built-in tool with `permit` first."""
+        self._runner.read(lambda: self._registry.watch(permit))
+
+    def wanted(self, server: str) -> list[ToolDef]:
+        """Return a server's tools under the names that they ask for."""
+        return self._runner.read(lambda: self._registry.wanted(server))
+
+    def contenders(self, name: str) -> list[ToolDef]:
+        """Return the tools that ask for a name that none of them got."""
+        return self._runner.read(lambda: self._registry.contenders(name))
+
+    def limit_descriptions(self, server: str, chars: int) -> None:
+        """Limit the length of a server's descriptions for models."""
+        self._runner.read(lambda: self._registry.limit_descriptions(server, chars))
+
+    def exposed_name(self, server: str, tool: str) -> str | None:
+        """Return the exposed name of a server's tool."""
+        return self._runner.read(lambda: self._registry.exposed_name(server, tool))
+
+    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> ToolView:
+        """Return a live view with the tools that an agent may use."""
+        return ToolView(self._registry.view(allow=allow, deny=deny), self._runner)
+
+
+# ── The manager
+
+
+__all__ = ["McpManager", "ToolRegistry", "ToolView"]
+
+
+class McpManager:
+    """All configured servers, with their tools, resources and prompts, without `await`."""
+
+    def __init__(
+        self,
+        servers: Iterable[ServerSpec] | Settings,
+        *,
+        registry: AsyncRegistry | None = None,
+        inputs: Mapping[str, str] | None = None,
+        trust_project: bool = False,
+        cache: Path | bool | None = True,
+        handlers: Handlers | None = None,
+        header_provider: HeaderProvider | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        call_log: CallLog | Path | bool | None = None,
+        default_trust: Trust = "warn",
+    ) -> None:
+        """Create a manager without starting any server; as for `dragoman.McpManager`.
+
+        A handler that is a plain function runs in its own thread, so it may ask a person or call a tool.
+        """
+        self._adopt(
+            AsyncManager(
+                servers,
+                registry=registry,
+                inputs=inputs,
+                trust_project=trust_project,
+                cache=cache,
+                handlers=_in_threads(handlers),
+                header_provider=header_provider,
+                policy=policy,
+                call_log=call_log,
+                default_trust=default_trust,
+            )
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        profile: str | Profile = "dragoman",
+        *,
+        root: str | Path | None = None,
+        config: str | Path | None = None,
+        trust_project: bool = False,
+        registry: AsyncRegistry | None = None,
+        inputs: Mapping[str, str] | None = None,
+        cache: Path | bool | None = True,
+        handlers: Handlers | None = None,
+        header_provider: HeaderProvider | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        call_log: CallLog | Path | bool | None = None,
+        default_trust: Trust = "warn",
+    ) -> Self:
+        """Create a manager from the configuration files; as for `dragoman.McpManager`."""
+        made = cls.__new__(cls)
+        made._adopt(  # noqa: SLF001 -- of this class
+            AsyncManager.from_config(
+                profile,
+                root=root,
+                config=config,
+                trust_project=trust_project,
+                registry=registry,
+                inputs=inputs,
+                cache=cache,
+                handlers=_in_threads(handlers),
+                header_provider=header_provider,
+                policy=policy,
+                call_log=call_log,
+                default_trust=default_trust,
+            )
+        )
+        return made
+
+    @classmethod
+    def connect_all(
+        cls,
+        servers: Iterable[ServerSpec] | Settings,
+        *,
+        registry: AsyncRegistry | None = None,
+        cache: Path | bool | None = True,
+        trust_project: bool = False,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+    ) -> Self:
+        """Return a started manager once every server is ready or has failed; call `shutdown()` later."""
+        made = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
+        made._start()
+        try:
+            made.wait_ready()
+        except BaseException:
+            made.shutdown()
+            raise
+        return made
+
+    def _adopt(self, mcp: AsyncManager) -> None:
+        self._mcp = mcp
+        self._runner = BlockingRunner()
+        self.registry = ToolRegistry(mcp.registry, self._runner)
+
+    def _start(self) -> None:
+        if self._runner.closed or self._runner.loop_thread is not None:
+            msg = "the manager is closed" if self._runner.closed else "the manager is already started"
+            raise DragomanError(msg, hint="make a new one")
+        self._runner.loop_thread = LoopThread(self._mcp.shutdown)
+        try:
+            self._runner.run(self._mcp.__aenter__)
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def __del__(self) -> None:
+        runner: BlockingRunner | None = getattr(self, "_runner", None)
+        loop_thread = runner.loop_thread if runner is not None else None
+        if loop_thread is not None and loop_thread.is_open:
+            warn_of_open(self)
+            loop_thread.close_soon()
+
+    @property
+    def started(self) -> bool:
+        """Whether the manager was entered; stays true after it is closed."""
+        return self._mcp.started
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration in effect."""
+        return self._mcp.settings
+
+    @property
+    def trust_project(self) -> bool:
+        """Whether the project's own files are trusted."""
+        return self._mcp.trust_project
+
+    def shutdown(self) -> None:
+        """Stop every server and wait until all have stopped; safe to call twice.
+
+        In a forked child process, this does nothing.
+        """
+        self._runner.closed = True
+        if self._runner.loop_thread is not None:
+            self._runner.loop_thread.close()
+
+    def close(self) -> None:
+        """Same as `shutdown`, for `contextlib.closing`."""
+        self.shutdown()
+
+    def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
+        """Wait until servers are ready or have failed; return whether all are ready.
+
+        Args:
+            names: The servers to wait for; by default all that start by themselves.
+            timeout: Seconds; a server that is still connecting then counts as not ready.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        return self._runner.run(lambda: self._mcp.wait_ready(names, timeout))
+
+    def tools(self) -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name."""
+        return self._runner.read(self._mcp.tools)
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ToolResult:
+        """Call a tool by its exposed name; a failed call is a result.
+
+        Args:
+            name: The exposed name of a server's tool or a built-in one.
+            arguments: The tool's arguments.
+            timeout: Seconds; by default the server's `timeouts.call`.
+            on_progress: Called with progress, total and message, in its own thread; each report restarts the
+                timeout.
+            headers: Sent with the HTTP requests of this call only.
+
+        Raises:
+            DragomanError: The manager is not started, or closed.
+        """
+        report = None if on_progress is None else in_thread(on_progress)
+        return self._runner.run(
+            lambda: self._mcp.call(name, arguments, timeout=timeout, on_progress=report, headers=headers)
+        )
+
+    def caller(
+        self,
+        *,
+        coerce: bool = False,
+        budget: TextBudget | None = None,
+        spill: ResultStore | None = None,
+        registry: AsyncRegistry | None = None,
+        mends: bool | None = None,
+    ) -> Callable[..., ToolResult]:
+        """Return a function like `call` with other rules; as for `dragoman.McpManager`."""
+        run = self._mcp.caller(coerce=coerce, budget=budget, spill=spill, registry=registry, mends=mends)
+        return lambda *args, **how: self._runner.run(lambda: run(*args, **how))
+
+    def changes(self, name: str) -> Changes:
+        """Return how a server's definitions differ from their pins; empty until they were checked.
+
+        Its `fingerprint` approves exactly these changes: `approve(name, fingerprint=…)`.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        return self._runner.read(lambda: self._mcp.changes(name))
+
+    def approve(
+        self,
+        name: str,
+        *,
+        tools: Iterable[str] | None = None,
+        in_project: bool = False,
+        fingerprint: str | None = None,
+    ) -> None:
+        """Pin a server's definitions as the last `DefinitionsChanged` or `changes` reported them.
+
+        Args:
+            name: The server.
+            tools: Which of its tools to pin, by the server's own names; by default everything.
+            in_project: Whether to write the project's `dragoman.lock` too, even if it does not exist yet.
+            fingerprint: The one of the event, or of `changes`, that was shown to a person. If the definitions
+                have changed since, nothing is approved.
+
+        Raises:
+            UnknownServerError: No server has this name.
+            DragomanError: The server has not listed anything, its definitions have changed since they were
+                shown, or a lock file cannot be written.
+        """
+        self._runner.run(
+            lambda: self._mcp.approve(name, tools=tools, in_project=in_project, fingerprint=fingerprint)
+        )
+
+    def status(self) -> dict[str, ServerStatus]:
+        """Return the status of every server, by name; this starts no server."""
+        return self._runner.read(self._mcp.status)
+
+    @property
+    def call_log(self) -> CallLog | None:
+        """Records calls, if configured."""
+        return self._mcp.call_log
+
+    def metrics(self) -> dict[str, ServerMetrics]:
+        """Return the metrics of every server, by name."""
+        return self._runner.read(self._mcp.metrics)
+
+    def logs(self, name: str, lines: int = 100) -> list[str]:
+        """Return the last lines of a server's standard error, with known secrets masked.
+
+        They come from the current connection, or from the last one. A server behind a URL has none.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        return self._runner.read(lambda: self._mcp.logs(name, lines))
+
+    def events(self) -> Iterator[Event]:
+        """Return the events from now until the manager is shut down; `next` waits for one."""
+        return BlockingIterator(self._runner.read(self._mcp.events), self._runner)
+
+    def restart(self, name: str) -> None:
+        """Restart a server; wait until it is ready or has failed.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.run(lambda: self._mcp.restart(name))
+
+    def enable(self, name: str) -> None:
+        """Enable a disabled server; wait until it is ready or has failed.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.run(lambda: self._mcp.enable(name))
+
+    def disable(self, name: str) -> None:
+        """Disable a server: remove its tools, and stop it once its calls are done.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.run(lambda: self._mcp.disable(name))
+
+    def login(
+        self,
+        name: str,
+        *,
+        open_url: Callable[[str], Any] | None = None,
+        paste: Callable[[], str] | None = None,
+        on_refused: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Log a person in to a server; wait until it is ready or has failed.
+
+        Args:
+            name: The server.
+            open_url: Called with the URL that the person has to open.
+            paste: Asks the person for the URL that the browser ended at; for machines without a browser.
+            on_refused: Called with the reason why a pasted URL is not usable, before asking again.
+
+        Raises:
+            AuthRequiredError: The login was refused or not completed.
+            ConfigError: The server does not use OAuth.
+        """
+        shown = None if open_url is None else in_thread(open_url)
+        asked = None if paste is None else in_thread(paste)
+        self._runner.run(lambda: self._mcp.login(name, open_url=shown, paste=asked, on_refused=on_refused))
+
+    def logout(self, name: str) -> bool:
+        """Forget the login of a server; return whether there was one."""
+        return self._runner.run(lambda: self._mcp.logout(name))
+
+    def add(self, spec: ServerSpec) -> None:
+        """Add a server; wait until it is ready or has failed.
+
+        Raises:
+            InvalidSpecError: A server with this name exists.
+        """
+        self._runner.run(lambda: self._mcp.add(spec))
+
+    def remove(self, name: str) -> None:
+        """Remove a server with its tools, and stop it.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.run(lambda: self._mcp.remove(name))
+
+    def reload(self) -> ConfigReloaded:
+        """Read the configuration again and apply what changed; unchanged servers are not touched.
+
+        Raises:
+            DragomanError: The manager was not made by `from_config`.
+        """
+        return self._runner.run(self._mcp.reload)
+
+    def resources(self, server: str | None = None) -> list[Resource]:
+        """List resources, then templates, by server and URI."""
+        return self._runner.run(lambda: self._mcp.resources(server))
+
+    def prompts(self, server: str | None = None) -> list[Prompt]:
+        """List prompts, by server and name."""
+        return self._runner.run(lambda: self._mcp.prompts(server))
+
+    def read(self, uri: str, server: str | None = None) -> list[Part]:
+        """Return a started manager once every server is ready or has failed; call `shutdown()` later."""
+        return self._runner.run(lambda: self._mcp.read(uri, server))
+
+    def prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
+    ) -> list[dict[str, Any]]:
+        """Get the messages of a prompt: role and content, as the server gives them.
+
+        Raises:
+            CallDeniedError: The policy does not allow it, or it differs from its pin and the server's `trust`
+                withholds it.
+            DragomanError: The server does not have it, or does not answer.
+        """
+        return self._runner.run(lambda: self._mcp.prompt(name, arguments, server=server))
+
+    def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
+        """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`).
+
+        Raises:
+            CallDeniedError: The policy does not allow that prompt or template.
+            DragomanError: The server does not answer.
+        """
+        return self._runner.run(lambda: self._mcp.complete(ref, argument, value, server=server))
+
+    def subscribe(
+        self, uri: str, server: str | None = None, *, on_change: ChangeHandler | None = None
+    ) -> None:
+        """Publish changes of a resource as events; as for `dragoman.McpManager`."""
+        handler = None if on_change is None else in_thread(on_change)
+        self._runner.run(lambda: self._mcp.subscribe(uri, server, on_change=handler))
+
+    def unsubscribe(self, uri: str, server: str | None = None) -> None:
+        """Cancel the subscriptions to a resource: at one server, or at all."""
+        self._runner.run(lambda: self._mcp.unsubscribe(uri, server))
+
+    def set_log_level(self, level: LogLevel, server: str | None = None) -> None:
+        """Set the lowest level of the log messages that one server, or all, send to `Handlers.logging`.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.run(lambda: self._mcp.set_log_level(level, server))
+
+    def set_roots(self, roots: Iterable[str], server: str | None = None) -> None:
+        """Set the directories that one server, or all, may use; as for `dragoman.McpManager`."""
+        self._runner.run(lambda: self._mcp.set_roots(roots, server))
+
+    def instructions(self) -> dict[str, str]:
+        """Return the instructions of the connected servers, by server, cleaned for a model.
+
+        Invisible characters and terminal control codes are removed, and long texts are cut.
+        """
+        return self._runner.read(self._mcp.instructions)
+
+
+def _in_threads(handlers: Handlers | None) -> Handlers | None:
+    """Return the handlers with plain functions run in threads, so that they do not block the loop."""
+    if handlers is None:
+        return None
+    given = {name: getattr(handlers, name) for name in ("sampling", "elicitation", "logging", "approval")}
+    return replace(handlers, **{name: in_thread(one) for name, one in given.items() if one is not None})

@@ -1,0 +1,308 @@
+"""`dragoman call`: call one tool; only its server is started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+from dragoman.cli import arguments, exits, output
+from dragoman.cli.arguments import STDIN, type_name
+from dragoman.cli.exits import code_of, confirm, run
+from dragoman.cli.known import known_registry, may_own, wanted
+from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option
+from dragoman.cli.output import part_json, save
+from dragoman.errors import CallDeniedError, InvalidArgumentsError, ServerNotReadyError, UnknownToolError
+from dragoman.model import Handlers
+from dragoman.suggest import suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dragoman.cli.connect import Connected
+    from dragoman.cli.json_shapes import CallReport, ErrorShape
+    from dragoman.model import CallRequest, ServerSpec, Settings, ToolDef, ToolResult
+
+LONGEST_ABOUT = 60
+"""Columns for the description of an argument in errors; `tools --schema` shows all of it."""
+
+
+@click.command(epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
+@common_options
+@timeout_option
+@click.argument("words", nargs=-1, metavar="SERVER TOOL [KEY=VALUE | -]...", shell_complete=CALL_WORDS)
+@click.option("--args", "whole", metavar="JSON", help="Arguments as a JSON object, or @FILE.")
+@click.option("--save", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Save images in DIR.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--raw", is_flag=True, help="Print unfiltered text, including escape codes.")
+@click.pass_obj
+def call(
+    options: Options, *, words: tuple[str, ...], whole: str | None, folder: Path | None, yes: bool, raw: bool
+) -> None:
+    """Call a tool and print its result.
+
+    Instead of SERVER TOOL you can give the exposed name. Only this server is started.
+
+    \b
+    dragoman call files read_text_file path=README.md head=10
+    dragoman call mcp_files_read_text_file --args '{"path": "README.md"}'
+    echo '{"path": "README.md"}' | dragoman call files read_text_file -
+
+    Values are converted by the tool's schema. `a.b=1` sets a value inside an object, a repeated key makes a
+    list, `@FILE` reads a file and `@-` standard input.
+    """  # noqa: D301 -- click wants the backspace itself
+    if not words:
+        msg = "Missing SERVER and TOOL. Run `dragoman tools` for a list."
+        raise click.UsageError(msg)
+    settings = options.load()
+    exits.insist(settings)
+    asked, rest = _split(settings, words)
+    given = _Given(rest, whole)
+    result, tool = run(_call(options, settings, asked, given, yes=yes))
+    saved = save(result.parts, folder, tool.original_name or tool.name)
+    if options.json:
+        output.say_json(_report(tool, result, saved))
+    elif result.success or result.text != result.error:
+        print_text(result.text, raw=raw)
+    if result.exception is None:
+        return
+    if not options.json:
+        text = " ".join((result.error or "The tool failed.").split())
+        click.secho(f"error: {output.safe(text)}", fg="red", err=True)
+    raise click.exceptions.Exit(code_of(result.exception))
+
+
+class _Given:
+    """The arguments as typed; files and standard input are read once, before a server is started."""
+
+    def __init__(self, words: Sequence[str], whole: str | None) -> None:
+        self._words = [word for word in words if word != STDIN]
+        self._whole = whole
+        self._files: dict[str, bytes] = {}
+        dashes = len(words) - len(self._words)
+        if dashes + (whole is not None) + bool(self._words) > 1:
+            msg = "Use only one of KEY=VALUE, `--args` and `-`."
+            raise click.UsageError(msg)
+        if dashes:
+            self._whole = self.load(STDIN).decode("utf-8", "replace")
+        elif whole is not None and whole.startswith("@"):
+            self._whole = self.load(whole[1:]).decode("utf-8", "replace")
+        for word in self._words:
+            value = word.partition("=")[2]
+            if value.startswith("@") and not value.startswith("@@"):
+                self.load(value[1:])
+
+    def load(self, path: str) -> bytes:
+        """Return the content of a file or of standard input."""
+        if path not in self._files:
+            try:
+                self._files[path] = arguments.load_file(path)
+            except arguments.ArgumentError as error:
+                raise click.UsageError(str(error)) from None
+        return self._files[path]
+
+    def fit(self, tool: ToolDef) -> dict[str, Any]:
+        """Return the arguments, converted by the tool's schema."""
+        schema = tool.input_schema
+        try:
+            if self._whole is not None:
+                found = arguments.parse_object(self._whole)
+            else:
+                found = arguments.parse(self._words, schema, load=self.load)
+        except arguments.ArgumentError as error:
+            raise click.UsageError(str(error)) from None
+        if lacking := arguments.missing(found, schema):
+            names = ", ".join(_described(name, inner, schema) for name, inner in lacking.items())
+            msg = f"missing arguments for `{tool.original_name}` of server `{tool.server}`: {names}"
+            problems = [
+                f"`{name}` is missing: {json.dumps(inner, ensure_ascii=False)}"
+                for name, inner in lacking.items()
+            ]
+            hint = f"run `dragoman tools {tool.server} --schema` for all parameters"
+            raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems, hint=hint)
+        return found
+
+
+def _described(name: str, schema: object, root: object) -> str:
+    fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    about = output.cut(output.one_line(str(fields.get("description") or "")), LONGEST_ABOUT)
+    return f"`{name}: {type_name(fields, root)}`" + (f" – {about}" if about else "")
+
+
+class _Target(NamedTuple):
+    """The tool to call."""
+
+    specs: list[ServerSpec]
+    """The servers that can have the tool."""
+    name: str
+    is_own: bool
+    """Whether `name` is the server's own name of the tool, not the exposed one."""
+
+
+def _split(settings: Settings, words: Sequence[str]) -> tuple[_Target, list[str]]:
+    """Return the tool to call, and the remaining words."""
+    first, *rest = words
+    is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
+    if settings.server(first) is not None and not is_alone:
+        return _Target(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
+    registry, _ = known_registry(settings)
+    tool = registry.get(first)
+    if settings.server(first) is not None and tool is None:
+        msg = f"Missing TOOL. Run `dragoman tools {first}` for a list."
+        raise click.UsageError(msg)
+    if not is_alone:
+        # Two words, and the first is not a server: report that instead of looking for a tool.
+        wanted(settings, [first])
+    everywhere = wanted(settings, [])
+    if tool is not None:
+        return _Target(wanted(settings, [tool.server]), tool.original_name, is_own=True), rest
+    if registry.contenders(first):
+        raise registry.unknown(first)
+    specs = may_own(settings, everywhere, first)
+    if not specs:
+        raise _unknown(first, list(registry))
+    return _Target(specs, first, is_own=False), rest
+
+
+async def _call(
+    options: Options,
+    settings: Settings,
+    asked: _Target,
+    given: _Given,
+    *,
+    yes: bool,
+) -> tuple[ToolResult, ToolDef]:
+    from dragoman.cli.connect import connected
+
+    specs = asked.specs
+    names = [other for spec in specs for other in spec.fallback]
+    fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
+
+    asking = Handlers(approval=lambda request: confirmed(request, live, yes=yes))
+    is_terminal = sys.stdin.isatty() and not options.json
+    async with connected(
+        options,
+        settings,
+        specs,
+        beside=fallback,
+        handlers=asking,
+        default_trust="ask" if is_terminal else "warn",
+    ) as live:
+        if is_terminal:
+            await _review(live)
+        tool = _find(live, asked)
+        fields = given.fit(tool)
+        if options.timeout is not None and not fallback:
+            _check_connected(live, tool.server, options.timeout)
+        live.show.text = f"calling {tool.original_name}"
+        try:
+            result = await live.mcp.call(tool.name, fields, timeout=live.left, on_progress=live.show.report)
+        except asyncio.CancelledError:
+            # Stopping the server may take a moment; show that Ctrl-C was noticed.
+            live.show.text = "stopping"
+            raise
+        return result, tool
+
+
+async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:
+    """Ask the user to confirm a call, if a rule requires it."""
+    if yes or not sys.stdin.isatty():
+        return yes
+    live.show.text = ""
+    live.show.clear()
+    why = output.one_line(request.reason) or "A rule requires confirmation"
+    click.echo(f"{why}: {_shown(request)}", err=True)
+    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?"}[request.kind]
+    return await confirm(question)
+
+
+async def _review(live: Connected) -> None:
+    """Ask about changed tools; they are withheld until the user approves them."""
+    for server in live.names:
+        changes = live.mcp.changes(server)
+        if not changes.is_withheld:
+            continue
+        live.show.text = ""
+        live.show.clear()
+        click.echo(f"Tools of `{output.one_line(server)}` changed since you approved them:", err=True)
+        for line in (line for text in changes.texts for line in text.splitlines()):
+            click.echo(f"  {output.safe(line)}", err=True)
+        if await confirm("Approve the changes?"):
+            await live.mcp.approve(server, fingerprint=changes.fingerprint)
+
+
+def _shown(request: CallRequest) -> str:
+    fields = json.dumps(dict(request.arguments), ensure_ascii=False, default=str)
+    return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
+
+
+def _find(live: Connected, asked: _Target) -> ToolDef:
+    """Find the tool; a cached definition is enough, so that a fallback can answer."""
+    name = asked.name
+    tools = [tool for tool in live.mcp.tools() if tool.server in live.names]
+    own = [tool for tool in tools if asked.is_own and tool.original_name == name]
+    for tool in own or (tool for tool in tools if tool.name == name):
+        return tool
+    if live.mcp.registry.contenders(name):
+        raise live.mcp.registry.unknown(name)
+    for server in live.names:
+        live.raise_unless_ready(server, needs_listing=True)
+        changes = live.mcp.changes(server)
+        if changes.is_withheld and any(one.kind == "tool" and name.endswith(one.name) for one in changes):
+            msg = f"`{name}` of server `{server}` is blocked: its definition changed since you approved it"
+            hint = f"review the change and run `dragoman trust approve {server}`"
+            raise CallDeniedError(msg, tool=name, server=server, hint=hint)
+    raise _unknown(name, tools, server=live.names[0])
+
+
+def _check_connected(live: Connected, server: str, seconds: float) -> None:
+    """Raise a clear error if `--timeout` ended before the server was connected."""
+    state = live.mcp.status()[server].state
+    if state == "connecting":
+        msg = f"server `{server}` did not connect within {seconds:g} s"
+        hint = f"increase `--timeout`, or run `dragoman doctor {server}`"
+        raise ServerNotReadyError(msg, server=server, state=state, hint=hint) from TimeoutError()
+
+
+def _unknown(name: str, tools: Sequence[ToolDef], server: str = "") -> UnknownToolError:
+    names = [own for tool in tools for own in ((tool.original_name,) if server else (tool.name,))]
+    similar = suggest(name, names)
+    guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
+    msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown server or tool `{name}`"
+    hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
+    return UnknownToolError(msg, tool=name, server=server, suggestions=similar, hint=hint)
+
+
+def _report(tool: ToolDef, result: ToolResult, saved: Any) -> CallReport:
+    error = result.exception
+    sources = result.provenance.sources if result.provenance else ()
+    return {
+        "server": result.provenance.server if result.provenance else tool.server,
+        "tool": tool.name,
+        "success": result.success,
+        "text": result.text,
+        "error": None if error is None else cast("ErrorShape", output.error_json(error)),
+        "structured": result.structured,
+        "parts": [part_json(part, saved.get(index)) for index, part in enumerate(result.parts)],
+        "sources": [
+            {"title": one.title, "locator": one.locator, "url": one.url, "updated": one.updated}
+            for one in sources
+        ],
+        "duration": round(result.duration, 6),
+        "call_id": result.call_id,
+    }
+
+
+def print_text(text: str, *, raw: bool) -> None:
+    """Print text from a server; escape codes are removed unless `raw`."""
+    shown = text if raw else output.safe(text)
+    end = "" if shown.endswith("\n") else "\n"
+    if raw:
+        # Not `click.echo`: it removes colors outside a terminal.
+        sys.stdout.write(shown + end)
+    else:
+        click.echo(shown + end, nl=False)

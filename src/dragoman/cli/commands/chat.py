@@ -1,0 +1,194 @@
+"""`dragoman chat`: a session with a model and the configured servers; without a model, a tool console."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from dragoman.cli.exits import run
+from dragoman.cli.options import Options, common_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dragoman.agent.messages import Price, Provider
+    from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.line_editor import TerminalAsker
+    from dragoman.cli.session.log import Warnings
+    from dragoman.cli.session.questions import Consent
+    from dragoman.cli.session.screen import Screen
+    from dragoman.manager.manager import McpManager
+    from dragoman.model import Handlers
+
+MODEL_VARIABLE = "DRAGOMAN_MODEL"
+START_WAIT = 10.0
+"""Seconds to wait for servers at the start; slower servers join later."""
+# The default model for each API key.
+_KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY", "openai:gpt-5-mini"))
+
+
+@click.command()
+@common_options
+@click.option("--model", metavar="NAME", help=f"E.g. openai:gpt-5, anthropic:…, local ({MODEL_VARIABLE}).")
+@click.option(
+    "--transcript",
+    type=click.Path(dir_okay=False),
+    help="Save the conversation to this JSON Lines file, and continue from it.",
+)
+@click.option("--price", metavar="IN,OUT", help="Prices per million tokens, to show the cost.")
+@click.pass_obj
+def chat(options: Options, model: str | None, transcript: str | None, price: str | None) -> None:
+    """Chat with a model that can use the tools of your servers.
+
+    Without --model, dragoman uses the API whose key is set, or a local model server (Ollama, llama.cpp, LM
+    Studio). Without any model you can still call tools with slash commands. When reading from a pipe, each
+    line is a message; the exit code is 1 if one of them failed.
+    """
+    open_session(options, model=model, transcript=transcript, price=price)
+
+
+def open_session(
+    options: Options, *, model: str | None = None, transcript: str | None = None, price: str | None = None
+) -> None:
+    """Open the session, at a terminal or in a pipe."""
+    costs = None if price is None else _read_price(price)
+    if not run(_chat(options, model, transcript, costs)):
+        raise click.exceptions.Exit(1)
+
+
+def _read_price(text: str) -> Price:
+    from dragoman.agent.messages import Price
+
+    try:
+        input_price, output_price = (float(number) for number in text.split(","))
+    except ValueError:
+        msg = f"Invalid --price `{text}`. Expected prices per million input and output tokens, e.g. 0.25,2"
+        raise click.UsageError(msg) from None
+    return Price(input=input_price, output=output_price)
+
+
+async def _chat(options: Options, model: str | None, transcript: str | None, price: Price | None) -> bool:
+    from dragoman.cli.session.line_editor import TerminalAsker
+    from dragoman.cli.session.log import NAME, Warnings, logbook
+    from dragoman.cli.session.screen import Screen
+    from dragoman.storage.files import state_folder
+
+    screen = Screen()
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    asker = TerminalAsker(screen) if is_terminal else None
+    warnings = Warnings(screen.remark)
+    with logbook(state_folder() / NAME, warnings, debug=options.debug):
+        return await _open(options, screen, asker, warnings, model=model, transcript=transcript, price=price)
+
+
+async def _open(
+    options: Options,
+    screen: Screen,
+    asker: TerminalAsker | None,
+    warnings: Warnings,
+    *,
+    model: str | None,
+    transcript: str | None,
+    price: Price | None,
+) -> bool:
+    from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.questions import AbandonedError, Consent, approve_project, ask_inputs
+    from dragoman.manager.manager import McpManager
+
+    provider = await choose_model(model, os.environ)
+    inputs: dict[str, str] = {}
+    if asker is not None:
+        settings = options.load()
+        try:
+            await approve_project(asker, settings)
+            inputs = await ask_inputs(asker, options.load())
+        except AbandonedError:
+            raise click.Abort from None
+    talk: list[Conversation] = []
+    consent = Consent(asker) if asker is not None else None
+    mcp = McpManager.from_config(
+        options.profile,
+        config=options.config,
+        inputs=inputs,
+        handlers=_handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
+        call_log=True,
+        default_trust="ask" if consent is not None else "warn",
+    )
+    async with mcp:
+        # Events during the start are not reported to the model.
+        await _watch_start(mcp, screen)
+        if consent is not None:
+            await consent.review(mcp)
+        warnings.release(known=[status.last_error or "" for status in mcp.status().values()])
+        async with Conversation(mcp, provider, transcript=transcript, price=price) as conversation:
+            talk.append(conversation)
+            return await _converse(mcp, screen, conversation, asker, consent)
+
+
+def _handlers(consent: Consent | None, model: Callable[[], Provider], *, has_model: bool) -> Handlers | None:
+    """Return the handlers for questions of servers; None in a pipe, where nothing can be asked."""
+    from dragoman.agent.handlers import handlers
+
+    if consent is None:
+        return None
+    answering = handlers(model, approve=consent.approve_sampling if has_model else None, ask=consent.answer)
+    return replace(answering, approval=consent.approve_call)
+
+
+async def _watch_start(mcp: McpManager, screen: Screen) -> None:
+    """Show the servers while they start, then their states."""
+    from dragoman.cli.tables import servers_view
+
+    async with screen.working(lambda: servers_view(mcp.status().values(), {})):
+        await mcp.wait_ready(timeout=START_WAIT)
+    if screen.is_live:
+        screen.print(servers_view(mcp.status().values(), {}))
+
+
+async def _converse(
+    mcp: McpManager,
+    screen: Screen,
+    conversation: Conversation,
+    asker: TerminalAsker | None,
+    consent: Consent | None,
+) -> bool:
+    from rich.text import Text
+
+    from dragoman.cli.output import one_line
+    from dragoman.cli.session.session import Session, lines_of_stdin
+
+    session = Session(mcp, screen, conversation=conversation, asker=asker, consent=consent)
+    if asker is None:
+        return await session.run_plain(lines_of_stdin())
+    if conversation.is_open:
+        intro = Text.assemble(("Model: ", "dim"), one_line(conversation.model), (". ", "dim"))
+    else:
+        intro = Text(
+            "No model configured: set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, or use /model."
+            " You can still call tools. ",
+            style="dim",
+        )
+    screen.print()
+    screen.print(Text.assemble(intro, "/help", (" lists commands, ", "dim"), "Tab", (" completes.", "dim")))
+    await session.run()
+    return True
+
+
+async def choose_model(name: str | None, env: Mapping[str, str]) -> Provider | None:
+    """Open the named model, the default model of an API key, or a local model.
+
+    Raises:
+        ProviderError: The named model cannot be used.
+    """
+    from dragoman.agent.providers import open_provider
+    from dragoman.agent.providers.open import find_local
+
+    name = name or env.get(MODEL_VARIABLE) or next((usual for key, usual in _KEYS if env.get(key)), None)
+    if name is not None:
+        return await open_provider(name, env=env)
+    found = await find_local()
+    return await open_provider("local", env=env) if found is not None and found.models else None

@@ -1,0 +1,222 @@
+"""`dragoman config show | check | paths`: show the servers, the problems and the files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from dragoman.cli import exits, known, output
+from dragoman.cli.exits import Exit
+from dragoman.cli.options import Options, common_options
+from dragoman.errors import ConfigError, MissingVariableError
+from dragoman.trust.layers import inputs_of, settings_text, without_effect
+
+if TYPE_CHECKING:
+    from dragoman.model import ServerSpec, Settings, Statement
+
+_LONGEST = 200
+"""Characters shown of one setting."""
+
+
+@click.group()
+@common_options
+def config() -> None:
+    """Show, check and locate the configuration.
+
+    No server is started, and secrets are masked.
+    """
+
+
+@config.command()
+@common_options
+@click.argument("names", nargs=-1)
+@click.pass_obj
+def show(options: Options, names: tuple[str, ...]) -> None:
+    """Show the configured servers and where each is defined.
+
+    Shows all servers unless NAMES are given.
+    """
+    settings = options.load()
+    shown = [known.named(settings, name) for name in names] or settings.servers
+    theirs = [spec for spec in settings.unapproved if not names or spec.name in names]
+    idle = [] if names else without_effect(settings)
+    if options.json:
+        output.say_json(
+            {
+                "profile": settings.profile,
+                "root": settings.root,
+                "enabled": settings.enabled,
+                "auto_reload": settings.auto_reload,
+                "call_log": settings.call_log,
+                "health_check_interval": settings.health_check_interval,
+                "naming": settings.naming,
+                "servers": [output.spec_json(spec) for spec in shown],
+                "unapproved": [output.spec_json(spec) for spec in theirs],
+                "without_effect": [_setting_json(one) for one in idle],
+                "problems": [output.problem_json(problem) for problem in settings.problems],
+            }
+        )
+        return
+    if not settings.enabled:
+        output.say("MCP is disabled ([mcp] enabled = false); no server is started.", fg="yellow")
+    for spec in shown:
+        _show_server(spec)
+    for spec in theirs:
+        _show_server(spec, "not approved (no effect)")
+    for one in idle:
+        output.say(f"Not approved (no effect): {_shortened_setting(one)}", fg="yellow")
+    if idle:
+        output.say("Review these settings of the project: dragoman trust approve --settings")
+    if not settings.servers:
+        output.say("No servers configured. Add one with `dragoman add NAME`, or import those of other")
+        output.say("apps with `dragoman import --all`. `dragoman config paths` lists the files it reads.")
+    if settings.problems:
+        output.warn(f"{exits.many(settings)}: {exits.CHECK}")
+
+
+def _shortened_setting(one: Statement) -> str:
+    text = settings_text(one, _LONGEST)
+    return text.replace(one.source, output.shorten_path(one.source), 1)
+
+
+def _setting_json(one: Statement) -> dict[str, object]:
+    return {"source": one.source, "line": one.line, "pointer": one.pointer, "key": one.key}
+
+
+def _show_server(spec: ServerSpec, note: str = "") -> None:
+    from dragoman.model import Stdio
+    from dragoman.trust.masking import mask_values
+
+    state = "" if spec.enabled else click.style("  disabled", fg="yellow")
+    state += click.style(f"  {note}", fg="yellow") if note else ""
+    click.echo(click.style(output.safe(spec.name), bold=True) + f"  {spec.kind}" + state)
+
+    def row(label: str, text: str) -> None:
+        if text:
+            click.echo(f"  {click.style(f'{label:<9}', dim=True)} {output.safe(text)}")
+
+    transport = spec.transport
+    row("command" if isinstance(transport, Stdio) else "url", output.command_line(transport))
+    values = transport.env if isinstance(transport, Stdio) else transport.headers
+    separator, label = ("=", "env") if isinstance(transport, Stdio) else (": ", "headers")
+    masked = mask_values(values)
+    row(
+        label,
+        ", ".join(f"{name} unset" if v is None else f"{name}{separator}{v}" for name, v in masked.items()),
+    )
+    if isinstance(transport, Stdio):
+        row("cwd", transport.cwd or "")
+    row("timeouts", ", ".join(f"{name} {value:g} s" for name, value in spec.timeouts.items()))
+    row(
+        "allows", ", ".join(spec.allowed_tools or ()) or ("nothing" if spec.allowed_tools is not None else "")
+    )
+    row("denies", ", ".join(spec.denied_tools))
+    row("fallback", ", ".join(spec.fallback))
+    row("from", f"{output.place(spec.origin)} ({spec.origin.scope}, {spec.origin.dialect})")
+    for origin in spec.shadowed:
+        row("overrides", f"{output.place(origin)} ({origin.scope}, {origin.dialect})")
+    for one in spec.notes:
+        row("note", f"{one.key}: {one.message}" if one.key else one.message)
+
+
+@config.command()
+@common_options
+@click.option("--strict", is_flag=True, help="Fail on warnings too.")
+@click.pass_obj
+def check(options: Options, *, strict: bool) -> None:
+    """Report all problems; the exit code is 3 if there are any."""
+    settings = options.load()
+    warnings = _warnings(settings)
+    if options.json:
+        output.say_json(
+            {
+                "ok": not settings.problems,
+                "problems": [output.problem_json(problem) for problem in settings.problems],
+                "warnings": [output.problem_json(problem) for problem in warnings],
+            }
+        )
+    else:
+        for problem in settings.problems:
+            output.say(f"error: {_shortened(problem)}", fg="red")
+        for warning in warnings:
+            output.say(f"warning: {_shortened(warning)}", fg="yellow")
+        loaded = [source for source in settings.sources if source.status == "loaded"]
+        servers = len(settings.servers)
+        output.say(
+            f"{servers} server{'s' * (servers != 1)} in {len(loaded)} source{'s' * (len(loaded) != 1)}: "
+            f"{len(settings.problems)} error{'s' * (len(settings.problems) != 1)}, "
+            f"{len(warnings)} warning{'s' * (len(warnings) != 1)}"
+        )
+    if settings.problems or (strict and warnings):
+        raise click.exceptions.Exit(Exit.CONFIG)
+
+
+def _shortened(problem: object) -> str:
+    text = str(problem)
+    source = getattr(problem, "source", "")
+    return (
+        text.replace(source, output.shorten_path(source), 1) if source and text.startswith(source) else text
+    )
+
+
+def _warnings(settings: Settings) -> list[ConfigError]:
+    """Find entries that are valid but will not work here: unset variables, unknown fallbacks."""
+    from dragoman.config.templates import ExpansionContext, expand_auth, expand_transport
+
+    home = os.path.expanduser("~")  # noqa: PTH111 -- a string is needed, and `pathlib` costs start-up time
+    names = {spec.name for spec in settings.servers}
+    found = [_idle(one) for one in without_effect(settings)]
+    for spec in settings.servers:
+        inputs = {item.id: item.default or "" for item in inputs_of(spec, settings).values()}
+        expansion = ExpansionContext(env=os.environ, root=settings.root, home=home, inputs=inputs)
+        for expanded in (expand_transport, expand_auth):
+            try:
+                expanded(spec, expansion)
+            except MissingVariableError as error:
+                found.append(error)
+        for name in spec.fallback:
+            if name not in names:
+                msg = f"the fallback `{name}` of server `{spec.name}` is not configured"
+                found.append(
+                    ConfigError(
+                        msg, source=spec.origin.source, pointer=spec.origin.pointer, line=spec.origin.line
+                    )
+                )
+    return found
+
+
+def _idle(one: Statement) -> ConfigError:
+    msg = "this setting of the project is not approved and has no effect"
+    hint = "review it with `dragoman trust approve --settings`"
+    return ConfigError(msg, source=one.source, pointer=one.pointer, line=one.line, hint=hint)
+
+
+@config.command()
+@common_options
+@click.pass_obj
+def paths(options: Options) -> None:
+    """List the configuration files in order of precedence, and what was found."""
+    settings = options.load()
+    if options.json:
+        output.say_json(
+            [
+                {
+                    "path": source.path,
+                    "scope": source.scope,
+                    "dialect": source.dialect,
+                    "status": source.status,
+                    "servers": source.servers,
+                }
+                for source in settings.sources
+            ]
+        )
+        return
+    colours = {"loaded": "green", "broken": "red", "hidden": "yellow", "absent": None}
+    width = max((len(output.shorten_path(source.path)) for source in settings.sources), default=0)
+    for source in settings.sources:
+        found = f"{source.servers} server{'s' * (source.servers != 1)}" if source.status == "loaded" else ""
+        status = click.style(f"{source.status:<7}", fg=colours[source.status])
+        where = output.safe(f"{output.shorten_path(source.path):<{min(width, 60)}}")
+        click.echo(f"{status} {where}  {source.scope:<8} {found}".rstrip())

@@ -1,0 +1,135 @@
+"""`dragoman demo`: two bundled servers, without configuration or API key."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.exits import run
+from dragoman.cli.options import Options, common_options
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from rich.console import Console
+
+    from dragoman.manager.manager import McpManager
+
+CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("Text", "mcp_studio_greet", {"name": "traveller"}),
+    ("Structured data", "mcp_studio_measure", {"text": "one line\nand another"}),
+    ("An image", "mcp_studio_swatch", {"colour": "violet", "width": 96, "height": 32}),
+    ("A tool error", "mcp_studio_divide", {"a": 1, "b": 0}),
+    ("A result with source and date", "mcp_legal_search_statutes", {"query": "deposit", "limit": 1}),
+)
+"""One call for each kind of result, with a title."""
+
+
+@click.command()
+@common_options
+@click.option("--no-session", is_flag=True, help="Do not start a session at the end.")
+@click.pass_obj
+def demo(options: Options, no_session: bool) -> None:
+    """Connect two bundled demo servers and call their tools.
+
+    One server uses stdio, the other Streamable HTTP. In a terminal, an interactive session starts at the end.
+    """
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not no_session and not options.json
+    raise click.exceptions.Exit(run(_run(options, interactive=interactive)))
+
+
+async def _run(options: Options, *, interactive: bool) -> int:
+    from rich.console import Console
+
+    from dragoman.demo.launch import demo_servers
+    from dragoman.manager.manager import McpManager
+
+    options.quiet_logs()
+    console = Console(highlight=False, quiet=options.json)
+    console.print("[bold]dragoman[/] connects an agent to its MCP servers. Starting two bundled servers:\n")
+    async with demo_servers() as specs, McpManager(specs, call_log=interactive) as mcp:
+        await _watch_start(console, mcp)
+        _list_tools(console, mcp)
+        results = [await _show_call(console, mcp, *call) for call in CALLS]
+        ready = all(status.state == "ready" for status in mcp.status().values())
+        if options.json:
+            _print_json(mcp, results)
+        if ready and interactive:
+            from dragoman.cli.session.log import NAME, logbook
+            from dragoman.cli.session.screen import Screen
+            from dragoman.cli.session.session import Session
+            from dragoman.storage.files import state_folder
+
+            console.print("\n[dim]Session with these two servers. Type[/] /help [dim]for commands.[/]")
+            screen = Screen()
+            with logbook(state_folder() / NAME, screen.remark, debug=options.debug):
+                await Session(mcp, screen).run()
+    return 0 if ready else 1
+
+
+async def _watch_start(console: Console, mcp: McpManager) -> None:
+    """Show the servers while they start; outside a terminal only the result."""
+    from rich.live import Live
+
+    from dragoman.cli.tables import status_table
+
+    if not console.is_terminal:
+        await mcp.wait_ready()
+        console.print(status_table(mcp.status().values()))
+        return
+    with Live(status_table(mcp.status().values()), console=console, refresh_per_second=12) as live:
+        waiting = asyncio.ensure_future(mcp.wait_ready())
+        async for _ in _ticks_until(waiting):
+            live.update(status_table(mcp.status().values()))
+
+
+async def _ticks_until(future: asyncio.Future[Any]) -> AsyncGenerator[None]:
+    """Yield about ten times a second until a future is done, and once more after it."""
+    while not future.done():
+        await asyncio.wait({future}, timeout=0.1)
+        yield
+    future.result()
+
+
+def _list_tools(console: Console, mcp: McpManager) -> None:
+    from dragoman.cli.tables import tools_table
+
+    tools = mcp.tools()
+    console.print(f"\n[bold]{len(tools)} tools[/] (model names: mcp_SERVER_TOOL):\n")
+    console.print(tools_table(tools))
+
+
+async def _show_call(
+    console: Console, mcp: McpManager, title: str, tool: str, arguments: dict[str, Any]
+) -> Any:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from dragoman.cli.tables import result_view
+
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    console.print(Text.assemble("\n", (title, "bold"), "  ", (f"{tool}({shown})", "cyan")))
+    result = await mcp.call(tool, arguments)
+    console.print(Padding(result_view(result), (0, 0, 0, 2), expand=False))
+    return result
+
+
+def _print_json(mcp: McpManager, results: list[Any]) -> None:
+    from dragoman.cli.output import say_json
+
+    say_json(
+        {
+            "servers": [
+                {"name": status.name, "state": status.state.value, "tools": status.tools}
+                for status in mcp.status().values()
+            ],
+            "tools": [tool.name for tool in mcp.tools()],
+            "calls": [
+                {"tool": call[1], "success": result.success, "text": result.text, "error": result.error}
+                for call, result in zip(CALLS, results, strict=True)
+            ],
+        }
+    )

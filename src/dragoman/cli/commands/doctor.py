@@ -1,0 +1,208 @@
+"""`dragoman doctor`: diagnose servers in parallel; show their stages, what failed and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from dragoman.cli import output
+from dragoman.cli.exits import Exit, code_of, run, together
+from dragoman.cli.known import named
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from dragoman.cli.json_shapes import DiagnosisShape, DoctorReport
+    from dragoman.diagnosis.doctor import Diagnosis, Stage
+    from dragoman.diagnosis.review import Review
+    from dragoman.model import ServerSpec, Settings
+
+AT_ONCE = 8
+_MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
+
+
+@click.command()
+@common_options
+@timeout_option
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
+@click.option("--verbose", "-v", is_flag=True, help="Show the stderr of servers that work, too.")
+@click.pass_obj
+def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
+    """Find out why a server does not work, and what to do about it.
+
+    Each server is started or connected once, and checked in stages: configuration, variables, the command
+    or the host, the start or the connection, the handshake, the tool list, the schemas, and a ping. Disabled
+    servers are checked only if you name them.
+
+    Advice does not change the exit code. It covers changed definitions, definitions that look like an
+    attack, names that look alike, and packages without an exact version.
+    """
+    from dragoman.cli.json_shapes import finding_json
+    from dragoman.diagnosis.review import look_alikes, review
+
+    settings = options.load()
+    specs = [named(settings, name) for name in dict.fromkeys(names)]
+    specs = specs or [spec for spec in settings.servers if spec.enabled]
+    found = diagnose_all(options, settings, specs)
+    reviews = [review(one.spec, settings, one.listing) for one in found]
+    alike = look_alikes(reviews)
+    problems = [] if names else list(settings.problems)
+    code = together(
+        [
+            *(code_of(one.error) for one in found if one.error),
+            *(Exit.CONFIG for _ in problems),
+        ]
+    )
+    if options.json:
+        report: DoctorReport = {
+            "ok": code is Exit.DONE,
+            "servers": [_json(one, looked) for one, looked in zip(found, reviews, strict=True)],
+            "problems": [output.problem_json(problem) for problem in problems],
+            "look_alikes": [finding_json(finding) for finding in alike],
+        }
+        output.say_json(report)
+    else:
+        for index, (one, looked) in enumerate(zip(found, reviews, strict=True)):
+            click.echo("\n" * bool(index), nl=False)
+            _show(one, looked, verbose=verbose)
+        for finding in alike:
+            output.say(f"\nadvice: {finding}", fg="yellow")
+        for problem in problems:
+            output.say(f"error: {problem}", fg="red")
+        _sum_up(found, problems=len(problems))
+    raise click.exceptions.Exit(code)
+
+
+def diagnose_all(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Diagnosis]:
+    """Diagnose servers in parallel, and show progress."""
+    return run(_diagnose_all(options, settings, specs)) if specs else []
+
+
+@contextmanager
+def quiet_log() -> Generator[None]:
+    """Keep log records off the terminal: a diagnosis shows what is wrong in its own words."""
+    logger = logging.getLogger("dragoman")
+    before = (logger.propagate, logger.disabled)
+    logger.propagate, logger.disabled = False, False
+    try:
+        yield
+    finally:
+        logger.propagate, logger.disabled = before
+
+
+async def _diagnose_all(options: Options, settings: Settings, specs: Sequence[ServerSpec]) -> list[Diagnosis]:
+    from dragoman.cli.connect import Progress
+    from dragoman.diagnosis.doctor import diagnose
+    from dragoman.server.prepare import connection_module
+
+    places = asyncio.Semaphore(AT_ONCE)
+    busy: list[str] = []
+    async with Progress("loading") as show:
+        # Importing the SDK takes a second; do it first, so that no server's stages include it.
+        await connection_module()
+
+        async def check(spec: ServerSpec) -> Diagnosis:
+            async with places:
+                busy.append(spec.name)
+                show.text = f"checking {', '.join(busy)}"
+                try:
+                    return await diagnose(spec, settings, timeout=options.timeout)
+                finally:
+                    busy.remove(spec.name)
+                    show.text = f"checking {', '.join(busy)}" if busy else ""
+
+        with quiet_log():
+            return list(await asyncio.gather(*map(check, specs)))
+
+
+def _json(one: Diagnosis, looked: Review) -> DiagnosisShape:
+    from dragoman.cli.json_shapes import review_json
+
+    return {
+        "name": one.spec.name,
+        "ok": one.ok,
+        "transport": one.spec.kind,
+        "stages": [
+            {
+                "stage": stage.name,
+                "outcome": stage.outcome,
+                "seconds": round(stage.seconds, 6),
+                "detail": stage.detail,
+            }
+            for stage in one.stages
+        ],
+        "cause": None if one.error is None else {"code": one.error.code, "message": one.finding, "hint": ""},
+        "exit_code": one.exit_code,
+        "stderr": one.stderr.splitlines(),
+        "hints": one.hints,
+        "review": review_json(looked),
+    }
+
+
+def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:
+    from dragoman.diagnosis.review import advice
+
+    width = shutil.get_terminal_size().columns if output.columns() else 10_000
+    head = f"{output.one_line(one.spec.name)}  {output.one_line(output.command_line(one.spec.transport))}"
+    name, _, rest = output.cut(head, width).partition("  ")
+    click.echo(f"{click.style(name, bold=True)}  {click.style(rest, dim=True)}")
+    for stage in one.stages:
+        _show_stage(stage, width, one.spec.origin.source)
+    if one.stderr and (verbose or not one.ok):
+        click.secho("  Last stderr lines:", dim=True)
+        for line in output.safe(one.stderr).splitlines():
+            click.secho(f"    {output.cut(line, width - 4)}", dim=True)
+    for hint in one.hints:
+        _say_wrapped("  → ", output.safe(hint), width, fg="cyan")
+    for text in advice(looked):
+        _say_wrapped("  advice: ", output.safe(text), width, fg="yellow")
+
+
+def _show_stage(stage: Stage, width: int, file: str) -> None:
+    from dragoman.diagnosis.doctor import STAGES
+
+    mark, colour = _MARKS[stage.outcome]
+    label, column = STAGES[stage.name], max(map(len, STAGES.values()))
+    took = _took(stage.seconds)
+    detail = output.safe(" ".join(stage.detail.split())).replace(file, output.shorten_path(file), 1)
+    line = f"  {click.style(mark, fg=colour)} {label:<{column}}  {took:>8}  "
+    indent = column + 16
+    if not detail:
+        click.echo(line.rstrip())
+        return
+    bright = stage.outcome in ("failed", "warning")
+    pieces = output.wrapped(detail, max(20, width - indent))
+    shown = pieces if bright else [output.cut(detail, max(20, width - indent))]
+    for index, piece in enumerate(shown):
+        text = output.cut(piece, max(20, width - indent))
+        styled = click.style(text, fg=colour) if bright else click.style(text, dim=True)
+        click.echo((line if not index else " " * indent) + styled)
+
+
+def _took(seconds: float) -> str:
+    if seconds < 0.001:
+        return ""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _say_wrapped(mark: str, text: str, width: int, *, fg: str) -> None:
+    for index, piece in enumerate(output.wrapped(text, max(20, width - len(mark)))):
+        click.secho((mark if not index else " " * len(mark)) + piece, fg=fg)
+
+
+def _sum_up(found: Sequence[Diagnosis], *, problems: int) -> None:
+    if not found:
+        output.say("No servers to check. Add one: dragoman add NAME")
+        return
+    bad = sum(not one.ok for one in found)
+    good = len(found) - bad
+    said = f"{good} of {len(found)} servers OK"
+    if problems:
+        said += f", {problems} problem{'s' * (problems != 1)} in files"
+    click.secho(f"\n{said}", fg="green" if not bad and not problems else "yellow")

@@ -1,0 +1,252 @@
+"""Connect the servers of one command, within `--timeout`, and show progress on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from dragoman.cli.exits import Exit, code_of_status
+from dragoman.cli.output import cut, safe, warn
+from dragoman.config.load import refused
+from dragoman.errors import (
+    AuthRequiredError,
+    ConfigError,
+    ConnectError,
+    DragomanError,
+    ServerNotReadyError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from dragoman.cli.options import Options
+    from dragoman.manager.manager import McpManager
+    from dragoman.model import Handlers, ServerSpec, ServerStatus, Settings
+    from dragoman.trust.pins import Trust
+
+# ── Progress on stderr: one line that is redrawn in a terminal, a few lines elsewhere
+
+
+TICK = 0.1
+SOON = 0.2
+"""Seconds before progress is shown in a terminal."""
+PAUSE = 4.0
+"""Seconds before and between lines outside a terminal."""
+
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_PLAIN_FRAMES = "|/-\\"
+
+
+class Progress:
+    """Shows progress while the context is active."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        """The text to show; may be changed at any time."""
+        self._live = sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+        self._task: asyncio.Task[None] | None = None
+        self._drawn = False
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._show(), name="dragoman progress")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        self.clear()
+
+    def clear(self) -> None:
+        """Clear the line, so that something else can be printed."""
+        if self._drawn:
+            self._write("\r\x1b[K")
+            self._drawn = False
+
+    def report(self, progress: float, total: float | None, message: str | None) -> None:
+        """Show the progress that a server reports for a call."""
+        share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
+        self.text = " ".join(part for part in (share, safe(" ".join((message or "").split()))) if part)
+
+    async def _show(self) -> None:
+        began = last = since = time.monotonic()
+        shown = seen = ""
+        frame = 0
+        while True:
+            await asyncio.sleep(TICK)
+            now = time.monotonic()
+            if self.text != seen:
+                seen, since = self.text, now
+            if self._live and self.text and now - began >= SOON:
+                frame += 1
+                self._draw(frame)
+            elif not self._live and self.text not in ("", shown) and self._is_due(now - last, now - since):
+                shown, last = self.text, now
+                self._write(f"{shown}\n")
+
+    def _is_due(self, silent: float, same: float) -> bool:
+        """Return whether to print a line: skip short steps, unless there was no line for long."""
+        return silent >= PAUSE and (same >= PAUSE / 2 or silent >= 2 * PAUSE)
+
+    def _draw(self, frame: int) -> None:
+        frames = _FRAMES if "utf" in (sys.stderr.encoding or "").lower() else _PLAIN_FRAMES
+        width = shutil.get_terminal_size().columns - 1
+        # Overwrite the line, then clear the rest: clearing first would flicker.
+        self._write(f"\r{cut(f'{frames[frame % len(frames)]} {self.text}', width)}\x1b[K")
+        self._drawn = True
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+# ── The connected servers of one command
+
+
+LATENCY_SECONDS = 2.0
+USABLE = frozenset({"ready", "degraded"})
+"""States in which a server answers; a degraded one may still have prompts and resources."""
+
+
+class Connected:
+    """A manager whose servers are ready or failed, and the remaining time."""
+
+    def __init__(
+        self,
+        mcp: McpManager,
+        names: Sequence[str],
+        *,
+        until: float | None,
+        show: Progress,
+        refused: Mapping[str, ConnectError],
+    ) -> None:
+        self.mcp = mcp
+        self._refused = refused
+        self.names = names
+        self.show = show
+        self._until = until
+
+    @property
+    def left(self) -> float | None:
+        """Remaining seconds of `--timeout`; None without that option."""
+        return None if self._until is None else max(0.1, self._until - time.monotonic())
+
+    def status(self) -> list[ServerStatus]:
+        """Return the status of each server."""
+        found = self.mcp.status()
+        return [found[name] for name in self.names]
+
+    def code(self, status: ServerStatus) -> Exit:
+        """Return the exit code for a server's state."""
+        return Exit.DENIED if status.name in self._refused else code_of_status(status)
+
+    async def latency(self, name: str) -> float | None:
+        """Measure a small request to a ready server, in seconds; None without an answer."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(min(LATENCY_SECONDS, self.left or LATENCY_SECONDS)):
+                # Listing prompts is cheap: most servers have few prompts or none.
+                await self.mcp.prompts(name)
+        except (DragomanError, TimeoutError):
+            return None
+        return time.monotonic() - began
+
+    def raise_unless_ready(self, name: str, *, needs_listing: bool = False) -> None:
+        """Raise the error of a server that cannot be used.
+
+        Args:
+            name: The server.
+            needs_listing: Also raise for a connected server that cannot list its tools.
+
+        Raises:
+            DragomanError: The reason; its type depends on the status.
+        """
+        status = self.mcp.status()[name]
+        if status.state == "ready" or (status.state in USABLE and not needs_listing):
+            return
+        if name in self._refused:
+            raise self._refused[name]
+        code = code_of_status(status)
+        text = trouble(status)
+        if code is Exit.LOGIN:
+            hint = f"run `dragoman login {name}`"
+            raise AuthRequiredError(text, server=name, url=status.login_url, hint=hint)
+        if code is Exit.CONFIG:
+            raise ConfigError(text)
+        late = TimeoutError() if code is Exit.TIMEOUT else None
+        raise ServerNotReadyError(text, server=name, state=status.state, retry_in=status.retry_in) from late
+
+    def warn_of_failures(self) -> list[Exit]:
+        """Warn about servers that are not ready, and return their exit codes."""
+        codes: list[Exit] = []
+        for status in self.status():
+            if (code := self.code(status)) is not Exit.DONE:
+                codes.append(code)
+                self.show.clear()
+                warn(f"{status.name}: {' '.join(trouble(status).split())}")
+        return codes
+
+
+def trouble(status: ServerStatus) -> str:
+    """Return the reason why a server is not ready."""
+    return status.last_error or f"still {status.state.value}"
+
+
+@asynccontextmanager
+async def connected(
+    options: Options,
+    settings: Settings,
+    specs: Sequence[ServerSpec],
+    *,
+    beside: Iterable[ServerSpec] = (),
+    handlers: Handlers | None = None,
+    default_trust: Trust = "warn",
+) -> AsyncGenerator[Connected]:
+    """Connect servers, wait until each is ready or failed, and stop them at the end.
+
+    Args:
+        options: The time limit, and whether logs are shown.
+        settings: The configuration.
+        specs: The servers to start, including lazy ones.
+        beside: Servers that are started only if needed: fallbacks.
+        handlers: Answers to questions of servers and of rules about calls.
+        default_trust: For servers without `trust`: `ask` if the command can ask.
+    """
+    from dragoman.manager.manager import McpManager
+
+    options.quiet_logs()
+    until = None if options.timeout is None else time.monotonic() + options.timeout
+    # The command needs these servers now, and shows failures itself instead of raising.
+    now = [replace(spec, lazy=False, required=False) for spec in specs]
+    later = [replace(spec, lazy=True, required=False) for spec in beside]
+    names = [spec.name for spec in now]
+    chosen = replace(settings, servers=[*now, *later], auto_reload=False)
+    manager = McpManager(chosen, handlers=handlers, default_trust=default_trust)
+    async with Progress(_waiting(names)) as show, manager as mcp:
+        waiting = asyncio.ensure_future(mcp.wait_ready(names, timeout=options.timeout))
+        try:
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=0.2)
+                states = mcp.status()
+                show.text = _waiting([name for name in names if states[name].state == "connecting"])
+            waiting.result()
+        finally:
+            waiting.cancel()
+        show.text = ""
+        unapproved = await asyncio.to_thread(refused, settings, now)
+        yield Connected(mcp, names, until=until, show=show, refused=unapproved)
+        show.text = "closing"
+
+
+def _waiting(names: Sequence[str]) -> str:
+    return f"connecting to {', '.join(names)}" if names else ""

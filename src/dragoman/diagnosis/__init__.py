@@ -1,0 +1,1 @@
+"""Diagnose servers: stages, hints, packages, and reviews of what they offer."""

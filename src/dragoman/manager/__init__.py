@@ -1,0 +1,5 @@
+"""All servers of one application: `McpManager` and its parts."""
+
+from dragoman.manager.manager import McpManager
+
+__all__ = ["McpManager"]

@@ -1,0 +1,201 @@
+"""ToolCatalog: keeps the registry in step with the tools that servers list, or listed in the last run.
+
+It publishes every change. A tool that did not change stays the same object in the same place. A tool that the
+pins withhold is not offered, but keeps its name. The catalog never connects to a server.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
+from dragoman.tools.names import is_exposed
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dragoman.events import Event
+    from dragoman.model import ServerSpec, ToolDef
+    from dragoman.storage.manifests import ManifestMemory
+    from dragoman.tools.registry import RemoteCall, Settled, ToolRegistry
+    from dragoman.trust.gate import Gate
+
+logger = logging.getLogger("dragoman")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The tools of a server, under the names that they ask for."""
+
+    tools: Sequence[ToolDef] = ()
+    withheld: Sequence[ToolDef] = ()
+    """Not offered, but their names stay reserved."""
+
+
+class ToolCatalog:
+    """Adds the tools of servers to a registry, and removes them again."""
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        memory: ManifestMemory | None,
+        *,
+        gate: Gate,
+        publish: Callable[[Event], None],
+        remote: RemoteCall,
+        order: Callable[[], Iterable[str] | None] = lambda: None,
+    ) -> None:
+        """Use `registry`.
+
+        Args:
+            registry: Where the tools go.
+            memory: The cached listings; `None` if listings are not cached.
+            gate: Decides which tools are withheld.
+            publish: Called with every change.
+            remote: Runs a server's tool.
+            order: Returns the servers in the order of the configuration, if the first one wins a name that
+                several servers ask for.
+        """
+        self._registry = registry
+        self._memory = memory
+        self._gate = gate
+        self._publish = publish
+        self._remote = remote
+        self._order = order
+
+    def load_cached(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
+        """Offer the tools that a server listed in the last run; return how many are offered.
+
+        For the start of the manager: only name conflicts are published.
+
+        Args:
+            spec: The server.
+            naming: The naming template for specs without one.
+            starts: Whether the server will list its tools soon.
+        """
+        known = self._recall(spec, naming, starts=starts)
+        if known is None:
+            return 0
+        self._publish_each(self._registry.arrange(self._order()).contested)
+        settled = self._registry.replace_server(
+            spec.name, known.tools, remote=self._remote, withheld=known.withheld
+        )
+        self._publish_each(settled.contested)
+        return self._count(spec.name, known.tools)
+
+    def update(
+        self,
+        spec: ServerSpec,
+        listing: Sequence[dict[str, Any]],
+        naming: str,
+        *,
+        is_current: bool,
+        is_ready: bool,
+    ) -> int:
+        """Offer the tools that a server has just listed; return how many are offered.
+
+        Args:
+            spec: The server.
+            listing: Its tool definitions, as the server sent them.
+            naming: The naming template for specs without one.
+            is_current: Whether this server is the one in use under its name; if not, only count its tools.
+            is_ready: Whether the server is ready; if not, do not cache the listing.
+        """
+        limits = self._gate.limits_of(spec)
+        tools, rejected = admit(listing, spec, template=spec.naming or naming, limits=limits)
+        for one in rejected:
+            logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
+        if not is_current:
+            return len(tools)
+        if self._memory is not None and is_ready:
+            useless = {one.tool for one in rejected}
+            usable = [raw for raw in listing if str(raw.get("name")) not in useless]
+            fill_in_schemas({"tools": usable})
+            self._memory.keep(spec, usable)
+        self._registry.limit_descriptions(spec.name, limits.description_chars)
+        withheld = self._gate.pin_checker.withheld(spec, [tool.original_name for tool in tools])
+        return self._replace(spec.name, self._split(spec, tools, withheld))
+
+    def reload(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
+        """Offer the known tools of a server that was just installed or has new rules; return how many.
+
+        Args:
+            spec: The server, which is not connected.
+            naming: The naming template for specs without one.
+            starts: Whether the server will list its tools soon. If it has no cached listing, the tools that
+                are offered under its name stay until then.
+        """
+        known = self._recall(spec, naming, starts=starts)
+        if known is None and starts:
+            allowed, denied = spec.allowed_tools, spec.denied_tools
+            tools = self._registry.wanted(spec.name)
+            known = _Known(
+                [tool for tool in tools if is_exposed(tool.original_name, allowed=allowed, denied=denied)]
+            )
+        return self._replace(spec.name, known or _Known())
+
+    def clear(self, server: str) -> None:
+        """Remove all tools of a server."""
+        self._gate.pin_checker.set_withheld(server, {})
+        self._replace(server, _Known())
+
+    def forget(self, server: str) -> None:
+        """Remove all tools of a server, and release their names."""
+        self.clear(server)
+        self._registry.forget(server)
+
+    def arrange(self) -> None:
+        """Apply the order of the configuration to names that several servers ask for."""
+        self._publish_changes(self._registry.arrange(self._order()))
+
+    def saving(self) -> set[asyncio.Task[None]]:
+        """Return the tasks that are writing listings to the cache."""
+        return self._memory.saving() if self._memory is not None else set()
+
+    def _recall(self, spec: ServerSpec, naming: str, *, starts: bool) -> _Known | None:
+        """Return the cached tools of a server, if any."""
+        if self._memory is None or not spec.enabled:
+            return None
+        entries = self._memory.recall(spec)
+        if entries is None:
+            return None
+        tools = readmit(entries, spec, template=spec.naming or naming)
+        if not starts:
+            # The server may not list its tools for a long time, so check the cached ones now.
+            self._gate.pin_checker.check_cached(spec, entries)
+        return self._split(spec, tools, self._gate.pin_checker.matches(spec, entries))
+
+    def _split(self, spec: ServerSpec, tools: Sequence[ToolDef], withheld: frozenset[str]) -> _Known:
+        """Separate the withheld tools of a server from the others, and record them for error messages."""
+        held = [tool for tool in tools if tool.original_name in withheld]
+        self._gate.pin_checker.set_withheld(
+            spec.name, {tool.name: tool.original_name for tool in held}, self._gate.pin_checker.rule(spec)
+        )
+        return _Known([tool for tool in tools if tool.original_name not in withheld], held)
+
+    def _replace(self, server: str, known: _Known) -> int:
+        """Offer exactly these tools of a server; return how many got a name."""
+        self.arrange()
+        self._publish_changes(
+            self._registry.replace_server(server, known.tools, remote=self._remote, withheld=known.withheld)
+        )
+        return self._count(server, known.tools)
+
+    def _count(self, server: str, tools: Sequence[ToolDef]) -> int:
+        names = {tool.original_name for tool in tools}
+        return sum(self._registry.exposed_name(server, name) is not None for name in names)
+
+    def _publish_changes(self, settled: Settled) -> None:
+        """Publish every change; a name that two servers ask for changes the tools of both."""
+        for server in sorted(settled.before.keys() | settled.after.keys()):
+            before, after = settled.before.get(server, ()), settled.after.get(server, ())
+            if (change := difference(server, before, after)) is not None:
+                self._publish(change)
+        self._publish_each(settled.contested)
+
+    def _publish_each(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._publish(event)

@@ -1,0 +1,782 @@
+"""McpManager: the object that users hold. It composes the servers, their tools and the calls.
+
+Entering it offers the cached tools of every server, starts the servers and waits only for required ones. A
+server that fails is logged and skipped; the others go on. A lazy server that was never connected has no known
+tools: its status says `tools=0`, because reading the status does not start a server.
+
+The parts, each in its own module:
+
+- `pool.ServerPool` makes, starts, replaces and stops the supervisors, one per server.
+- `catalog.ToolCatalog` keeps the tool registry in step with what the servers list.
+- `resources.Resources` lists and reads resources and prompts.
+- `subscriptions.Subscriptions` keeps subscriptions, log levels and roots across reconnections.
+- `dragoman.call.run` runs one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dragoman.errors import ConnectError, DragomanError
+from dragoman.manager.catalog import ToolCatalog
+from dragoman.manager.pool import ServerPool, find_server, wait_all
+from dragoman.manager.reload import Watcher
+from dragoman.manager.resources import Resources
+from dragoman.manager.subscriptions import Subscriptions
+from dragoman.model import Handlers, LoginUI, ServerState, Settings
+from dragoman.observe.bus import EventBus
+from dragoman.observe.metrics import Metrics
+from dragoman.server.protocol.wire import with_headers
+from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
+from dragoman.tools.registry import ToolRegistry
+from dragoman.trust.gate import Gate
+from dragoman.trust.masking import spec_key
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from types import TracebackType
+
+    from dragoman.call import CallContext, Caller
+    from dragoman.config.profiles import Profile
+    from dragoman.events import ConfigReloaded, Event
+    from dragoman.manager.subscriptions import ChangeHandler, LogLevel
+    from dragoman.model import (
+        HeaderProvider,
+        Part,
+        ProgressHandler,
+        Prompt,
+        Resource,
+        ServerSpec,
+        ServerStatus,
+        ToolDef,
+        ToolResult,
+    )
+    from dragoman.observe.bus import Subscription
+    from dragoman.observe.call_log import CallLog
+    from dragoman.observe.metrics import ServerMetrics
+    from dragoman.server.supervisor import Supervisor
+    from dragoman.storage.results import ResultStore
+    from dragoman.tools.result.budget import TextBudget
+    from dragoman.trust.approval_store import Approvals
+    from dragoman.trust.pin_checker import Changes
+    from dragoman.trust.pins import Trust
+    from dragoman.trust.policy import Policy
+
+
+class McpManager:
+    """All configured servers, with their tools, resources and prompts."""
+
+    def __init__(
+        self,
+        servers: Iterable[ServerSpec] | Settings,
+        *,
+        registry: ToolRegistry | None = None,
+        inputs: Mapping[str, str] | None = None,
+        trust_project: bool = False,
+        cache: Path | bool | None = True,
+        handlers: Handlers | None = None,
+        header_provider: HeaderProvider | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        call_log: CallLog | Path | bool | None = None,
+        default_trust: Trust = "warn",
+    ) -> None:
+        """Create a manager without starting any server.
+
+        Args:
+            servers: Specs, or the settings of a whole configuration.
+            registry: Where the tools go, next to built-in ones; a new registry by default.
+            inputs: Answers to `${input:id}`, by id.
+            trust_project: Whether to trust the project's own files. If not, entries of `Settings` that come
+                from such a file are not used until the user approves them. Specs are always trusted.
+            cache: The folder for cached listings, or whether to cache them.
+            handlers: What the application answers when a server asks.
+            header_provider: Given a server's name, returns extra headers, or an awaitable of them, for each
+                HTTP request. During a call it runs in the caller's context, otherwise (handshakes, listings,
+                probes) in an empty one.
+            policy: Which calls are allowed, denied, or need a yes from `handlers.approval`, in the form of
+                the configuration file. The rules of the configuration can only make it stricter.
+            call_log: The file to record every call in, masked and bounded, or whether to use the user's own;
+                by default as configured. A `CallLog` that is given open stays open.
+            default_trust: The `trust` of servers without one. With `ask`, tools that differ from their pins
+                are withheld until `approve`: for applications that show `changes` to a person.
+
+        Raises:
+            InvalidSpecError: Two servers have the same name.
+            ConfigError: The policy cannot be read.
+        """
+        read = servers if isinstance(servers, Settings) else Settings(servers=tuple(servers))
+        root = read.root or str(Path.cwd())
+        if header_provider is not None:
+            handlers = replace(handlers or Handlers(), headers=header_provider)
+        self.registry = ToolRegistry() if registry is None else registry
+        self.trust_project = trust_project
+        self._started = False
+        self._closed = False
+        self._bus = EventBus()
+        self._metrics = Metrics()
+        self._gate = Gate(
+            read,
+            root=root,
+            trust_project=trust_project or read is not servers,
+            policy=policy,
+            approval=handlers.approval if handlers else None,
+            publish=self._publish,
+            default_trust=default_trust,
+            approvals=_approvals,
+        )
+        # `registry.call` does not go through `call`, so the policy has to judge built-in tools there too.
+        self.registry.watch(self._gate.permit_builtin)
+        settings = self._gate.settings
+        self.call_log = _open_log(
+            settings.call_log if call_log is None else call_log, mask=self._gate.redactor.mask
+        )
+        """Records calls, if configured."""
+        self._owns_log = self.call_log is not call_log
+        self._supervisors: dict[str, Supervisor] = {}
+        self._resources = Resources(self._supervisors, self._gate)
+        self._subscriptions = Subscriptions(
+            self._resources.ask,
+            self._bus.publish,
+            lambda server, uri: self._gate.forbids("resource", uri, server=server),
+        )
+        self._catalog = ToolCatalog(
+            self.registry,
+            _memory(cache, root=root, gate=self._gate),
+            gate=self._gate,
+            publish=self._publish,
+            remote=self._call,
+            order=self._name_order,
+        )
+        self._pool = ServerPool(
+            settings,
+            supervisors=self._supervisors,
+            read=read,
+            root=root,
+            gate=self._gate,
+            catalog=self._catalog,
+            publish=self._publish,
+            on_connected=self._subscriptions.on_connected,
+            handlers=self._subscriptions.with_roots(handlers),
+            inputs=inputs,
+        )
+        self._load: Callable[[], Settings] | None = None
+        self._watcher: Watcher | None = None
+        self._reloading = asyncio.Lock()
+
+    @classmethod
+    def from_config(
+        cls,
+        profile: str | Profile = "dragoman",
+        *,
+        root: str | Path | None = None,
+        config: str | Path | None = None,
+        trust_project: bool = False,
+        registry: ToolRegistry | None = None,
+        inputs: Mapping[str, str] | None = None,
+        cache: Path | bool | None = True,
+        handlers: Handlers | None = None,
+        header_provider: HeaderProvider | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        call_log: CallLog | Path | bool | None = None,
+        default_trust: Trust = "warn",
+    ) -> Self:
+        """Create a manager from the configuration files; invalid entries are logged and skipped.
+
+        Args:
+            profile: The application whose files, variables and naming to use.
+            root: The project's directory; the current one by default.
+            config: A file to read instead of searching.
+            trust_project: As for the class; so are the others.
+            registry: Where the tools go.
+            inputs: Answers to `${input:id}`.
+            cache: The folder for cached listings.
+            handlers: What the application answers.
+            header_provider: Returns extra headers.
+            policy: Which calls are allowed.
+            call_log: Where to record calls.
+            default_trust: The `trust` of servers without one.
+        """
+        from dragoman.config.load import load
+
+        def read() -> Settings:
+            return load(profile, root=root, config=config)
+
+        manager = cls(
+            read(),
+            registry=registry,
+            inputs=inputs,
+            trust_project=trust_project,
+            cache=cache,
+            handlers=handlers,
+            header_provider=header_provider,
+            policy=policy,
+            call_log=call_log,
+            default_trust=default_trust,
+        )
+        manager._load = read
+        manager._watcher = Watcher(manager._config_files, manager._on_files_changed)
+        return manager
+
+    @classmethod
+    async def connect_all(
+        cls,
+        servers: Iterable[ServerSpec] | Settings,
+        *,
+        registry: ToolRegistry | None = None,
+        cache: Path | bool | None = True,
+        trust_project: bool = False,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+    ) -> Self:
+        """Return a started manager once every server is ready or has failed; call `shutdown()` later."""
+        insist_on_asyncio()
+        manager = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
+        try:
+            await manager._start()
+            await manager._wait_required()
+            await manager.wait_ready()
+        except BaseException:
+            await manager.shutdown()
+            raise
+        return manager
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        await self._wait_required()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.shutdown()
+
+    async def shutdown(self) -> None:
+        """Stop every server and wait until all have stopped, even if cancelled; safe to call twice."""
+        insist_on_asyncio()
+        self._closed = True
+        watching = self._watcher.stop() if self._watcher else ()
+        try:
+            await self._pool.close()
+        finally:
+            for name in self._supervisors:
+                self._catalog.forget(name)
+            self._bus.close()
+            try:
+                await wait_all({*self._subscriptions.close(), *watching})
+                await self._pool.flush()
+            finally:
+                self._gate.end()
+                if self.call_log is not None and self._owns_log:
+                    await wait_all({asyncio.create_task(asyncio.to_thread(self.call_log.close))})
+
+    @property
+    def started(self) -> bool:
+        """Whether the manager was entered; stays true after it is closed."""
+        return self._started
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration in effect."""
+        return self._pool.settings
+
+    async def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
+        """Wait until servers are ready or have failed; return whether all are ready.
+
+        Args:
+            names: The servers to wait for; by default all that start by themselves.
+            timeout: Seconds; a server that is still connecting then counts as not ready.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._check_open()
+        if names is None:
+            waited = [one for one in self._supervisors.values() if self._pool.starts(one.spec)]
+        else:
+            waited = [find_server(self._supervisors, name) for name in names]
+        try:
+            async with asyncio.timeout(timeout):
+                for supervisor in waited:
+                    await supervisor.wait_settled()
+        except TimeoutError:
+            pass
+        return all(supervisor.state is ServerState.READY for supervisor in waited)
+
+    # ── Tools and calls
+
+    def tools(self) -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name."""
+        return [tool for tool in self.registry if tool.source == "mcp" and tool.server in self._supervisors]
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ToolResult:
+        """Call a tool by its exposed name; a failed call is a result.
+
+        Args:
+            name: The exposed name of a server's tool or a built-in one.
+            arguments: The tool's arguments.
+            timeout: Seconds; by default the server's `timeouts.call`.
+            on_progress: Called with progress, total and message; each report restarts the
+                timeout, within ten minutes in all.
+            headers: Sent with the HTTP requests of this call only.
+
+        Raises:
+            DragomanError: The manager is not started, or closed.
+        """
+        self._check_open()
+        with with_headers(headers) if headers else nullcontext():
+            return await self._run(
+                self._call_context, name, arguments, timeout=timeout, on_progress=on_progress
+            )
+
+    def caller(
+        self,
+        *,
+        coerce: bool = False,
+        budget: TextBudget | None = None,
+        spill: ResultStore | None = None,
+        registry: ToolRegistry | None = None,
+        mends: bool | None = None,
+    ) -> Caller:
+        """Return a function like `call` with other rules, for example for an agent.
+
+        Args:
+            coerce: Whether to coerce arguments that nearly match the schema, if the spec does not say.
+            budget: The maximum length of a result's text; unlimited by default.
+            spill: Where to keep results over the budget, and binary content.
+            registry: Extra built-in tools that are not in the manager's registry. The policy covers them;
+                metrics and the call log do not.
+            mends: The old name of `coerce`.
+        """
+        from dragoman.call import make_caller, unrecorded
+
+        coerce = coerce if mends is None else mends
+        context = replace(self._call_context, coerce=coerce, budget=budget, spill=spill)
+        if registry is not None:
+            context = unrecorded(context, registry)
+        return make_caller(context, self._check_open)
+
+    # ── Status and events
+
+    def status(self) -> dict[str, ServerStatus]:
+        """Return the status of every server, by name; this starts no server."""
+        return {name: supervisor.status() for name, supervisor in self._supervisors.items()}
+
+    def metrics(self) -> dict[str, ServerMetrics]:
+        """Return the metrics of every server, by name.
+
+        Calls of built-in tools, and of unknown tools, are under the empty name.
+        """
+        return self._metrics.read(time.monotonic())
+
+    def logs(self, name: str, lines: int = 100) -> list[str]:
+        """Return the last lines of a server's standard error, with known secrets masked.
+
+        They come from the current connection, or from the last one. A server behind a URL has none.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        supervisor = find_server(self._supervisors, name)
+        return supervisor.stderr().splitlines()[-lines:] if lines > 0 else []
+
+    def events(self) -> Subscription:
+        """Return the stream of events from now until the manager is shut down."""
+        return self._bus.subscribe()
+
+    # ── Changing servers
+
+    async def add(self, spec: ServerSpec) -> None:
+        """Add a server; wait until it is ready or has failed.
+
+        Raises:
+            InvalidSpecError: A server with this name exists.
+        """
+        self._check_open()
+        self._pool.check_free(spec)
+        self._gate.trust(spec)
+        await self._pool.add(spec)
+
+    async def remove(self, name: str) -> None:
+        """Remove a server with its tools, and stop it.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        supervisor = self._open_server(name)
+        self._pool.uninstall(supervisor)
+        await supervisor.stop()
+        self._metrics.forget(name)
+
+    async def restart(self, name: str) -> None:
+        """Restart a server; wait until it is ready or has failed.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        supervisor = self._open_server(name)
+        await supervisor.restart()
+        await supervisor.wait_settled()
+
+    async def enable(self, name: str) -> None:
+        """Enable a disabled server; wait until it is ready or has failed.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        supervisor = self._open_server(name)
+        if not supervisor.spec.enabled:
+            spec = replace(supervisor.spec, enabled=True)
+            await self._pool.replace(supervisor, spec, starts=not spec.lazy)
+
+    async def disable(self, name: str) -> None:
+        """Disable a server: remove its tools, and stop it once its calls are done.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        supervisor = self._open_server(name)
+        if supervisor.spec.enabled:
+            self._pool.install_stopped(replace(supervisor.spec, enabled=False))
+            await self._pool.wait_drained()
+
+    async def reload(self) -> ConfigReloaded:
+        """Read the configuration again and apply what changed; unchanged servers are not touched.
+
+        Files that cannot be read now keep their effect. Reloads run one after another.
+
+        Raises:
+            DragomanError: The manager was not made by `from_config`.
+        """
+        self._check_open()
+        if self._load is None:
+            msg = "this manager has no configuration to read again"
+            raise DragomanError(msg, hint="make it with `from_config()`, or use `add` and `remove`")
+        async with self._reloading:
+            found = await asyncio.to_thread(self._load)
+            self._check_open()
+            try:
+                report = await self._pool.reload(found)
+            finally:
+                self._watch_files()
+        # Not by `_publish`: the metrics of stopped servers stay readable.
+        self._bus.publish(report)
+        return report
+
+    # ── Login and approval
+
+    async def login(
+        self,
+        name: str,
+        *,
+        open_url: Callable[[str], Any] | None = None,
+        paste: Callable[[], Awaitable[str]] | None = None,
+        on_refused: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Log a person in to a server; wait until it is ready or has failed.
+
+        Args:
+            name: The server.
+            open_url: Called with the URL that the person has to open; may be async.
+            paste: Asks the person for the URL that the browser ended at; for machines without a browser.
+            on_refused: Called with the reason why a pasted URL is not usable, before asking again.
+
+        Raises:
+            AuthRequiredError: The login was refused or not completed.
+            ConfigError: The server does not use OAuth.
+        """
+        supervisor = self._open_server(name)
+        await supervisor.login(LoginUI(open_url=open_url, paste=paste, on_refused=on_refused))
+        await supervisor.wait_settled()
+
+    async def logout(self, name: str) -> bool:
+        """Forget the login of a server; return whether there was one."""
+        return await self._open_server(name).logout()
+
+    def changes(self, name: str) -> Changes:
+        """Return how a server's definitions differ from their pins; empty until they were checked.
+
+        Its `fingerprint` approves exactly these changes: `approve(name, fingerprint=…)`.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        find_server(self._supervisors, name)
+        return self._gate.pin_checker.changes(name)
+
+    async def approve(
+        self,
+        name: str,
+        *,
+        tools: Iterable[str] | None = None,
+        in_project: bool = False,
+        fingerprint: str | None = None,
+    ) -> None:
+        """Pin a server's definitions as the last `DefinitionsChanged` or `changes` reported them.
+
+        Args:
+            name: The server.
+            tools: Which of its tools to pin, by the server's own names; by default everything.
+            in_project: Whether to write the project's `dragoman.lock` too, even if it does not exist yet.
+            fingerprint: The one of the event, or of `changes`, that was shown to a person. If the definitions
+                have changed since, nothing is approved.
+
+        Raises:
+            UnknownServerError: No server has this name.
+            DragomanError: The server has not listed anything, its definitions have changed since they were
+                shown, or a lock file cannot be written.
+        """
+        supervisor = self._open_server(name)
+        await self._gate.pin_checker.approve(
+            supervisor.spec, tools=tools, in_project=in_project, fingerprint=fingerprint
+        )
+        await self._pool.recheck_pins(supervisor)
+
+    # ── Resources, prompts and subscriptions
+
+    async def resources(self, server: str | None = None) -> list[Resource]:
+        """List resources, then templates, by server and URI."""
+        return await self._resources.list_resources(server)
+
+    async def read(self, uri: str, server: str | None = None) -> list[Part]:
+        """Read a resource.
+
+        Args:
+            uri: Its URI.
+            server: Its server; required if several servers have the resource.
+
+        Raises:
+            DragomanError: No connected server lists it, several do, or it cannot be read.
+            CallDeniedError: The policy does not allow it.
+        """
+        return await self._resources.read(uri, server)
+
+    async def prompts(self, server: str | None = None) -> list[Prompt]:
+        """List prompts, by server and name."""
+        return await self._resources.list_prompts(server)
+
+    async def prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
+    ) -> list[dict[str, Any]]:
+        """Get the messages of a prompt: role and content, as the server gives them.
+
+        Raises:
+            CallDeniedError: The policy does not allow it, or it differs from its pin and the server's `trust`
+                withholds it.
+            DragomanError: The server does not have it, or does not answer.
+        """
+        return await self._resources.get_prompt(name, arguments, server=server)
+
+    async def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
+        """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`).
+
+        Raises:
+            CallDeniedError: The policy does not allow that prompt or template.
+            DragomanError: The server does not answer.
+        """
+        return await self._resources.complete(ref, argument, value, server=server)
+
+    def instructions(self) -> dict[str, str]:
+        """Return the instructions of the connected servers, by server, cleaned for a model.
+
+        Invisible characters and terminal control codes are removed, and long texts are cut.
+        """
+        return self._resources.instructions()
+
+    async def subscribe(
+        self, uri: str, server: str | None = None, *, on_change: ChangeHandler | None = None
+    ) -> None:
+        """Publish changes of a resource as `ResourceChanged` events, also after a reconnection.
+
+        Args:
+            uri: The resource.
+            server: Its server; required if several servers have the resource.
+            on_change: Also called with each event; may be async.
+
+        Raises:
+            DragomanError: No connected server lists it, several do, or its server does not support it.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        server = await self._resources.permit(uri, server)
+        await self._subscriptions.subscribe(uri, server, on_change)
+
+    async def unsubscribe(self, uri: str, server: str | None = None) -> None:
+        """Cancel the subscriptions to a resource: at one server, or at all."""
+        await self._subscriptions.unsubscribe(uri, server, self._resources.connected())
+
+    async def set_log_level(self, level: LogLevel, server: str | None = None) -> None:
+        """Set the lowest level of the log messages that one server, or all, send to `Handlers.logging`.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        await self._subscriptions.set_log_level(level, server, self._resources.connected(server))
+
+    async def set_roots(self, roots: Iterable[str], server: str | None = None) -> None:
+        """Set the directories, by their URIs, that one server, or all, may use.
+
+        A server that was connected while there were no roots gets them with its next connection.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        await self._subscriptions.set_roots(roots, server, self._resources.connected(server))
+
+    # ── Inside
+
+    def _publish(self, event: Event) -> None:
+        """Take an event of a server to the bus: the metrics first, then the subscriptions, which pass it on.
+
+        Changes of tools are in the registry already. `StateChanged` comes before what the new state brings:
+        `ready` before its tools. Calls count themselves in the metrics, so their events go to the bus.
+        """
+        self._metrics.take(event, time.monotonic())
+        self._subscriptions.on_event(event)
+
+    async def _call(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> ToolResult:
+        return await self._run(self._call_context, name, arguments, timeout=timeout)
+
+    @cached_property
+    def _run(self) -> Callable[..., Awaitable[ToolResult]]:
+        # Imported by the first call: tools are listed and shown long before.
+        from dragoman.call import run
+
+        return run
+
+    @cached_property
+    def _call_context(self) -> CallContext:
+        from dragoman.call import CallContext
+
+        return CallContext(
+            registry=self.registry,
+            supervisors=self._supervisors,
+            publish=self._bus.publish,
+            is_heard=self._bus.is_heard,
+            gate=self._gate,
+            metrics=self._metrics,
+            log=self.call_log,
+        )
+
+    async def _start(self) -> None:
+        insist_on_asyncio()
+        if self._closed or self._started:
+            msg = "the manager is closed" if self._closed else "the manager is already started"
+            raise DragomanError(msg, hint="make a new one")
+        self._started = True
+        self._gate.begin()
+        for name, supervisor in self._supervisors.items():
+            self._metrics.watch(name, supervisor.state, time.monotonic())
+        try:
+            await self._pool.refuse_unapproved()
+        except BaseException:
+            await self.shutdown()
+            raise
+        self._pool.start_all()
+        self._watch_files()
+
+    async def _wait_required(self) -> None:
+        """Wait for the servers with `required`; shut down and raise if one of them fails."""
+        for supervisor in list(self._supervisors.values()):
+            if not supervisor.spec.required or not self._pool.starts(supervisor.spec):
+                continue
+            if supervisor.is_refused:
+                continue  # An unapproved file of the project must not prevent the program from starting.
+            if await supervisor.wait_settled() is not ServerState.READY:
+                await self.shutdown()
+                name = supervisor.spec.name
+                msg = f"required server `{name}` is not ready: {supervisor.error}"
+                hint = "fix it, or remove `required` from its entry"
+                raise ConnectError(msg, server=name, stage="start", hint=hint) from supervisor.error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "the manager is closed"
+            raise DragomanError(msg, hint="make a new one")
+        if not self._started:
+            msg = "the manager is not started"
+            raise DragomanError(msg, hint="use `async with`, or `await McpManager.connect_all(…)`")
+
+    def _open_server(self, name: str) -> Supervisor:
+        """Return a server of this manager, which has to be started and not closed."""
+        self._check_open()
+        return find_server(self._supervisors, name)
+
+    def _name_order(self) -> list[str] | None:
+        """Return the servers in the order in which they get names, if the order decides."""
+        return list(self._supervisors) if self.settings.collisions == "skip" else None
+
+    def _watch_files(self) -> None:
+        """Start or stop watching the configuration files, as `auto_reload` says."""
+        if self._watcher is None:
+            return
+        if self.settings.auto_reload:
+            self._watcher.start()
+        else:
+            self._watcher.stop()
+
+    async def _on_files_changed(self) -> None:
+        if not self._closed:
+            await self.reload()
+
+    def _config_files(self) -> list[Path]:
+        """Return every file that may configure servers, including those that do not exist yet."""
+        return [Path(source.path) for source in self.settings.sources if Path(source.path).is_absolute()]
+
+
+def insist_on_asyncio() -> None:
+    """Check that this runs under asyncio; other event loops fail in obscure ways.
+
+    Raises:
+        DragomanError: No asyncio event loop is running, or another library runs this task.
+    """
+    library = getattr(getattr(sys.modules.get("sniffio"), "thread_local", None), "name", None)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        library = library or "no event loop of asyncio"
+    if library not in (None, "asyncio"):
+        msg = f"dragoman needs asyncio, and this runs under {library}"
+        hint = "under trio use `dragoman.blocking` in a thread: `await trio.to_thread.run_sync(…)`"
+        raise DragomanError(msg, hint=hint)
+
+
+def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:
+    """Return the cache of listings, as the manager's `cache` says."""
+    if not cache:
+        return None
+    folder = default_folder() if cache is True else Path(str(cache))
+    return ManifestMemory(
+        ManifestCache(folder), key=lambda spec: spec_key(spec, root), hides=gate.redactor.holds
+    )
+
+
+def _open_log(wanted: object, *, mask: Callable[[str], str]) -> CallLog | None:
+    """Open the call log, as the manager's `call_log` says."""
+    if wanted is False:
+        return None
+    from dragoman.observe.call_log import CallLog  # Only those who use it load the database.
+
+    if isinstance(wanted, CallLog):
+        return wanted
+    return CallLog(None if wanted is True else Path(str(wanted)), mask=mask)
+
+
+def _approvals() -> Approvals:
+    from dragoman.config.load import approvals  # Only needed if the project has configuration files.
+
+    return approvals()

@@ -1,0 +1,1 @@
+"""OAuth: getting, storing, refreshing and revoking tokens, and asking the user to log in."""

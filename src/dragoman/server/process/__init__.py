@@ -1,0 +1,1 @@
+"""Server processes: spawning, environment, logs of stderr, and the removal of orphans."""

@@ -1,0 +1,305 @@
+"""The environment of a child process, the capture of its stderr, and the end of its process group.
+
+Never writes to our own terminal, and never gives a child more of our environment than its entry says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import stat
+import sys
+import tempfile
+from asyncio import get_running_loop
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+from dragoman.config.files import read_env_file
+from dragoman.errors import ConfigError
+from dragoman.model import Stdio
+from dragoman.storage.files import private_folder, private_opener
+from dragoman.trust.gate import secrets_of
+from dragoman.trust.redaction import Redactor, current_redactor
+from dragoman.trust.sanitizing import for_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping
+    from types import TracebackType
+
+    from dragoman.model import Transport
+
+
+# ── The log file of a child's stderr: limited in size, with known secrets masked, safe to print
+
+
+logger = logging.getLogger("dragoman")
+
+MAX_BYTES = 1024 * 1024
+OLDER_FILES = 2
+LONGEST_LINE = 64 * 1024
+"""Longer lines are split, so that an endless line takes no memory."""
+
+
+class RotatingLog:
+    """A log file that is rotated by size; use it in one thread only."""
+
+    def __init__(self, path: str, *, server: str, secrets: Iterable[str] = ()) -> None:
+        """Open a log, and create its folder if necessary.
+
+        Args:
+            path: The newest file.
+            server: The server's name, for warnings.
+            secrets: Values to mask, besides those that the connection's redactor knows.
+        """
+        self._path = Path(path)
+        self._server = server
+        self._redactor = Redactor(secrets)
+        self._known = current_redactor.get() or self._redactor
+        self._begun = b""
+        self._file: int | None = None
+        with self._closing_on_error():
+            private_folder(self._path.parent)
+            self._open()
+
+    def write(self, data: bytes) -> None:
+        """Add data; complete lines are written."""
+        if self._file is None:
+            return
+        lines, newline, rest = (self._begun + data).rpartition(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines, newline, rest = lines + newline + rest, b"\n", b""
+        self._begun = rest
+        if newline:
+            self._write(lines + newline)
+
+    def close(self) -> None:
+        """Write the unfinished line, and close the file."""
+        if self._file is not None and self._begun:
+            self._write(self._begun + b"\n")
+        self._close()
+
+    def _write(self, lines: bytes) -> None:
+        text = lines.decode("utf-8", "surrogateescape")
+        if len(self._redactor) or len(self._known):
+            text = self._redactor.mask_known(text)
+            text = text if self._known is self._redactor else self._known.mask_known(text)
+        lines = for_terminal(text).encode("utf-8", "replace")
+        with self._closing_on_error():
+            for start in range(0, len(lines), MAX_BYTES):
+                self._put(lines[start : start + MAX_BYTES])
+
+    def _put(self, lines: bytes) -> None:
+        if self._file is not None and not self._is_ours(self._file):
+            # Another connection to the same server has rotated the log.
+            self._close()
+            self._open()
+        if self._file is not None and os.fstat(self._file).st_size + len(lines) > MAX_BYTES:
+            self._close()
+            self._rotate()
+            self._open()
+        if self._file is not None:
+            os.write(self._file, lines)
+
+    def _is_ours(self, file: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(file), os.stat(self._path))  # noqa: PTH116 -- of a descriptor too
+        except FileNotFoundError:
+            return False
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        # Do not block on a named pipe, and do not take over a terminal.
+        flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+        # Only the owner may read it.
+        file = private_opener(self._path, flags)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            msg = "it is not a regular file"
+            raise OSError(msg)
+        self._file = file
+
+    def _rotate(self) -> None:
+        names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, OLDER_FILES + 1))]
+        for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
+            with suppress(FileNotFoundError):
+                newer.replace(older)
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    @contextmanager
+    def _closing_on_error(self) -> Generator[None]:
+        """On an error, close the log with a warning; the server goes on."""
+        try:
+            yield
+        except OSError as exc:
+            with suppress(OSError):
+                self._close()
+            reason = exc.strerror or str(exc)
+            logger.warning("%s: `log_file` (%s) cannot be written: %s", self._server, self._path, reason)
+
+
+# ── The environment, stderr, and the end of the process group
+
+
+TAIL_BYTES = 16_384
+SAFE_VARIABLES = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""Variables that a child always inherits, as with the SDK's own transport; a test compares the two."""
+
+
+def safe_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that every child inherits; exported shell functions are left out."""
+    return {name: env[name] for name in SAFE_VARIABLES if not env.get(name, "()").startswith("()")}
+
+
+def child_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what a child gets besides the safe variables: inherited names, env files, its own `env`.
+
+    Raises:
+        ConfigError: An env file cannot be read.
+    """
+    match stdio.inherit_env:
+        case "safe":
+            given: dict[str, str] = {}
+        case "all":
+            given = dict(env)
+        case names:
+            given = {name: env[name] for name in names if name in env}
+    for name in stdio.env_file:
+        try:
+            given |= read_env_file(Path(name))
+        except ConfigError as exc:
+            msg = f"cannot read an env file: {exc.location or name}: {exc.message}"
+            raise ConfigError(msg, hint=exc.hint or "check `env_file`") from exc
+    for name, value in stdio.env.items():
+        if value is None:
+            given.pop(name, None)
+        else:
+            given[name] = value
+    return given
+
+
+def removed_variables(stdio: Stdio) -> list[str]:
+    """Return the variables that the entry removes, even safe ones."""
+    return [name for name, value in stdio.env.items() if value is None]
+
+
+def whole_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of a child: safe variables, what its entry adds, without what it removes.
+
+    Raises:
+        ConfigError: An env file cannot be read.
+    """
+    given = safe_environment(env) | child_environment(stdio, env)
+    for removed in removed_variables(stdio):
+        given.pop(removed, None)
+    return given
+
+
+def env_file_values(transport: Transport) -> list[dict[str, str]]:
+    """Return the values in a server's env files; an unreadable file is reported when the server starts."""
+    found: list[dict[str, str]] = []
+    for name in transport.env_file if isinstance(transport, Stdio) else ():
+        with suppress(ConfigError, OSError):
+            found.append(read_env_file(Path(name)))
+    return found
+
+
+def stderr_log(stdio: Stdio, name: str, given: Mapping[str, str]) -> RotatingLog | None:
+    """Open the `log_file` of a child, if its entry has one.
+
+    Args:
+        stdio: The child's transport.
+        name: The server's name, for warnings.
+        given: The environment of the child, to know its secrets.
+    """
+    if stdio.log_file is None:
+        return None
+    return RotatingLog(stdio.log_file, server=name, secrets=secrets_of(stdio, given, env_file_values(stdio)))
+
+
+def kill_group(pid: int) -> None:
+    """Kill the rest of a child's process group; the child itself may already have exited."""
+    if sys.platform != "win32":
+        # macOS reports PermissionError if only zombies are left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+class StderrTail:
+    """Captures a child's stderr and keeps the last lines; use it in the event loop's thread."""
+
+    def __init__(self, source: int | None = None, log: RotatingLog | None = None) -> None:
+        """Start to capture.
+
+        Args:
+            source: The descriptor to read; it is closed with this. Without it, `sink` is made, to be passed
+                to a child.
+            log: Gets everything; it is closed with this.
+        """
+        self._kept = bytearray()
+        self._log = log
+        self._source = source
+        self.sink: IO[bytes] | None = None
+        if source is None and sys.platform == "win32":
+            # Proactor loops cannot watch a pipe, so use a file, which grows.
+            self.sink = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in __exit__
+            return
+        if source is None:
+            self._source, target = os.pipe()
+            self.sink = os.fdopen(target, "wb", buffering=0)
+        assert self._source is not None  # noqa: S101 -- given, or just made
+        os.set_blocking(self._source, False)
+        get_running_loop().add_reader(self._source, self._read)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.text()
+        self._close_source()
+        if self._log is not None:
+            self._log.close()
+        if self.sink is not None:
+            self.sink.close()
+
+    def spawned(self) -> None:
+        """Close our copy of the pipe's write end: the child has it now."""
+        if self._source is not None and self.sink is not None:
+            self.sink.close()
+
+    def text(self) -> str:
+        """Return the last lines."""
+        if self._source is not None:
+            self._read()
+        elif self.sink is not None and not self.sink.closed and self.sink.readable():
+            size = self.sink.seek(0, os.SEEK_END)
+            self.sink.seek(max(0, size - TAIL_BYTES))
+            self._kept[:] = self.sink.read()
+        return self._kept.decode("utf-8", "replace").strip()
+
+    def _read(self) -> None:
+        if self._source is None:
+            return
+        with suppress(BlockingIOError):
+            # A limited amount at a time: a flood must not block the event loop.
+            for _ in range(4):
+                if not (chunk := os.read(self._source, TAIL_BYTES)):
+                    self._close_source()
+                    return
+                if self._log is not None:
+                    self._log.write(chunk)
+                self._kept += chunk
+                del self._kept[:-TAIL_BYTES]
+
+    def _close_source(self) -> None:
+        if self._source is not None:
+            get_running_loop().remove_reader(self._source)
+            os.close(self._source)
+            self._source = None

@@ -1,0 +1,552 @@
+"""Starts child processes, and stops them with everything they have started.
+
+Each child leads its own session and process group. On Linux the watchdog starts it, so that it ends with us,
+with all its descendants. Without a watchdog, or before it is up, the child is started from a thread that
+lives as long as this process: the signal at the parent's death (PDEATHSIG) is tied to the starting *thread*.
+Each child has two marks by which its descendants are found wherever they are: one in its environment, one in
+its resource limits.
+
+To stop a child, its input is closed; then it gets SIGTERM, then SIGKILL, and so do its descendants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from dragoman.errors import DragomanError
+from dragoman.model import Stdio
+from dragoman.server.process.environment import whole_environment
+from dragoman.server.process.orphans import (
+    MARK,
+    Container,
+    Ledger,
+    ProcessMatch,
+    began,
+    child_ends,
+    default_folder,
+    descendants,
+    end,
+    identify,
+    kill_relatives,
+    sweep,
+    with_id,
+)
+from dragoman.server.process.watchdog import (
+    Order,
+    Ward,
+    Watchdog,
+    WatchdogError,
+    is_possible,
+    mark_limits,
+    new_tag,
+    rights,
+)
+from dragoman.storage.files import private_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dragoman.model import ServerSpec, Transport
+    from dragoman.server.process.watchdog import Running
+
+logger = logging.getLogger("dragoman")
+
+STDIN_GRACE = 2.0
+TERM_GRACE = 2.0
+KILL_GRACE = 2.0
+"""How long the exit of a killed child may take to be reported; then we check ourselves."""
+FAMILY_GRACE = 0.5
+POLL = 0.02
+"""How often a group without a leader is checked while it ends: the system does not report its end."""
+
+_HAS_PROC = Path("/proc/self/stat").exists()
+
+T = TypeVar("T")
+
+
+class _Spawner:
+    """Threads, watchdog and ledger: what this process needs to start children.
+
+    A forked process cannot use its copies: the threads do not exist there, a lock may stay held forever, and
+    the ledger belongs to the parent.
+    """
+
+    def __init__(self) -> None:
+        self.threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="dragoman-spawn")
+        self.once = Lock()
+        """Held during initialization: two ledgers would overwrite each other."""
+        self._ledger: Ledger | None = None
+        self._watchdog: Watchdog | None = None
+        self._has_watchdog = is_possible()
+        self._holders = 0
+        self._using = Lock()
+
+    def launch(self, order: Order, pipes: Sequence[int], *, waits: bool) -> Running:
+        """Start a child through the watchdog, or directly if there is none or we cannot wait for it.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        for _ in range(2):
+            if not (waits or self._is_watched()):
+                break
+            watchdog = self.take()
+            if watchdog is None:
+                break
+            try:
+                return watchdog.start(order, pipes)
+            except WatchdogError as error:
+                self._give_up(watchdog, error)
+            except BaseException:
+                self.leave(watchdog)
+                raise
+        child = _Direct(order, pipes)
+        # Start the watchdog now: it cleans up after us, and starts the next children.
+        child.watchdog = self.take()
+        return child
+
+    def release(self, process: Running) -> None:
+        """Release a child that has ended; with the last one the watchdog ends, and kills what is left."""
+        process.close()
+        if process.watchdog is not None:
+            self.leave(process.watchdog)
+
+    def hold(self) -> None:
+        """Keep the watchdog even while there are no children."""
+        with self._using:
+            self._holders += 1
+
+    def let_go(self) -> None:
+        """Undo `hold`."""
+        with self._using:
+            self._holders -= 1
+            watchdog = self._watchdog
+            if watchdog is None or watchdog.users or self._holders:
+                return
+            self._watchdog = None
+        watchdog.close()
+
+    def _is_watched(self) -> bool:
+        with self._using:
+            return self._watchdog is not None and self._watchdog.is_up
+
+    def take(self) -> Watchdog | None:
+        """Return the watchdog, or `None` if it is not possible; `leave` must follow."""
+        with self._using:
+            if self._watchdog is not None and self._watchdog.rights != rights():
+                self._watchdog = None
+            if self._watchdog is None and self._has_watchdog:
+                try:
+                    self._watchdog = Watchdog(default_folder())
+                except OSError as error:
+                    logger.debug("servers are started without a watchdog: %s", error)
+                    self._has_watchdog = False
+            if self._watchdog is not None:
+                self._watchdog.users += 1
+            return self._watchdog
+
+    def leave(self, watchdog: Watchdog) -> None:
+        """Undo `take`."""
+        with self._using:
+            watchdog.users -= 1
+            if watchdog.users or (self._holders and self._watchdog is watchdog):
+                return
+            if self._watchdog is watchdog:
+                self._watchdog = None
+        watchdog.close()
+
+    def _give_up(self, watchdog: Watchdog, error: WatchdogError) -> None:
+        """Drop a watchdog that does not answer; try no other one if it cannot work on this system."""
+        with self._using:
+            if self._watchdog is watchdog:
+                self._watchdog = None
+            if watchdog.is_unable and self._has_watchdog:
+                logger.debug("servers are started without a watchdog: it cannot work on this system")
+                self._has_watchdog = False
+            elif self._has_watchdog:
+                logger.debug("the watchdog does not answer: %s", error)
+        self.leave(watchdog)
+
+    def forget(self) -> None:
+        """Close the copies in a forked process, without locks: one may stay held forever."""
+        if self._watchdog is not None:
+            self._watchdog.forget()
+
+    def ledger(self) -> Ledger:
+        """Return this process's ledger; the first call kills the orphans of dead processes."""
+        with self.once:
+            if self._ledger is None:
+                folder = default_folder()
+                sweep(folder)
+                self._ledger = Ledger(folder)
+            return self._ledger
+
+
+_spawner = _Spawner()
+
+
+def _renew_spawner() -> None:
+    global _spawner  # noqa: PLW0603 -- one for each process, and this is a new one
+    _spawner.forget()
+    _spawner = _Spawner()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_spawner)
+
+
+class Started(NamedTuple):
+    """A child that has just been started, and our ends of its pipes."""
+
+    process: Running
+    stdin: int
+    stdout: int
+    stderr: int
+    kin: ProcessMatch
+    container: Container | None = None
+
+
+class Child:
+    """A running child; the user of its descriptors closes them."""
+
+    def __init__(self, started: Started, mark: str) -> None:
+        self.pid = started.process.pid
+        self.stdin = started.stdin
+        """Our end of the child's standard input."""
+        self.stdout = started.stdout
+        self.stderr = started.stderr
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Gets the exit code when the child itself has exited; minus the signal if it was killed."""
+        self._process = started.process
+        self._mark = mark
+        self._kin = started.kin
+        self._container = started.container
+        self.signalled = False
+        """Whether we sent it a signal."""
+        self._watch()
+
+    def poll(self) -> int | None:
+        """Return the exit code if the child has exited, even before the event loop has noticed."""
+        return self._process.poll()
+
+    async def stop(self, close_stdin: Callable[[], None]) -> None:
+        """Stop the child and everything it started; a cancellation is raised only after that."""
+        close_stdin()
+        stopped = asyncio.ensure_future(self._stop())
+        cancelled = await _uninterrupted(stopped)
+        stopped.result()
+        if cancelled is not None:
+            raise cancelled
+
+    async def abandon(self) -> None:
+        """Stop a child that was never connected, and close our ends of its pipes."""
+
+        def close() -> None:
+            os.close(self.stdin)
+
+        try:
+            await self.stop(close)
+        finally:
+            os.close(self.stdout)
+            os.close(self.stderr)
+
+    async def _stop(self) -> None:
+        if not await self._gone(STDIN_GRACE):
+            self.signalled = True
+            self._signal(signal.SIGTERM)
+            if not await self._gone(TERM_GRACE):
+                self._signal(signal.SIGKILL)
+                while not await self._gone(KILL_GRACE):
+                    self._check_killed()
+        await self._stop_descendants()
+        await asyncio.get_running_loop().run_in_executor(None, _finish, self._process, self._container)
+
+    def _check_killed(self) -> None:
+        """Notice the exit of a killed child even if its watchdog hangs and does not report it."""
+        if isinstance(self._process, Ward) and identify(self.pid) is None and not self.exited.done():
+            asyncio.get_running_loop().remove_reader(self._process.fileno())
+            self.exited.set_result(-signal.SIGKILL)
+
+    async def _gone(self, seconds: float) -> bool:
+        done, _ = await asyncio.wait({self.exited}, timeout=seconds)
+        return bool(done)
+
+    async def _stop_descendants(self) -> None:
+        """Stop the rest of the process group, and descendants that have left it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            look = partial(descendants, self._mark, number=number, **self._kin)
+            left = await loop.run_in_executor(None, look)
+            if not left and not self._group_lives():
+                return
+            self._signal(number)
+            until = loop.time() + FAMILY_GRACE
+            while loop.time() < until and (any(map(identify, left)) or self._group_lives()):  # noqa: ASYNC110 -- see POLL
+                await asyncio.sleep(POLL)
+        await loop.run_in_executor(None, partial(kill_relatives, self._mark, **self._kin))
+
+    def _group_lives(self) -> bool:
+        """Return whether the group has processes; only without `/proc`, because here zombies count too."""
+        if _HAS_PROC:
+            return False
+        try:
+            os.killpg(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        # macOS reports PermissionError if only zombies are left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        descriptor = self._process.fileno()
+        if descriptor is None:
+            loop.run_in_executor(None, self._process.wait).add_done_callback(lambda _: self._reap())
+            return
+
+        def on_exit() -> None:
+            loop.remove_reader(descriptor)
+            self._reap()
+
+        loop.add_reader(descriptor, on_exit)
+
+    def _reap(self) -> None:
+        code = self._process.wait()
+        if not self.exited.done():
+            self.exited.set_result(code)
+
+
+def hold_watchdog() -> None:
+    """Keep the watchdog while servers start and stop, until `let_go_of_watchdog`."""
+    _spawner.hold()
+
+
+async def let_go_of_watchdog() -> None:
+    """Let the watchdog exit if no other server needs it."""
+    await _uninterrupted(asyncio.get_running_loop().run_in_executor(None, _spawner.let_go))
+
+
+async def spawn(
+    command: str,
+    args: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None,
+    name: str,
+    waits: bool = False,
+) -> Child:
+    """Start a child without blocking the event loop.
+
+    Args:
+        command: The program.
+        args: Its arguments.
+        env: Its whole environment.
+        cwd: Its working directory; the default is our own.
+        name: The server's name.
+        waits: Whether to wait for the watchdog if it is not up yet.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    mark = secrets.token_hex(8)
+    loop = asyncio.get_running_loop()
+    start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name, waits=waits)
+    started = asyncio.ensure_future(loop.run_in_executor(_spawner.threads, start))
+    # A start cannot be cancelled half-way: wait for it, then stop the child.
+    cancelled = await _uninterrupted(started)
+    if cancelled is not None:
+        if started.exception() is None:
+            await _uninterrupted(loop.run_in_executor(_spawner.threads, _discard, started.result(), mark))
+        raise cancelled
+    return Child(started.result(), mark)
+
+
+async def _uninterrupted(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
+    """Wait for work that must not be interrupted; return a cancellation that arrived meanwhile."""
+    import anyio
+
+    cancelled: asyncio.CancelledError | None = None
+    # The scope keeps out anyio's cancellations, the loop below asyncio's.
+    with anyio.CancelScope(shield=True):
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+    return cancelled
+
+
+def _start(
+    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, name: str, waits: bool
+) -> Started:
+    spawner = _spawner
+    # The first watchdog starts while the rest is prepared, and exits again if no child is started.
+    watchdog = spawner.take() if waits else None
+    try:
+        program = shutil.which(command, path=env.get("PATH")) or command
+        ledger = spawner.ledger()
+        argv, container = with_id([program, *args], env=env, folder=ledger.folder, mark=env[MARK])
+        if container is not None:
+            private_folder(ledger.folder)
+        order = Order(argv, env, cwd, new_tag())
+        theirs_in, stdin = os.pipe()
+        stdout, theirs_out = os.pipe()
+        stderr, theirs_err = os.pipe()
+        pipes = (theirs_in, theirs_out, theirs_err)
+        try:
+            process = spawner.launch(order, pipes, waits=waits)
+        except BaseException:
+            for descriptor in (stdin, stdout, stderr):
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in pipes:
+                os.close(descriptor)
+    finally:
+        if watchdog is not None:
+            spawner.leave(watchdog)
+    ledger.add(process.pid, name, env[MARK], tag=order.tag, container=container)
+    ends = child_ends(stdin, stdout, stderr)
+    kin = ProcessMatch(group=process.pid, ends=ends, since=began(process.pid), tags=[order.tag])
+    return Started(process, stdin, stdout, stderr, kin, container)
+
+
+class _Direct:
+    """A child that was started without the watchdog."""
+
+    def __init__(self, order: Order, pipes: Sequence[int]) -> None:
+        argv = list(order.argv)
+        with _spawner.once:
+            prefix = _death_guard()
+        if prefix and os.access(argv[0], os.X_OK) and Path(argv[0]).is_file():
+            argv = [*prefix, *argv]
+        stdin, stdout, stderr = pipes
+        self._process = subprocess.Popen(
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(order.env),
+            cwd=order.cwd,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.watchdog: Watchdog | None = None
+        mark_limits(self.pid, order.tag)
+        try:
+            self._descriptor: int | None = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            self._descriptor = None
+
+    def fileno(self) -> int | None:
+        return self._descriptor
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def wait(self) -> int:
+        return self._process.wait()
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+@cache
+def _death_guard() -> tuple[str, ...]:
+    """Return a command prefix that makes a child die with us; empty if the system has none."""
+    program = shutil.which("setpriv") if sys.platform == "linux" else None
+    if program is None:
+        return ()
+    check = subprocess.run(
+        [program, "--pdeathsig", "KILL", "--", "true"], capture_output=True, check=False, timeout=5
+    )
+    return (program, "--pdeathsig", "KILL", "--") if check.returncode == 0 else ()
+
+
+def _discard(started: Started, mark: str) -> None:
+    """Stop a child whose start was cancelled."""
+    process, *descriptors, kin, container = started
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kill_relatives(mark, **kin)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    _finish(process, container)
+
+
+def _finish(process: Running, container: Container | None) -> None:
+    """Clean up after a child and its descendants have exited."""
+    if container is not None:
+        end(container)
+    _spawner.ledger().remove(process.pid)
+    _spawner.release(process)
+
+
+# ── Spawn the child while the SDK imports; each takes about a second
+
+
+MAX_PRESPAWNED = 32
+"""How many children may be started before the import: as many as servers start in parallel."""
+
+_prespawned = 0
+
+
+class Prespawn:
+    """One child that was started ahead of its connection."""
+
+    def __init__(self, child: Child) -> None:
+        self._child: Child | None = child
+
+    def take(self) -> Child | None:
+        """Return the child, the first time."""
+        child, self._child = self._child, None
+        return child
+
+    async def drop(self) -> None:
+        """Stop the child if it was not taken."""
+        if (child := self.take()) is not None:
+            await child.abandon()
+
+
+async def prespawn(spec: ServerSpec, transport: Transport, env: Mapping[str, str]) -> Prespawn | None:
+    """Start the child of a server ahead of its connection; return `None` if that is not possible.
+
+    An error is not raised here: the connection starts the child again, and reports it.
+
+    Args:
+        spec: The server.
+        transport: Its transport, expanded.
+        env: Our environment, from which a child may inherit.
+    """
+    global _prespawned  # noqa: PLW0603 -- a counter of this process
+    ours = spec.wire == "dragoman" and sys.platform != "win32"
+    if type(transport) is not Stdio or not ours or _prespawned >= MAX_PRESPAWNED:
+        return None
+    _prespawned += 1
+    try:
+        given = whole_environment(transport, env)
+        # There is time for the watchdog: the import takes longer.
+        child = await spawn(
+            transport.command, transport.args, env=given, cwd=transport.cwd, name=spec.name, waits=True
+        )
+    except (DragomanError, OSError, TypeError, ValueError):
+        return None
+    return Prespawn(child)

@@ -1,0 +1,288 @@
+"""The watchdog: starts the servers of one client, and kills all their descendants when the client is gone.
+
+`dragoman.server.process.watchdog` runs it as a program, once per client, with three arguments: the socket for
+orders, the process id of the client, and the folder of its ledgers. It is a subreaper: it adopts every
+descendant that loses its parent, so a daemon cannot escape, whatever it does to its session, environment or
+descriptors. When the client exits, or closes the socket, all descendants are killed. If the client died, its
+ledger file is processed too: that lists what is not a descendant, such as a container.
+
+It runs without `site` and avoids slow imports: the first server waits for it.
+"""
+
+from __future__ import annotations
+
+import _socket
+import ctypes
+import errno
+import os
+import resource
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+# The modules `signal`, `socket` and `typing` take as long to import as all the rest here.
+if TYPE_CHECKING:
+    import signal
+    from typing import Any
+else:
+    import _signal as signal
+
+END_SECONDS = 10.0
+"""How long to kill descendants; what is left after that runs as another user."""
+_WALKS = 50
+"""How often to search for new processes before the found ones are killed."""
+_REAPED_AT_ONCE = 100
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+_MOST_DESCRIPTORS = 6
+_LONGEST_ORDER = 64 * 1024 * 1024
+_SWEEP = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from dragoman.server.process.orphans import sweep
+sweep(Path(sys.argv[2]))
+"""
+
+
+def main(orders: int, client: int, folder: str) -> None:
+    """Serve a client until it is gone."""
+    prctl = ctypes.CDLL(None).prctl
+    life = os.pidfd_open(client)
+    _children(os.getpid())
+    if prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or os.getppid() != client:
+        sys.exit("cannot become a subreaper on this system")
+    died = True
+    try:
+        died = Watchdog(orders, life, prctl).serve()
+    finally:
+        end_descendants()
+    # The socket closes before the client has exited; its ledger file is safe to process only after that.
+    select.select([life], [], [], END_SECONDS if died else 0)
+    if died and os.path.exists(f"{folder}/{client}.jsonl"):  # noqa: PTH110 -- pathlib takes too long to import
+        package = os.path.abspath(f"{__file__}/../../../..")  # noqa: PTH100 -- as above
+        os.execv(sys.executable, [sys.executable, "-I", "-c", _SWEEP, package, folder])  # noqa: S606 -- our own code
+    os._exit(0)
+
+
+class Watchdog:
+    """The servers of one client."""
+
+    def __init__(self, orders: int, life: int, prctl: Any) -> None:
+        os.set_inheritable(orders, False)  # noqa: FBT003 -- it takes no keyword
+        self._orders = _socket.socket(fileno=orders)
+        self._life = life
+        self._prctl = prctl
+        self._statuses: dict[int, int] = {}
+        """The status pipe of each server, by process id."""
+        self._starting: dict[int, int] = {}
+        """Servers that have not called `exec` yet, by the descriptor that reports it."""
+        self._wake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        # The client decides when its servers end. A handler, because servers would inherit SIG_IGN.
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
+                signal.signal(number, _pass)
+        self._poll = select.poll()
+        for descriptor in (orders, life, self._wake):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def serve(self) -> bool:
+        """Carry out orders until the client is done or has died; return whether it has died."""
+        try:  # noqa: SIM105 -- contextlib takes too long to import
+            self._orders.send(b"+")
+        except OSError:
+            pass  # Its last order may still be in the socket.
+        more = False
+        while True:
+            ready = {descriptor for descriptor, _ in self._poll.poll(0 if more else None)}
+            if self._life in ready:
+                return True
+            for descriptor in ready & self._starting.keys():
+                self._settle(descriptor)
+            if self._orders.fileno() in ready and (order := self._take()) != b"+":
+                return order != b"."
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            if self._wake in ready or more:
+                more = self._reap()
+
+    def _take(self) -> bytes:
+        """Carry out one order and return it: `+` starts, `.` ends; empty if the client is gone."""
+        space = _socket.CMSG_SPACE(4 * _MOST_DESCRIPTORS)
+        try:
+            data, ancillary, _, _ = self._orders.recvmsg(1, space, _socket.MSG_CMSG_CLOEXEC)
+        except ConnectionResetError:
+            # The client closed its end before reading our message: reported once, before its last order.
+            data, ancillary, _, _ = self._orders.recvmsg(1, space, _socket.MSG_CMSG_CLOEXEC)
+        if data != b"+":
+            return data
+        raw = b"".join(found for _, _, found in ancillary)
+        given = [int.from_bytes(raw[at : at + 4], sys.byteorder) for at in range(0, len(raw), 4)]
+        text, *pipes, status, here = given
+        try:
+            self._start(os.pread(text, _LONGEST_ORDER, 0).split(b"\0"), pipes, status, here)
+        except OSError as error:
+            _tell(status, b"failed %d program\n" % (error.errno or errno.EIO))
+            os.close(status)
+        for descriptor in (text, *pipes, here):
+            os.close(descriptor)
+        return data
+
+    def _start(self, words: list[bytes], pipes: list[int], status: int, here: int) -> None:
+        tag, cwd, count, *rest = words
+        argv, env = rest[: int(count)], rest[int(count) :]
+        told, tell = os.pipe2(os.O_CLOEXEC)
+        watchdog = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            stage = b"program"
+            try:
+                os.setsid()
+                self._prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != watchdog:
+                    os._exit(0)
+                _mark_limits(int(tag))
+                for number, descriptor in enumerate(pipes):
+                    os.dup2(descriptor, number)
+                stage = b"folder"
+                os.fchdir(here)
+                os.chdir(cwd)
+                stage = b"program"
+                # Python ignores these signals; other programs expect the default.
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+                _execute(argv, dict(one.split(b"=", 1) for one in env))
+            except OSError as error:
+                os.write(tell, b"failed %d %s\n" % (error.errno or errno.EIO, stage))
+            finally:
+                os._exit(127)
+        os.close(tell)
+        self._statuses[pid] = status
+        self._starting[told] = pid
+        self._poll.register(told, select.POLLIN)
+
+    def _settle(self, told: int) -> None:
+        """Report how the start of a server went; nothing is read if `exec` succeeded."""
+        pid = self._starting.pop(told)
+        self._poll.unregister(told)
+        failure = os.read(told, 100)
+        os.close(told)
+        _tell(self._statuses[pid], failure or b"started %d\n" % pid)
+
+    def _reap(self) -> bool:
+        """Reap processes that have ended: servers, whose end is reported, and adopted ones.
+
+        Returns:
+            Whether there may be more: processes that fork and exit quickly must not keep us here.
+        """
+        for _ in range(_REAPED_AT_ONCE):
+            try:
+                pid, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return False
+            for told in [told for told, one in self._starting.items() if one == pid]:
+                self._settle(told)
+            if (status := self._statuses.pop(pid, None)) is not None:
+                _tell(status, b"ended %d\n" % os.waitstatus_to_exitcode(code))
+                os.close(status)
+        return True
+
+
+def _pass(_number: int, _frame: object) -> None:
+    """Do nothing: a signal with a handler wakes the loop, and is not inherited."""
+
+
+def _tell(status: int, line: bytes) -> None:
+    try:
+        os.write(status, line)
+    except OSError:
+        return  # The client does not wait for it.
+
+
+def _mark_limits(tag: int) -> None:
+    """Mark a server with a resource limit that its descendants inherit; it is too high to have an effect."""
+    if tag:
+        try:
+            resource.setrlimit(resource.RLIMIT_RTTIME, (tag, tag))
+        except (OSError, ValueError):
+            return
+
+
+def _execute(argv: list[bytes], env: dict[bytes, bytes]) -> None:
+    try:
+        os.execvpe(argv[0], argv, env)  # noqa: S606 -- the configured command
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        # A script without a shebang line: shells run it with sh.
+        os.execve("/bin/sh", [b"/bin/sh", *argv], env)  # noqa: S606 -- as above
+
+
+def end_descendants() -> None:
+    """Kill all descendants and wait for their end; without a child there is no descendant left.
+
+    They are stopped first, until a search finds no new one: a process that sees another die could start a
+    third.
+    """
+    until = time.monotonic() + END_SECONDS
+    while time.monotonic() < until:
+        try:
+            for _ in range(_REAPED_AT_ONCE):
+                os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        frozen: set[int] = set()
+        for _ in range(_WALKS):
+            new = [pid for pid in _descendants(os.getpid()) if pid not in frozen]
+            if not new:
+                break
+            for pid in new:
+                _kill(pid, signal.SIGSTOP)
+            frozen.update(new)
+        for pid in frozen:
+            _kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return  # It has exited, or runs as another user.
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    ahead = [pid]
+    while ahead:
+        try:
+            children = list(_children(ahead.pop()))
+        except OSError:
+            continue
+        found += children
+        ahead += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """Return the children of all threads of a process.
+
+    Raises:
+        OSError: The process does not exist, or this system does not list children.
+    """
+    found: list[int] = []
+    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 -- as above
+        with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 -- as above
+            found += [int(child) for child in file.read(1024 * 1024).split()]
+    return found
+
+
+def run() -> None:
+    """Run as a program."""
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

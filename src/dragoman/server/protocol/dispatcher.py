@@ -1,0 +1,580 @@
+"""The SDK's `Dispatcher` interface over one `Rpc` and one `Wire`, and the deadlines of its requests.
+
+It turns the SDK's requests into messages and answers into results, and passes the server's requests and
+notifications to the SDK's session in order. It keeps the raw listings for us, while the session gets cleaned
+ones: one bad definition would fail the whole listing there, and output schemas would be compiled in Python. A
+call ends by its answer, its deadline, its caller's cancellation or the end of the wire, without a task of its
+own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from contextlib import contextmanager, nullcontext
+from contextvars import Context, ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from mcp.shared.dispatcher import Dispatcher, run_notify_intercept
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
+
+from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
+from dragoman.observe.telemetry import Peer, find
+from dragoman.server.protocol.rpc import Rpc
+from dragoman.server.protocol.wire import Envelope, current_traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Mapping
+
+    from anyio.abc import TaskStatus
+    from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+    from mcp.shared.message import MessageMetadata
+
+    from dragoman.observe.telemetry import Request, Telemetry
+    from dragoman.server.protocol.rpc import RequestId
+    from dragoman.server.protocol.wire import Traffic, Wire
+
+# ── Results for the SDK's session: completed, and without entries that it rejects
+
+
+_USUAL = {"resultType": "complete"}
+_USUAL_OF_KEPT = {**_USUAL, "ttlMs": 0, "cacheScope": "private"}
+"""For results that a client may cache."""
+
+
+def completed(method: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Add the fields that a modern result requires, if they are missing: it is final and not cached."""
+    usual = _USUAL_OF_KEPT if method.endswith(("/list", "/read")) else _USUAL
+    return result if usual.keys() <= result.keys() else {**usual, **result}
+
+
+def clean_listing(page: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the raw entries of a page of `tools/list`, and a cleaned page for the session."""
+    listed = page.get("tools")
+    entries = cast("list[object]", listed) if isinstance(listed, list) else []
+    raw = [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
+    cleaned = [entry for entry in map(_clean, raw) if entry is not None]
+    rest = {key: value for key, value in page.items() if key not in ("tools", "nextCursor")}
+    cursor = page.get("nextCursor")
+    if isinstance(cursor, str):
+        rest["nextCursor"] = cursor
+    return raw, {**rest, "tools": cleaned}
+
+
+def _clean(entry: dict[str, Any]) -> dict[str, Any] | None:
+    name = entry.get("name")
+    if not isinstance(name, str):
+        return None
+    schema = entry.get("inputSchema")
+    fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    cleaned: dict[str, Any] = {"name": name, "inputSchema": {**fields, "type": "object"}}
+    if not isinstance(fields.get("properties", {}), dict):
+        cleaned["inputSchema"] = {"type": "object"}
+    return cleaned
+
+
+# ── The deadlines of all requests of one connection, with one timer
+
+
+GRAIN = 0.01
+"""How many seconds after its deadline a request may end."""
+ASKING_GRAIN = 0.5
+"""Seconds between two checks while the user answers a question."""
+
+
+LONGEST_ANSWER = 600.0
+"""How long the user may take to answer before the time of the call goes on."""
+
+
+class Deadline:
+    """When a call must end, on the loop's clock; extended while the user answers a question."""
+
+    __slots__ = ("_most", "at")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self._most = at + LONGEST_ANSWER
+
+    def put_off(self, seconds: float) -> None:
+        """Extend the deadline by the time that the user took to answer, up to `LONGEST_ANSWER` in total."""
+        self.at = min(self.at + seconds, self._most)
+
+
+current_deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+"""The deadline of the call that the current task makes, for all of its requests."""
+
+
+class Deadlines:
+    """Ends requests whose own timeout, or the deadline of their call, has passed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ends: dict[asyncio.Future[Any], tuple[float, Deadline | None] | Deadline] = {}
+        self._due = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking = 0
+        """How many questions from the server are being answered."""
+        self._asked_at = 0.0
+        # The timer serves all calls: it must not run in the context of the call that armed it.
+        self._context = Context()
+
+    def add(self, future: asyncio.Future[Any], timeout: float | None) -> None:
+        """Resolve a future with a `TimeoutError` after `timeout` seconds, or at the deadline of its call."""
+        shared = current_deadline.get()
+        own = math.inf if timeout is None else self._loop.time() + timeout
+        end = own if shared is None or own < shared.at else shared.at
+        if end < math.inf:
+            self._ends[future] = shared if shared is not None and own == math.inf else (own, shared)
+            if end < self._due:
+                self._arm(end)
+
+    def drop(self, future: asyncio.Future[Any]) -> None:
+        """Remove a finished request."""
+        self._ends.pop(future, None)
+
+    def stop(self) -> None:
+        """Remove every request and stop the timer."""
+        self._ends.clear()
+        self._arm(math.inf)
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Stop the clock while the application answers a question from the server.
+
+        The protocol does not say which call a question belongs to, so every pending call gets the time.
+        """
+        if not self._asking:
+            self._asked_at = self._loop.time()
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._put_off(self._loop.time() - self._asked_at)
+
+    def _put_off(self, seconds: float) -> None:
+        seconds = min(seconds, LONGEST_ANSWER)
+        moved: set[int] = set()
+        for future, ends in list(self._ends.items()):
+            own, shared = (math.inf, ends) if isinstance(ends, Deadline) else ends
+            if shared is not None and id(shared) not in moved:
+                moved.add(id(shared))
+                shared.put_off(seconds)
+            if own < math.inf:
+                self._ends[future] = (own + seconds, shared)
+
+    def _arm(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due = due
+        if due < math.inf:
+            self._timer = self._loop.call_at(due, self._look, context=self._context)
+
+    def _look(self) -> None:
+        # Deadlines may have been extended since the timer was armed, so each is checked again.
+        now, nearest = self._loop.time(), math.inf
+        if self._asking and now < self._asked_at + LONGEST_ANSWER:
+            self._arm(now + ASKING_GRAIN)
+            return
+        for future, ends in list(self._ends.items()):
+            own, shared = (math.inf, ends) if isinstance(ends, Deadline) else ends
+            end = own if shared is None or own < shared.at else shared.at
+            if end > now:
+                nearest = min(nearest, end)
+                continue
+            del self._ends[future]
+            if not future.done():
+                future.set_result(TimeoutError())
+        self._arm(max(nearest, now + GRAIN))
+
+
+# ── The dispatcher
+
+
+logger = logging.getLogger("dragoman")
+
+MAX_NOTIFICATIONS = 10_000
+"""The limit of the queue of notifications; the oldest are dropped beyond it."""
+TURN_DELIVERIES = 50
+"""How many notifications are handled before the event loop gets a turn."""
+MAX_REQUESTS = 100
+"""The limit of concurrent requests from the server; more are refused."""
+SERVER_BUSY = -32000
+QUESTIONS = {"elicitation_callback": "elicitation/create", "sampling_callback": "sampling/createMessage"}
+"""Requests from the server that the user or a model answers; calls wait without a deadline meanwhile."""
+HANDSHAKE = frozenset({"initialize", "server/discover"})
+"""Requests whose failure must not look like an answer: the session takes any answer for an older server's."""
+JUNK_LOGGED = 5
+"""How many junk messages are logged; later ones are only counted."""
+
+
+raw_result: ContextVar[dict[str, Any] | None] = ContextVar("raw_result", default=None)
+"""The last raw result of a request of the current task, before the session parsed it."""
+known_outcome: ContextVar[dict[str, Any] | MCPError | None] = ContextVar("known_outcome", default=None)
+"""The outcome of the current task's next request, if it is known: the request is then not sent."""
+
+
+class WireDispatcher(Dispatcher[TransportContext]):
+    """One conversation with one server, as a dispatcher of the SDK."""
+
+    def __init__(self, server: str, *, probe_seconds: float = math.inf) -> None:
+        self.server = server
+        self._probe_seconds = probe_seconds
+        """How long the server may take to answer the question for its protocol version."""
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
+        self.rpc = Rpc(self)
+        self.wire: Wire | None = None
+        """The open wire; set before the session calls `run`."""
+        self.cleans_results = False
+        """Whether results are cleaned for the session, which validates those of a modern server."""
+        self.asks: frozenset[str] = frozenset()
+        """The `QUESTIONS` that have a handler; the others are refused at once and extend no deadline."""
+        self.listing: list[dict[str, Any]] = []
+        """The raw entries of the latest page of `tools/list`."""
+        self.peer = Peer()
+        """The attributes of the server in traces."""
+        self._telemetry = find()
+        self.ended: asyncio.Future[str] = self._loop.create_future()
+        """Done when the conversation has ended, with the reason."""
+        self._running = False
+        self._on_request: OnRequest | None = None
+        self._on_notify: OnNotify | None = None
+        self._intercept: OnNotifyIntercept | None = None
+        self._deliveries: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MAX_NOTIFICATIONS)
+        self._delivery_due = asyncio.Event()
+        self._serving: dict[RequestId, _Context] = {}
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request and wait for its result.
+
+        Raises:
+            MCPError: The server answered with an error, time ran out, or the connection ended.
+            DragomanError: The same, if the session must not take it for an answer.
+        """
+        if (known := known_outcome.get()) is not None:
+            known_outcome.set(None)
+            if isinstance(known, MCPError):
+                raise known
+            raw_result.set(known)
+            return known
+        if self._telemetry is not None:
+            return await self._traced(self._telemetry, method, params, opts or {})
+        return await self._exchange(method, params, opts or {})
+
+    async def _traced(
+        self, telemetry: Telemetry, method: str, params: Mapping[str, Any] | None, opts: CallOptions
+    ) -> dict[str, Any]:
+        with telemetry.request(method, self.peer, **_subject(method, params or {})) as request:
+            if (carrier := request.meta()) is not None:
+                params = dict(params or {})
+                params["_meta"] = {**(params.get("_meta") or {}), **carrier}
+            outcome = await self._exchange(method, params, opts, request)
+            request.answered(is_error=outcome.get("isError") is True)
+            return outcome
+
+    async def _exchange(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions,
+        traced: Request | None = None,
+    ) -> dict[str, Any]:
+        counted = current_traffic.get()
+        future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
+        on_progress = opts.get("on_progress")
+        try:
+            request_id, message = self.rpc.request(
+                method,
+                params,
+                resolve=partial(self._resolve, future, counted),
+                request_id=opts.get("request_id"),
+                on_progress=None if on_progress is None else partial(self._queue_progress, on_progress),
+                lenient=method.endswith("/list"),
+            )
+        except DragomanError as exc:
+            refused = self._for_session(exc, method)
+            if isinstance(refused, ConnectionLostError):
+                refused.may_have_run = False  # The connection had ended before: nothing was sent.
+            raise refused  # noqa: B904 -- it has its cause
+        if counted is not None:
+            counted.sent += len(message)
+        if traced is not None:
+            traced.numbered(request_id)
+        envelope = Envelope(method, request_id, opts.get("headers"))
+        timeout = opts.get("timeout")
+        if method == "server/discover" and timeout is not None:
+            timeout = min(timeout, self._probe_seconds)
+        self._deadlines.add(future, timeout)
+        try:
+            self._open_wire().send(message, envelope)
+            outcome = await future
+        except asyncio.CancelledError:
+            self._give_up(message, envelope, opts, "the caller cancelled it")
+            raise
+        finally:
+            self._deadlines.drop(future)
+        if type(outcome) is dict:
+            if self.cleans_results and method not in HANDSHAKE:
+                outcome = completed(method, outcome)
+                if method == "tools/list":
+                    self.listing, outcome = clean_listing(outcome)
+            raw_result.set(outcome)
+            return outcome
+        if isinstance(outcome, TimeoutError):
+            self._give_up(message, envelope, opts, "it took too long")
+            raise MCPError(code=REQUEST_TIMEOUT, message="no answer in time") from outcome
+        assert isinstance(outcome, DragomanError)  # noqa: S101 -- nothing else resolves a call
+        raise self._for_session(outcome, method)
+
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+    ) -> None:
+        """Send a notification; after the end of the conversation it is dropped."""
+        if not self.ended.done():
+            headers = (opts or {}).get("headers")
+            self._open_wire().send(self.rpc.notification(method, params), Envelope(method, None, headers))
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Deliver messages from the server until the wire ends; raise nothing but a cancellation."""
+        self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
+        delivering = asyncio.create_task(self._deliver())
+        self._running = True
+        began = self._loop.time()
+        try:
+            task_status.started()
+            await asyncio.wait({self.ended})
+        finally:
+            self._running = False
+            if self._telemetry is not None:
+                seconds, error = self._loop.time() - began, self._lost() if self.ended.done() else None
+                self._telemetry.session_ended(self.peer, seconds, error)
+            self.end("the session was closed")
+            tasks = {delivering, *(context.task for context in self._serving.values() if context.task)}
+            for task in tasks:
+                task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(tasks)
+
+    def end(self, reason: str) -> None:
+        """End the conversation: every pending and later request fails."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
+        self.rpc.close(self._lost())
+        self._deadlines.stop()
+
+    # Messages from the server, called by `Rpc`
+
+    def on_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
+        """Handle a request from the server in a task of its own."""
+        if not self._running or len(self._serving) >= MAX_REQUESTS or request_id in self._serving:
+            refusal = self.rpc.error(request_id, SERVER_BUSY, "too many requests at once, or a repeated id")
+            self._open_wire().send(refusal, Envelope())
+            return
+        context = self._serving[request_id] = _Context(self, request_id, params)
+        # A plain asyncio task: this runs in a callback of the loop, where anyio cannot start one.
+        context.task = self._loop.create_task(self._serve(context, method, params))
+
+    def on_notification(self, method: str, params: dict[str, Any] | None) -> None:
+        """Queue a notification, in the order of receipt."""
+        if method == "notifications/cancelled" and params is not None:
+            request_id = params.get("requestId")
+            if isinstance(request_id, int | str) and (context := self._serving.get(request_id)) is not None:
+                context.cancel()
+        if run_notify_intercept(self._intercept, method, params) or self._on_notify is None:
+            return
+        self._queue(partial(self._on_notify, _Context(self, None, None), method, params))
+
+    def on_junk(self, reason: str, sample: bytes) -> None:
+        """Log the first few messages that cannot be used."""
+        if self.rpc.junk <= JUNK_LOGGED:
+            more = "; further ones are only counted" if self.rpc.junk == JUNK_LOGGED else ""
+            logger.warning("%s: an unusable message (%s): %.80r%s", self.server, reason, sample, more)
+
+    # Inside
+
+    async def _serve(self, context: _Context, method: str, params: dict[str, Any] | None) -> None:
+        assert self._on_request is not None  # noqa: S101 -- set before anything can arrive
+        request_id = context.request_id
+        try:
+            try:
+                with self._deadlines.held() if method in self.asks else nullcontext():
+                    result = await self._on_request(context, method, params)
+                answer = self.rpc.result(request_id, result)
+            except Exception as exc:  # noqa: BLE001 -- an error of a handler becomes an error answer
+                answer = self._refusal(request_id, method, exc)
+            if not context.cancel_requested.is_set() and not self.ended.done():
+                self._open_wire().send(answer, Envelope())
+        finally:
+            self._serving.pop(request_id, None)
+            context.closed = True
+
+    def _refusal(self, request_id: RequestId, method: str, exc: Exception) -> bytes:
+        data = handler_exception_to_error_data(exc)
+        if data is not None:
+            return self.rpc.error(request_id, data.code, data.message, data.data)
+        logger.error("%s: the handler of %s failed", self.server, method, exc_info=exc)
+        return self.rpc.error(request_id, INTERNAL_ERROR, "the client could not answer")
+
+    async def _deliver(self) -> None:
+        """Run the handlers of notifications, one after the other."""
+        while True:
+            turn = 0
+            while self._deliveries:
+                delivery = self._deliveries.popleft()
+                try:
+                    await delivery()
+                except Exception:
+                    logger.exception("%s: the handler of a notification failed", self.server)
+                turn += 1
+                if turn % TURN_DELIVERIES == 0:
+                    # Handlers that never await would block the event loop.
+                    await asyncio.sleep(0)
+            self._delivery_due.clear()
+            await self._delivery_due.wait()
+
+    def _queue(self, delivery: Callable[[], Awaitable[None]]) -> None:
+        self._deliveries.append(delivery)
+        self._delivery_due.set()
+
+    def _queue_progress(
+        self, handler: ProgressFnT, progress: float, total: float | None, message: str | None
+    ) -> None:
+        self._queue(partial(handler, progress, total, message))
+
+    def _resolve(
+        self,
+        future: asyncio.Future[Any],
+        counted: Traffic | None,
+        outcome: dict[str, Any] | BaseException,
+    ) -> None:
+        if counted is not None and type(outcome) is dict:
+            counted.received += self.rpc.size
+        if not future.done():
+            future.set_result(outcome)
+
+    def _give_up(self, message: bytes, envelope: Envelope, opts: CallOptions, reason: str) -> None:
+        if envelope.request_id is None or self.ended.done():
+            return
+        self.rpc.forget(envelope.request_id)
+        tell = opts.get("cancel_on_abandon", True)
+        self._open_wire().abandon(message, envelope, reason, tell=tell)
+
+    def _lost(self) -> ConnectionLostError:
+        msg = f"the connection to server `{self.server}` ended: {self.ended.result()}"
+        return ConnectionLostError(msg, server=self.server, may_have_run=True)
+
+    def _open_wire(self) -> Wire:
+        if self.wire is None:
+            msg = f"the wire of server `{self.server}` is not open"
+            raise ConnectionLostError(msg, server=self.server, may_have_run=False)
+        return self.wire
+
+    def _for_session(self, error: DragomanError, method: str) -> Exception:
+        """Return an error of the SDK's type, with our error as its cause."""
+        if isinstance(error, ProtocolError) and error.rpc_code is not None:
+            refusal = MCPError(code=error.rpc_code, message=error.message, data=error.data)
+        elif method in HANDSHAKE or (method == "tools/call" and not isinstance(error, ProtocolError)):
+            # A dying server may end thousands of calls: do not wrap an error that is unwrapped right after.
+            return _own(error)
+        else:
+            refusal = MCPError(code=CONNECTION_CLOSED, message=error.message)
+        refusal.__cause__ = error
+        return refusal
+
+
+class _Context:
+    """The context that a handler of the SDK's session gets with a message."""
+
+    def __init__(
+        self, owner: WireDispatcher, request_id: RequestId | None, params: dict[str, Any] | None
+    ) -> None:
+        self._owner = owner
+        self._request_id = request_id
+        self._token = progress_token_from_params(params)
+        self.transport = TransportContext(kind="jsonrpc", can_send_request=True)
+        self.message_metadata: MessageMetadata = None
+        self.cancel_requested = anyio.Event()
+        self.task: asyncio.Task[None] | None = None
+        """The task that handles the request."""
+        self.closed = False
+
+    @property
+    def request_id(self) -> Any:
+        """The id of the request from the server."""
+        return self._request_id
+
+    @property
+    def can_send_request(self) -> bool:
+        """Whether the handler can still send requests to the server."""
+        return not self.closed
+
+    def cancel(self) -> None:
+        """Stop handling the request: the server has cancelled it."""
+        self.cancel_requested.set()
+        if self.task is not None:
+            self.task.cancel()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request to the server."""
+        if self.closed:
+            raise NoBackChannelError(method)
+        return await self._owner.send_raw_request(method, params, opts)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Send a notification to the server."""
+        if not self.closed:
+            await self._owner.notify(method, params, opts)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress, if the server has asked for it."""
+        if self._token is None:
+            return
+        facts = {"progress": progress, "total": total, "message": message}
+        params = {key: value for key, value in facts.items() if value is not None}
+        await self.notify("notifications/progress", {"progressToken": self._token, **params})
+
+
+def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the subject of a request, as an attribute of its trace."""
+    match method:
+        case "tools/call":
+            return {"tool": str(params.get("name", ""))}
+        case "prompts/get":
+            return {"prompt": str(params.get("name", ""))}
+        case _:
+            return {"resource": str(params.get("uri", ""))}
+
+
+def _own(error: DragomanError) -> DragomanError:
+    """Return a copy for one caller: the same error object ends every call of a connection."""
+    if type(error) is ConnectionLostError:
+        return ConnectionLostError(
+            error.message, server=error.server, may_have_run=error.may_have_run, hint=error.hint
+        )
+    return error

@@ -1,0 +1,341 @@
+"""The interface to the MCP SDK: its client over our wires, and its exceptions as our errors.
+
+Every exception of the SDK, its HTTP library or the operating system is turned into one of our errors here, by
+its type, and exception groups are unwrapped. The modules above use only our own types.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from asyncio import CancelledError
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx2
+import mcp_types as types
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import LATEST_MODERN_VERSION
+from pydantic import ValidationError
+
+from dragoman.errors import (
+    AuthRequiredError,
+    ConnectError,
+    ConnectionLostError,
+    DragomanError,
+    InvalidResultError,
+    ProtocolError,
+)
+from dragoman.model import Stdio
+from dragoman.observe.telemetry import Peer
+from dragoman.server.late_import import late_import_module
+from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
+from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
+from dragoman.server.protocol.session import Era, Session
+from dragoman.server.transports.http_client import HttpOptions
+from dragoman.server.transports.open_transport import exit_reason, open_wire
+from dragoman.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+    from contextlib import AsyncExitStack
+
+    from dragoman.model import HeaderProvider, ServerSpec, Transport
+    from dragoman.server.process.spawn import Prespawn
+    from dragoman.server.protocol.wire import ConnectAttempt
+    from dragoman.server.transports.http_client import HttpAuth
+
+# The SDK logs every junk line with a traceback, which Python prints to the terminal if no handler is set.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Drop the SDK's log line about a notification it cannot parse: a server may send thousands of them."""
+    return not str(record.msg).startswith("Failed to validate notification")
+
+
+logging.getLogger("client").addFilter(_is_worth_a_line)
+
+_UNUSED: Any = object()
+"""A placeholder for the SDK's transport argument; `_install_transport` sets the real one."""
+_CLIENT_ERROR = 400
+_UNAUTHORIZED = 401
+
+_CHANGES: dict[type[Any], str] = {
+    types.ToolListChangedNotification: "tools",
+    types.ResourceListChangedNotification: "resources",
+    types.PromptListChangedNotification: "prompts",
+}
+
+
+@asynccontextmanager
+async def open_session(
+    spec: ServerSpec,
+    transport: Transport,
+    *,
+    env: Mapping[str, str],
+    attempt: ConnectAttempt,
+    ended: Callable[[str], None],
+    era: Era | None = None,
+    changed: Callable[[str], None] | None = None,
+    answers: Mapping[str, Any] | None = None,
+    header_provider: HeaderProvider | None = None,
+    auth: HttpAuth | None = None,
+    start: Prespawn | None = None,
+) -> AsyncGenerator[Session]:
+    """Connect, do the handshake, and yield the session. The same task must enter and leave.
+
+    Args:
+        spec: The server; its templates are not read.
+        transport: The expanded transport of the spec.
+        env: Our environment; the child inherits the variables that the spec allows.
+        attempt: Gets the facts as they become known.
+        ended: Called when the connection has ended, with the reason if it is known.
+        era: The protocol generation of the last connection, to save a request.
+        changed: Called with `tools`, `resources` or `prompts` when the server announces a change, and with
+            the URI of a resource that has changed.
+        answers: The callbacks for requests from the server, made by `sdk_answers`.
+        header_provider: Returns more headers before each HTTP request.
+        auth: Adds the login to HTTP requests.
+        start: The child process, if it was started already.
+    """
+    ours = spec.wire == "dragoman" and sys.platform != "win32"
+    dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3) if ours else None
+    if dispatcher is not None:
+        dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in (answers or {}))
+    wire: Any = _UNUSED
+    if not ours:
+        # Imported late: few servers use the SDK's own transports.
+        wire = (await late_import_module("dragoman.server.transports.sdk")).sdk_transport(
+            transport,
+            name=spec.name,
+            env=env,
+            attempt=attempt,
+            ended=lambda: ended(""),
+            header_provider=header_provider,
+            auth=auth,
+        )
+
+    async def on_message(message: object) -> None:
+        if changed is None:
+            return
+        if isinstance(message, types.ResourceUpdatedNotification):
+            changed(str(message.params.uri))
+        elif (what := _CHANGES.get(type(message))) is not None:
+            changed(what)
+
+    known = era if spec.protocol == "auto" else None
+    client = Client(
+        wire,
+        mode=known.mode if known else LATEST_MODERN_VERSION if spec.protocol == "modern" else spec.protocol,
+        prior_discover=known.discover if known else None,
+        client_info=types.Implementation(name="dragoman", version=VERSION),
+        message_handler=on_message,
+        cache=None,
+        **(answers or {}),
+    )
+    if dispatcher is not None:
+        dispatcher.peer = Peer.of(transport)
+        limit = spec.max_message_bytes or MAX_MESSAGE_BYTES
+        options = HttpOptions(limit=limit, header_provider=header_provider, auth=auth)
+        _install_transport(
+            client, dispatcher, transport, env=env, attempt=attempt, options=options, start=start
+        )
+        dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
+    async with client:
+        if dispatcher is not None:
+            session_id: str | None = getattr(dispatcher.wire, "session_id", None)
+            version = client.protocol_version
+            dispatcher.peer = Peer.of(transport, protocol_version=version, session_id=session_id or "")
+        yield Session(client, dispatcher)
+
+
+def is_answer(exc: BaseException) -> bool:
+    """Return whether a failure is an answer of the server, not a timeout or the end of the connection."""
+    if isinstance(exc, MCPError):
+        return exc.code not in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
+    return isinstance(exc, ValidationError)
+
+
+def is_end(exc: BaseException | None) -> bool:
+    """Return whether a failure may be the end of the connection; a server's own error may have this code."""
+    return isinstance(exc, MCPError) and exc.code == types.CONNECTION_CLOSED
+
+
+def _install_transport(
+    client: Client,
+    dispatcher: WireDispatcher,
+    transport: Transport,
+    *,
+    env: Mapping[str, str],
+    attempt: ConnectAttempt,
+    options: HttpOptions,
+    start: Prespawn | None,
+) -> None:
+    """Install our wire in the SDK's client, in place of the SDK's own transport.
+
+    Replacing `_connect` keeps the SDK's version negotiation, rounds of input and mirrored headers. `_connect`
+    and `_stamp` (in `session.py`) are the only private names of the SDK in use; a test fails if one changes.
+    """
+
+    async def connect(stack: AsyncExitStack, _mode: object, _raise: object) -> WireDispatcher:
+        if isinstance(transport, Stdio):
+            # The SDK's own type validates the command.
+            StdioServerParameters(command=transport.command, args=list(transport.args), cwd=transport.cwd)
+        wire = open_wire(
+            transport,
+            name=dispatcher.server,
+            env=env,
+            attempt=attempt,
+            rpc=dispatcher.rpc,
+            on_end=dispatcher.end,
+            options=options,
+            start=start,
+        )
+        dispatcher.wire = await stack.enter_async_context(wire)
+        attempt.enter("handshake")
+        return dispatcher
+
+    client._connect = connect  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def unwrap_group(exc: BaseException) -> Exception:
+    """Return the first error of an exception group; raise what must not be caught.
+
+    Raises:
+        BaseException: An interrupt, an exit, or a cancellation without an error next to it.
+    """
+    leaves = _leaves(exc)
+    for leaf in leaves:
+        if not isinstance(leaf, Exception | CancelledError):
+            raise leaf
+    error = next((leaf for leaf in leaves if isinstance(leaf, Exception)), None)
+    if error is None:
+        raise leaves[0]
+    return error
+
+
+def _leaves(exc: BaseException) -> list[BaseException]:
+    if not isinstance(exc, BaseExceptionGroup):
+        return [exc]
+    group = cast("BaseExceptionGroup[BaseException]", exc)
+    return [leaf for inner in group.exceptions for leaf in _leaves(inner)]
+
+
+def connect_error(exc: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> ConnectError:
+    """Return the error for a connection that could not be opened."""
+    leaf = unwrap_group(exc)
+    server = spec.name
+    for found in (leaf, leaf.__cause__):
+        if isinstance(found, AuthRequiredError):
+            return found
+    if attempt.http_status == _UNAUTHORIZED and not isinstance(leaf, TimeoutError):
+        msg = f"server `{server}` requires login (HTTP 401)"
+        hint = "set an `Authorization` header"
+        return AuthRequiredError(msg, server=server, stage=attempt.stage, hint=hint)
+    reason, hint = _reason(leaf, spec, attempt)
+    msg = f"cannot connect to server `{server}` ({attempt.kind}, {attempt.stage}): {reason}"
+    tail = attempt.stderr.text() if attempt.stderr else ""
+    if tail:
+        msg += f"; last stderr lines: {' | '.join(tail.splitlines()[-3:])[-500:]}"
+    return ConnectError(
+        msg,
+        server=server,
+        stage=attempt.stage,
+        # After a timeout we killed the child: its exit code would be that of our signal.
+        exit_code=None if isinstance(leaf, TimeoutError) else attempt.exit_code,
+        stderr_tail=tail,
+        hint=hint,
+    )
+
+
+def lost_error(
+    exc: BaseException | None, spec: ServerSpec, attempt: ConnectAttempt, known: str = ""
+) -> ConnectionLostError:
+    """Return the error for an open connection that ended."""
+    if known:
+        reason = known
+    elif exc is None:
+        reason = "the process ended" if attempt.kind == "stdio" else "the server closed it"
+        if attempt.exit_code is not None:
+            reason = exit_reason(attempt.exit_code)
+    else:
+        reason, _ = _reason(unwrap_group(exc), spec, attempt)
+    msg = f"the connection to server `{spec.name}` was lost: {reason}"
+    return ConnectionLostError(msg, server=spec.name, may_have_run=True)
+
+
+def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError | TimeoutError:
+    """Return the error for a call without a result on an open connection."""
+    leaf = unwrap_group(exc)
+    match leaf:
+        case MCPError() if isinstance(leaf.__cause__, TimeoutError):
+            return leaf.__cause__
+        case DragomanError() | TimeoutError():
+            return leaf
+        case MCPError(__cause__=ConnectionLostError() as lost):
+            # One error object ends every call of a connection; each caller needs its own, to raise it.
+            return ConnectionLostError(
+                lost.message, server=lost.server, may_have_run=lost.may_have_run, hint=lost.hint
+            )
+        case MCPError(__cause__=ProtocolError(rpc_code=code) as unreadable) if code == PARSE_ERROR:
+            msg = f"server `{server}` gave no usable answer to `{tool}`: {unreadable.message}"
+            return ProtocolError(msg, rpc_code=code, data=unreadable.data, tool=tool, server=server)
+        case MCPError(__cause__=DragomanError() as ours) if not isinstance(ours, ProtocolError):
+            return ours
+        case MCPError():
+            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code})"
+            return ProtocolError(msg, rpc_code=leaf.code, data=leaf.data, tool=tool, server=server)
+        case ValidationError():
+            msg = f"server `{server}` answered `{tool}` with an invalid result: {_fault(leaf)}"
+            return ProtocolError(msg, tool=tool, server=server)
+        case RuntimeError():
+            # The SDK raises RuntimeError for a result that does not match its output schema.
+            msg = f"the result of `{tool}` cannot be used: {leaf}"
+            return InvalidResultError(msg, tool=tool, server=server)
+        case _:
+            msg = f"calling `{tool}` on server `{server}` failed: {type(leaf).__name__}: {leaf}"
+            return ProtocolError(msg, tool=tool, server=server)
+
+
+def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> tuple[str, str]:
+    """Return the reason and a hint, without the expanded command or URL: they may hold secrets."""
+    match leaf:
+        case TimeoutError():
+            return (
+                f"no answer within {spec.connect_timeout:g} s",
+                "if it is only slow, raise `timeouts.connect`",
+            )
+        case OSError() if attempt.stage == "spawn":
+            command = spec.transport.command if isinstance(spec.transport, Stdio) else ""
+            return f"`{command}` cannot be started: {leaf.strerror}", "check the command, PATH and `cwd`"
+        case ConnectionLostError() if attempt.kind == "stdio" and attempt.exit_code is not None:
+            return exit_reason(attempt.exit_code), "run the command yourself to see its full output"
+        case MCPError(__cause__=ProtocolError()) if (attempt.http_status or 0) < _CLIENT_ERROR:
+            # The server's own message, whatever its code.
+            return f"the server answered: {leaf.message} ({leaf.code})", ""
+        case MCPError() if leaf.code == types.CONNECTION_CLOSED and attempt.kind == "stdio":
+            ended = "the process ended" if attempt.exit_code is None else exit_reason(attempt.exit_code)
+            return ended, "run the command yourself to see its full output"
+        case DragomanError():
+            return leaf.message, leaf.hint
+        case MCPError() | httpx2.HTTPStatusError() if (attempt.http_status or 0) >= _CLIENT_ERROR:
+            return f"the server answered HTTP {attempt.http_status}", "check the URL and the transport"
+        case MCPError():
+            return f"the server answered: {leaf.message} ({leaf.code})", ""
+        case ValidationError() if attempt.stage == "listing":
+            reason = f"the listing was rejected as a whole because of one entry: {_fault(leaf)}"
+            return reason, "the tool must be fixed in the server"
+        case ValidationError():
+            return f"the answer is not valid MCP: {_fault(leaf)}", ""
+        case httpx2.HTTPError() | httpx2.InvalidURL() | OSError():
+            return f"{type(leaf).__name__}: {leaf}", "check the URL and whether the server runs"
+        case _:
+            return f"{type(leaf).__name__}: {leaf}", ""
+
+
+def _fault(exc: ValidationError) -> str:
+    first = exc.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{first['msg']} at `{'.'.join(str(step) for step in first['loc'])}`"

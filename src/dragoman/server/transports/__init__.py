@@ -1,0 +1,1 @@
+"""How messages reach a server: stdio, Streamable HTTP, SSE, and the SDK's own transports."""

@@ -1,0 +1,379 @@
+"""The SDK's own transports, for servers with `wire = "sdk"` and for systems without our stdio transport."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TextIO, TypeVar, cast
+
+import httpx2
+import mcp_types as types
+from mcp.client.sse import sse_client
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from yarl import URL
+
+from dragoman.errors import AuthRequiredError, ConnectionLostError
+from dragoman.model import Http, Sse, Stdio
+from dragoman.server.process.environment import (
+    StderrTail,
+    child_environment,
+    kill_group,
+    removed_variables,
+    stderr_log,
+)
+from dragoman.server.protocol.wire import no_call_context
+from dragoman.server.transports.http_client import (
+    LOGIN,
+    MAX_CHALLENGES,
+    HttpAnswer,
+    HttpRequest,
+    application_headers,
+    check_exposed,
+    endpoint,
+    is_exposed,
+    proxy_for,
+    reference,
+    same_origin,
+    tls_context,
+)
+from dragoman.server.transports.http_response import MAX_CHALLENGE
+from dragoman.tools.definition import fill_in_schemas
+from dragoman.trust.addresses import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
+
+    from dragoman.model import HeaderProvider, Transport
+    from dragoman.server.protocol.wire import ConnectAttempt
+    from dragoman.server.transports.http_client import HttpAuth
+
+# ── A stream that can change its items, and reports when its reader is done
+
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Readable(Protocol[T_co]):
+    """The read stream of an SDK transport."""
+
+    async def receive(self) -> T_co:
+        """Wait for the next item."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close it."""
+        ...
+
+    async def __anext__(self) -> T_co: ...
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None: ...
+
+
+class WatchedStream(Generic[T]):
+    """Calls `on_item` with each item, and `ended` when the reader is done: nothing is received after that."""
+
+    def __init__(
+        self, inner: Readable[T], *, on_item: Callable[[T], None], ended: Callable[[], None]
+    ) -> None:
+        self._inner = inner
+        self._on_item = on_item
+        self._ended = ended
+
+    @property
+    def last_context(self) -> object:
+        """The context in which the last item was sent; the SDK's reader needs it."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> T:
+        """Wait for the next item."""
+        item = await self._inner.receive()
+        self._on_item(item)
+        return item
+
+    async def aclose(self) -> None:
+        """Close the inner stream."""
+        await self._inner.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        item = await self._inner.__anext__()
+        self._on_item(item)
+        return item
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        self._ended()
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+# ── The authorizer for the SDK's HTTP transports
+
+
+logger = logging.getLogger("dragoman")
+
+
+class SdkLogin(httpx2.Auth):
+    """Adds credentials to the requests of the SDK's client, and handles refusals."""
+
+    def __init__(
+        self,
+        auth: HttpAuth,
+        *,
+        name: str,
+        attempt: ConnectAttempt,
+        prepare: Callable[[httpx2.Request], Awaitable[None]],
+    ) -> None:
+        """Use an authorizer for one connection.
+
+        Args:
+            auth: The authorizer.
+            name: The server's name, for logs.
+            attempt: Shows whether the connection is still being opened.
+            prepare: Adds the application's own headers, before ours.
+        """
+        self._auth = auth
+        self._name = name
+        self._attempt = attempt
+        self._prepare = prepare
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send a request with credentials, and again after a refusal if the authorizer says so."""
+        await self._prepare(request)
+        unsigned = request.headers.copy()
+        for _ in range(MAX_CHALLENGES + 1):
+            request.headers = unsigned.copy()
+            await self._sign(request)
+            response = yield request
+            if response.status_code not in LOGIN or not await self._on_refusal(response, request):
+                return
+
+    async def _sign(self, request: httpx2.Request) -> None:
+        asked = HttpRequest(request.method, str(request.url), request.headers, b"")
+        try:
+            request.headers.update(await self._auth.headers(asked))
+        except (AuthRequiredError, ConnectionLostError) as exc:
+            self._raise_unless_listing(exc)
+
+    async def _on_refusal(self, response: httpx2.Response, request: httpx2.Request) -> bool:
+        asked = HttpRequest(request.method, str(request.url), request.headers, b"")
+        headers = dict(response.headers)
+        refusal = HttpAnswer(response.status_code, headers, b"", asked, self._peer(response, request))
+        try:
+            return await self._auth.on_challenge(refusal)
+        except (AuthRequiredError, ConnectionLostError) as exc:
+            self._raise_unless_listing(exc)
+            return False
+
+    def _raise_unless_listing(self, error: AuthRequiredError | ConnectionLostError) -> None:
+        """Raise an error, except while listing: there the SDK reports the server's refusal itself."""
+        if self._attempt.stage != "listing":
+            raise error
+        logger.warning("%s: %s", self._name, error.message)
+
+    def _peer(self, response: httpx2.Response, request: httpx2.Request) -> str:
+        """Return the IP address of the server; empty behind a proxy."""
+        proxy, _ = proxy_for(endpoint(str(request.url), self._name), self._name)
+        stream = response.extensions.get("network_stream")
+        found = stream.get_extra_info("server_addr") if stream is not None and proxy is None else None
+        return str(found[0]) if found else ""
+
+
+# ── The transports
+
+
+_HTTP_TIMEOUT = 30.0
+
+
+def sdk_transport(
+    transport: Transport,
+    *,
+    name: str = "",
+    env: Mapping[str, str],
+    attempt: ConnectAttempt,
+    ended: Callable[[], None],
+    header_provider: HeaderProvider | None = None,
+    auth: HttpAuth | None = None,
+) -> AbstractAsyncContextManager[TransportStreams]:
+    """Return the SDK's transport for one of ours.
+
+    Unlike our own transports it has no size limit of messages and no probes of idle connections, and one
+    failed HTTP request (a reset, an invalid header) ends all the others.
+
+    Args:
+        transport: The transport, expanded.
+        name: The server's name, for logs.
+        env: Our environment, from which a child may inherit.
+        attempt: Records the progress of the attempt.
+        ended: Called when the connection has ended.
+        header_provider: Called for more headers before each request.
+        auth: Adds credentials to each request.
+    """
+    match transport:
+        case Stdio():
+            wire = _stdio(transport, name, env, attempt)
+        case Http():
+            wire = _http(transport, name, attempt, header_provider, auth)
+        case Sse():
+            wire = _sse(transport, name, attempt, header_provider, auth)
+    return _watched(wire, ended, attempt)
+
+
+@asynccontextmanager
+async def _stdio(
+    stdio: Stdio, name: str, env: Mapping[str, str], attempt: ConnectAttempt
+) -> AsyncGenerator[TransportStreams]:
+    attempt.enter("variables")
+    given = child_environment(stdio, env)
+    attempt.enter("spawn")
+    command, args = stdio.command, list(stdio.args)
+    removed = [name for name in removed_variables(stdio) if name in DEFAULT_INHERITED_ENV_VARS]
+    if removed and sys.platform != "win32":
+        # The SDK always adds its default variables, so `env -u` removes those that the entry sets to null.
+        args = [*(f"-u{name}" for name in removed), command, *args]
+        command = "env"
+    parameters = StdioServerParameters(
+        command=command,
+        args=args,
+        env=given,
+        cwd=stdio.cwd,
+        # With `strict`, one invalid byte stops the SDK's reader, while the session looks alive.
+        encoding_error_handler="replace",
+    )
+    with StderrTail(log=stderr_log(stdio, name, given)) as stderr:
+        attempt.stderr = stderr
+        wire = stdio_client(parameters, errlog=cast("TextIO", stderr.sink))
+        process: Any = None
+        try:
+            async with wire as streams:
+                stderr.spawned()
+                process = _process_of(wire)
+                attempt.pid = getattr(process, "pid", None)
+                yield streams
+        finally:
+            # The SDK stops only the child itself; stop the processes that it has started.
+            if attempt.pid is not None:
+                kill_group(attempt.pid)
+            attempt.exit_code = getattr(process, "returncode", None)
+
+
+def _process_of(wire: object) -> object:
+    """Return the child of the SDK's transport from its generator frame; the SDK has no public way."""
+    frame = getattr(getattr(wire, "gen", None), "ag_frame", None)
+    return frame.f_locals.get("process") if frame is not None else None
+
+
+@asynccontextmanager
+async def _http(
+    http: Http,
+    name: str,
+    attempt: ConnectAttempt,
+    header_provider: HeaderProvider | None,
+    auth: HttpAuth | None,
+) -> AsyncGenerator[TransportStreams]:
+    client = await _http_client(http, name, attempt, header_provider, auth)
+    async with client, streamable_http_client(http.url, http_client=client) as streams:
+        yield streams
+
+
+@asynccontextmanager
+async def _sse(
+    sse: Sse,
+    name: str,
+    attempt: ConnectAttempt,
+    header_provider: HeaderProvider | None,
+    auth: HttpAuth | None,
+) -> AsyncGenerator[TransportStreams]:
+    client = await _http_client(sse, name, attempt, header_provider, auth)
+
+    def the_client(**_: object) -> httpx2.AsyncClient:
+        return client
+
+    async with sse_client(sse.url, httpx_client_factory=cast("Any", the_client)) as streams:
+        yield streams
+
+
+async def _http_client(
+    server: Http | Sse,
+    name: str,
+    attempt: ConnectAttempt,
+    header_provider: HeaderProvider | None,
+    auth: HttpAuth | None,
+) -> httpx2.AsyncClient:
+    async def note(response: httpx2.Response) -> None:
+        attempt.http_status = response.status_code
+        attempt.challenge = response.headers.get("www-authenticate", "")[:MAX_CHALLENGE]
+        location = response.headers.get("location", "")
+        with suppress(ValueError):
+            if not location or same_origin(url, reference(URL(str(response.request.url)), location)):
+                return
+        # Remove the location: the SDK would follow an upgrade to https, which is another origin.
+        response.headers.pop("location", None)
+
+    url = endpoint(server.url, name)
+    guards = is_exposed(url) and not server.allow_http
+    own = {key: value for key, value in server.headers.items() if key.lower() != "proxy-authorization"}
+    if guards:
+        check_exposed(url, own, name)
+
+    async def add_headers(request: httpx2.Request) -> None:
+        request.headers.update(await application_headers(name, header_provider) or {})
+        # Only the HTTP library sends the proxy's password, and only to the proxy.
+        request.headers.pop("proxy-authorization", None)
+        if guards:
+            check_exposed(url, request.headers, name)
+
+    tls = None if server.tls is None else await asyncio.to_thread(tls_context, server.tls, name)
+    login = None if auth is None else SdkLogin(auth, name=name, attempt=attempt, prepare=add_headers)
+    # No proxy for this machine: plain http with a token would leave it.
+    direct: dict[str, httpx2.AsyncBaseTransport | None] = {}
+    if is_loopback(url.raw_host or ""):
+        direct = {"all://": None, "http://": None, "https://": None}
+    return httpx2.AsyncClient(
+        headers=own,
+        mounts=direct,
+        auth=login,
+        verify=True if tls is None else tls,
+        # No read timeout: each call has its own deadline, and a stream may be silent for hours.
+        timeout=httpx2.Timeout(_HTTP_TIMEOUT, read=None),
+        event_hooks={"request": [add_headers] if login is None else [], "response": [note]},
+    )
+
+
+@asynccontextmanager
+async def _watched(
+    wire: AbstractAsyncContextManager[TransportStreams], ended: Callable[[], None], attempt: ConnectAttempt
+) -> AsyncGenerator[TransportStreams]:
+    no_call_context()
+    async with wire as (read, write):
+        attempt.enter("handshake")
+        yield WatchedStream(read, on_item=_fill_in, ended=ended), write
+
+
+def _fill_in(item: SessionMessage | Exception) -> None:
+    """Fill in missing schemas of a tool listing, before the SDK rejects all of it."""
+    if not isinstance(item, Exception) and isinstance(item.message, types.JSONRPCResponse):
+        fill_in_schemas(item.message.result)

@@ -1,0 +1,249 @@
+"""Manifests: the last tool listing of each server, so that its tools are known before it is connected.
+
+A manifest is one file, named by a fingerprint of its server's spec. Its first line has the format and a
+checksum, the second the definitions without their schemas; then comes one line for the schemas of each
+definition, which is decoded only when it is used. Only the owner can read it. It holds no secrets: values of
+variables are not part of the fingerprint, and a definition that shows a secret is left out.
+
+An unusable manifest is ignored with one warning, and the next listing replaces it. Errors of the disk are
+never raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import stat
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+
+from dragoman.storage.files import cache_folder, private_folder, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dragoman.model import ServerSpec
+
+logger = logging.getLogger("dragoman")
+
+VERSION = 1
+MAX_BYTES = 8 * 2**20
+"""A larger manifest is not written and not read."""
+MAX_MANIFESTS = 256
+"""Beyond this, the least recently used ones are removed."""
+DAY = 86_400.0
+
+_MAGIC = b"dragoman manifest "
+_SUFFIX = ".manifest"
+_SCHEMA_KEYS = ("inputSchema", "outputSchema")
+
+Entry: TypeAlias = tuple[dict[str, Any], str]
+"""A definition without its schemas, and both schemas as a JSON array."""
+
+
+class _UnusableError(Exception):
+    """A manifest cannot be used; the message says why."""
+
+
+def default_folder() -> Path:
+    """Return the user's folder for listings."""
+    return cache_folder() / "manifests"
+
+
+class ManifestCache:
+    """The manifests in one folder; any thread may use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._warned: set[str] = set()
+
+    def read(self, key: str) -> list[Entry] | None:
+        """Return the entries of a manifest; `None` if it is missing or unusable."""
+        try:
+            return _entries(self._content(self._path(key)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as exc:
+            self._warn(key, f"cannot be read: {exc.strerror}")
+        except _UnusableError as exc:
+            self._warn(key, str(exc))
+        return None
+
+    def write(
+        self,
+        key: str,
+        listing: Iterable[Mapping[str, Any]],
+        *,
+        hides: Callable[[str], bool] = lambda _: False,
+    ) -> bool:
+        """Write a server's listing, unless it is the same as the one on disk.
+
+        Args:
+            key: The fingerprint.
+            listing: The usable definitions as the server sent them.
+            hides: Returns whether a text shows a secret; such a definition is left out.
+
+        Returns:
+            Whether the file was written.
+        """
+        content = _encoded(listing, hides)
+        path = self._path(key)
+        try:
+            if len(content) > MAX_BYTES:
+                path.unlink(missing_ok=True)
+                logger.debug("the manifest `%s` would have %d bytes and is not kept", key, len(content))
+                return False
+            try:
+                if self._content(path) == content:
+                    return False
+            except (OSError, _UnusableError):
+                pass
+            self._replace(path, content)
+        except OSError as exc:
+            self._warn(key, f"cannot be written: {exc.strerror}")
+            return False
+        return True
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _content(self, path: Path) -> bytes:
+        # Non-blocking: opening a named pipe must not wait for its other end.
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            status = os.fstat(number)
+            if not stat.S_ISREG(status.st_mode):
+                msg = "is not a regular file"
+                raise _UnusableError(msg)
+            if status.st_size > MAX_BYTES:
+                msg = "is too large"
+                raise _UnusableError(msg)
+            content = os.read(number, status.st_size)
+        finally:
+            os.close(number)
+        if time.time() - status.st_mtime > DAY:
+            os.utime(path)  # mark it as used
+        return content
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        private_folder(self.folder)
+        if not path.exists():
+            self._make_room()
+        write_atomically(path, content, sync=False)
+
+    def _make_room(self) -> None:
+        """Remove the least recently used manifests, and temporary files that a crash left."""
+        found: list[tuple[float, str]] = []
+        for entry in os.scandir(self.folder):
+            changed = entry.stat(follow_symlinks=False).st_mtime
+            if entry.name.endswith(_SUFFIX):
+                found.append((changed, entry.path))
+            elif entry.name.endswith(".new") and time.time() - changed > DAY:
+                Path(entry.path).unlink(missing_ok=True)
+        for _, path in sorted(found)[: max(0, len(found) - MAX_MANIFESTS + 1)]:
+            Path(path).unlink(missing_ok=True)
+
+    def _warn(self, key: str, why: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            logger.warning("the manifest `%s` %s; it is not used", self._path(key), why)
+
+
+class ManifestMemory:
+    """Remembers the listings of servers from one run to the next; writes in a thread."""
+
+    def __init__(
+        self, cache: ManifestCache, *, key: Callable[[ServerSpec], str], hides: Callable[[str], bool]
+    ) -> None:
+        """Use `cache`.
+
+        Args:
+            cache: The manifests.
+            key: Returns the key of a server's manifest, without its secrets: `trust.masking.spec_key`.
+            hides: Returns whether a text shows a secret: `Redactor.holds`.
+        """
+        self._cache = cache
+        self._key = key
+        self._hides = hides
+        self._unsaved: dict[str, tuple[ServerSpec, Sequence[Mapping[str, Any]]]] = {}
+        self._saving: asyncio.Task[None] | None = None
+
+    def recall(self, spec: ServerSpec) -> list[Entry] | None:
+        """Return the last listing of a server, if there is one."""
+        return self._cache.read(self._key(spec))
+
+    def keep(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]]) -> None:
+        """Remember a listing of usable definitions; a task writes it later."""
+        self._unsaved[spec.name] = (spec, listing)
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save(), name="dragoman manifests")
+
+    def saving(self) -> set[asyncio.Task[None]]:
+        """Return the task that is still writing, if there is one."""
+        return {self._saving} if self._saving is not None else set()
+
+    async def _save(self) -> None:
+        while self._unsaved:
+            spec, listing = self._unsaved.pop(next(iter(self._unsaved)))
+            await asyncio.to_thread(self._write, spec, listing)
+
+    def _write(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]]) -> None:
+        self._cache.write(self._key(spec), listing, hides=self._hides)
+
+
+def _encoded(listing: Iterable[Mapping[str, Any]], hides: Callable[[str], bool]) -> bytes:
+    pairs: list[tuple[str, str]] = []
+    for raw in listing:
+        try:
+            head = _json({key: value for key, value in raw.items() if key not in _SCHEMA_KEYS})
+            both = _json([raw.get("inputSchema"), raw.get("outputSchema") or None])
+        except (ValueError, RecursionError):
+            continue
+        pairs.append((head, both))
+    # Most listings show no secret, so check the whole text first.
+    if hides("\n".join(text for pair in pairs for text in pair)):
+        pairs = [pair for pair in pairs if not hides(pair[0]) and not hides(pair[1])]
+    heads, schemas = [head for head, _ in pairs], [both for _, both in pairs]
+    body = "\n".join([f"[{','.join(heads)}]", *schemas]).encode()
+    return _head_line(body) + body
+
+
+def _entries(content: bytes) -> list[Entry]:
+    first, _, body = content.partition(b"\n")
+    if not first.startswith(_MAGIC):
+        msg = "is damaged"
+        raise _UnusableError(msg)
+    if not first.startswith(_MAGIC + b"%d " % VERSION):
+        msg = "was written by another version"
+        raise _UnusableError(msg)
+    if _head_line(body) != first + b"\n":
+        msg = "is damaged"
+        raise _UnusableError(msg)
+    line, *schemas = body.decode("ascii", "replace").split("\n")
+    try:
+        heads: object = json.loads(line)
+    except (ValueError, RecursionError):
+        heads = None
+    if not _are_heads(heads) or len(heads) != len(schemas):
+        msg = "is damaged"
+        raise _UnusableError(msg)
+    return list(zip(heads, schemas, strict=True))
+
+
+def _are_heads(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(value, list) and all(
+        isinstance(head, dict) and isinstance(cast("dict[str, Any]", head).get("name"), str)
+        for head in cast("list[object]", value)
+    )
+
+
+def _head_line(body: bytes) -> bytes:
+    return _MAGIC + b"%d %08x\n" % (VERSION, zlib.crc32(body))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

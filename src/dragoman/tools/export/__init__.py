@@ -1,0 +1,1 @@
+"""Tool definitions in the form that each model API wants."""

@@ -1,0 +1,337 @@
+"""Exposed names: the name of a server's tool for a model, and which tool a name refers to.
+
+1. A name is made from a template (`mcp_{server}_{tool}` by default). It is mapped back with a table, never
+   parsed: `mcp_a_b_c` may be `b_c` of `a` or `c` of `a_b`.
+2. Names that could be confused count as the same: those that differ only in case, in Unicode composition, or
+   in characters that a model API does not allow (`alike`).
+3. A built-in tool keeps its name. A server's tool with the same name is left out.
+4. If tools of several servers have the same name, none of them gets it: each gets an unambiguous name. It
+   ends in a digest of the server and the tool, so it does not depend on the order of listings, and survives
+   a restart.
+5. A name that ends like an unambiguous one is not given to any other tool, so a server cannot claim it.
+6. While the registry lives, a name of one server's tool is not given to another server: a model may still use
+   it.
+7. With `collisions = "skip"` (profile `excelmanus`) the order of the configuration decides: the first server
+   gets the name, and the tools of the others are left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from dragoman.model import ToolDef
+
+# ── Aliases: names of tools and parameters for APIs that do not allow the original name
+
+
+DIGEST_CHARS = 16
+"""Long enough that a server cannot find a name with the digest of another's."""
+
+_LETTER_OR_UNDERSCORE = re.compile(r"[A-Za-z_]")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The names that an API allows."""
+
+    characters: str
+    """The legal characters, as a character class of a regular expression."""
+    longest: int
+    starts_with_letter: bool = False
+    """Whether the first character must be a letter or an underscore."""
+
+    @functools.cached_property
+    def illegal(self) -> re.Pattern[str]:
+        """Any character that is not legal."""
+        return re.compile(f"[^{self.characters}]")
+
+    def allows(self, name: str) -> bool:
+        """Return whether a name is legal as it is."""
+        return (
+            0 < len(name) <= self.longest
+            and not self.illegal.search(name)
+            and (not self.starts_with_letter or _LETTER_OR_UNDERSCORE.match(name) is not None)
+        )
+
+
+OPENAI = Rule("a-zA-Z0-9_-", 64)
+ANTHROPIC = Rule("a-zA-Z0-9_-", 64)
+GEMINI = Rule("a-zA-Z0-9_.:-", 128, starts_with_letter=True)
+ANTHROPIC_PARAMETERS = Rule("a-zA-Z0-9_.-", 64)
+GEMINI_PARAMETERS = Rule("a-zA-Z0-9_", 64, starts_with_letter=True)
+
+
+def assign(names: Iterable[str], rule: Rule) -> dict[str, str]:
+    """Return the alias of each name: legal, and never the same for two."""
+    ordered = sorted(set(names))
+    aliases = {name: name for name in ordered if rule.allows(name)}
+    if len(aliases) == len(ordered):
+        return aliases
+    taken = set(aliases)
+    rest: list[tuple[str, str]] = []
+    wanted: dict[str, list[str]] = {}
+    for name in ordered:
+        if name in aliases:
+            continue
+        stem, is_faithful = _cleaned(name, rule)
+        rest.append((name, stem))
+        if is_faithful and rule.allows(stem):
+            wanted.setdefault(stem, []).append(name)
+    for stem, claimants in wanted.items():
+        if len(claimants) == 1 and stem not in taken:
+            aliases[claimants[0]] = stem
+            taken.add(stem)
+    for name, stem in rest:
+        if name not in aliases:
+            aliases[name] = _hashed(name, stem, rule, taken)
+            taken.add(aliases[name])
+    return aliases
+
+
+def _cleaned(name: str, rule: Rule) -> tuple[str, bool]:
+    """Return a name without illegal characters, and whether nothing was lost."""
+    is_faithful = not any(character.isalnum() for character in rule.illegal.findall(name))
+    stem = rule.illegal.sub(lambda match: "__" if match[0] == ":" else "_", name)
+    if rule.starts_with_letter and not _LETTER_OR_UNDERSCORE.match(stem):
+        stem = f"_{stem}"
+    if not stem.strip("_.:-"):
+        return "tool", False
+    return stem, is_faithful
+
+
+def _hashed(name: str, stem: str, rule: Rule, taken: set[str]) -> str:
+    head = stem[: rule.longest - DIGEST_CHARS - 1]
+    attempt = 0
+    while True:
+        text = f"{name}#{attempt}" if attempt else name
+        # JSON may contain lone surrogates, which cannot be encoded.
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARS]
+        if (alias := f"{head}_{digest}") not in taken:
+            return alias
+        attempt += 1
+
+
+# ── Exposed names
+
+
+DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
+MAX_OWNED = 20_000
+"""Names that stay reserved for a server after its tools are gone."""
+
+_FIELD = re.compile(r"\{(server|tool)\}")
+_DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARS}}}")
+_SEPARATOR = re.compile(r"[^\w-]", re.ASCII)
+
+
+class Pair(NamedTuple):
+    """A server and the name of its tool."""
+
+    server: str
+    tool: str
+
+
+def expose(template: str, pair: Pair) -> str:
+    """Return the exposed name of a tool; values are inserted unchanged, in one pass."""
+    return _FIELD.sub(lambda match: pair.server if match[1] == "server" else pair.tool, template)
+
+
+def alike(name: str) -> str:
+    """Return a key that is equal for names that could be confused."""
+    if name.isascii():
+        text = name.lower()
+        if text.isidentifier():
+            return text
+    else:
+        text = unicodedata.normalize("NFKC", name).casefold()
+    text = text.replace(":", "__")
+    if not text.isascii():
+        # Letters of other scripts stay: two different words are not alike.
+        text = "".join(char if char.isalnum() else _SEPARATOR.sub("_", char) for char in text)
+    else:
+        text = _SEPARATOR.sub("_", text)
+    return text if text[:1].isalpha() or text.startswith("_") else f"_{text}"
+
+
+def unambiguous(pair: Pair, wanted: str) -> str:
+    """Return a name that no other tool can have; every model API allows it."""
+    readable = wanted if pair.server in wanted else f"{pair.server}_{wanted}"
+    stem = OPENAI.illegal.sub("_", readable)
+    stem = "tool" if not stem.strip("_-") else stem if stem[0].isalpha() or stem[0] == "_" else f"_{stem}"
+    return f"{stem[: OPENAI.longest - DIGEST_CHARS - 1]}_{_digest(pair)}"
+
+
+def is_reserved(pair: Pair, name: str) -> bool:
+    """Return whether a name ends like the unambiguous name, or the hashed alias, of another tool."""
+    end = name[-DIGEST_CHARS - 1 :].lower()
+    return end[:1] == "_" and _DIGEST.fullmatch(end) is not None and end[1:] != _digest(pair)
+
+
+def _digest(pair: Pair) -> str:
+    # As JSON, so that (`a`, `bc`) and (`ab`, `c`) differ, and lone surrogates can be encoded.
+    return hashlib.sha256(json.dumps(pair).encode()).hexdigest()[:DIGEST_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The name assigned to one tool."""
+
+    name: str | None
+    """The exposed name; `None` if the tool is left out."""
+    taken_by: Pair | str = ""
+    """The tool that has the name instead, if this tool is left out."""
+
+
+def settle(
+    wanted: Mapping[Pair, str],
+    builtin: Collection[str] = (),
+    *,
+    owner: str | None = None,
+    order: Sequence[str] | None = None,
+) -> dict[Pair, Outcome]:
+    """Assign names to tools whose preferred names are alike.
+
+    Args:
+        wanted: The tools and their preferred names.
+        builtin: Similar names of built-in tools.
+        owner: The server whose tool had such a name before, if any.
+        order: The servers in the order of the configuration, if that decides.
+    """
+    found = {pair: Outcome(None, name) for pair, name in wanted.items() if name in builtin}
+    left = {pair: name for pair, name in wanted.items() if pair not in found}
+    if order is not None:
+        owner = None
+        rank = {server: place for place, server in enumerate(order)}
+        firsts: dict[str, Pair] = {}
+        for pair in sorted(left, key=lambda pair: (rank.get(pair.server, len(rank)), pair)):
+            first = firsts.setdefault(left[pair], pair)
+            if first.server != pair.server:
+                found[pair] = Outcome(None, first)
+        left = {pair: name for pair, name in left.items() if pair not in found}
+    servers = {pair.server for pair in left}
+    if owner is not None:
+        servers.add(owner)
+    is_contested = bool(builtin) or len(servers) > 1
+    times = Counter(left.values())
+    for pair, name in left.items():
+        free = not is_contested and times[name] == 1 and not is_reserved(pair, name)
+        found[pair] = Outcome(name if free else unambiguous(pair, name))
+    return found
+
+
+class NameTable:
+    """The preferred and assigned names of all tools."""
+
+    def __init__(self) -> None:
+        self.order: list[str] | None = None
+        """The servers in the order of the configuration, if that decides."""
+        self._wanted: dict[str, dict[Pair, str]] = {}
+        """The tools that prefer a name, by `alike` key."""
+        self._builtin: dict[str, set[str]] = {}
+        self._owners: dict[str, str] = {}
+        """The server whose tool had a name first, by `alike` key."""
+        self._owned: Counter[str] = Counter()
+
+    def add(self, pair: Pair, name: str) -> str:
+        """Add a server's tool with its preferred name; return the key to settle."""
+        key = alike(name)
+        self._wanted.setdefault(key, {})[pair] = name
+        return key
+
+    def discard(self, pair: Pair, name: str) -> str:
+        """Remove a server's tool; return the key to settle."""
+        key = alike(name)
+        group = self._wanted[key]
+        del group[pair]
+        if not group:
+            del self._wanted[key]
+        return key
+
+    def add_builtin(self, name: str) -> None:
+        """Add the name of a built-in tool."""
+        self._builtin.setdefault(alike(name), set()).add(name)
+
+    def discard_builtin(self, name: str) -> None:
+        """Remove the name of a built-in tool."""
+        self._builtin[alike(name)].discard(name)
+
+    def wanting(self, name: str) -> list[Pair]:
+        """Return the tools that prefer this name or a similar one."""
+        return sorted(self._wanted.get(alike(name), ()))
+
+    def contested(self) -> list[str]:
+        """Return the keys of names that several tools prefer."""
+        return [key for key, group in self._wanted.items() if len(group) > 1]
+
+    def settle(self, key: str) -> dict[Pair, Outcome]:
+        """Assign the names with this `alike` key, and remember the owner."""
+        group = self._wanted.get(key, {})
+        builtin, owner = self._builtin.get(key, ()), self._owners.get(key)
+        if len(group) == 1 and not builtin:
+            # The common case: no other tool prefers this name.
+            ((pair, name),) = group.items()
+            if (owner is None or owner == pair.server) and not is_reserved(pair, name):
+                self._own(key, pair.server)
+                return {pair: Outcome(name)}
+        outcomes = settle(group, builtin, owner=owner, order=self.order)
+        has = next((pair.server for pair, name in group.items() if outcomes[pair].name == name), None)
+        if has is not None:
+            self._own(key, has)
+        return outcomes
+
+    def _own(self, key: str, server: str) -> None:
+        if key not in self._owners and self.order is None and self._owned[server] < MAX_OWNED:
+            self._owners[key] = server
+            self._owned[server] += 1
+
+    def forget(self, server: str) -> None:
+        """Release the names of a server's tools for other servers."""
+        self._owners = {key: owner for key, owner in self._owners.items() if owner != server}
+        del self._owned[server]
+
+
+# ── Filters: which tools of a server are exposed, and which tools an agent may use
+
+
+def is_exposed(name: str, *, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()) -> bool:
+    """Return whether a spec exposes the tool with this name."""
+    if _matches(name, denied):
+        return False
+    return allowed is None or _matches(name, allowed)
+
+
+def is_usable(tool: ToolDef, *, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()) -> bool:
+    """Return whether an agent with these rules may see and call a tool."""
+    is_remote = tool.source == "mcp"
+    whole = f"{tool.server}:{tool.original_name}" if is_remote else tool.name
+    if _matches(tool.name, denied) or _matches(whole, denied):
+        return False
+    if allowed is None:
+        return True
+    if not is_remote:
+        return _matches(tool.name, allowed)
+    return any(_allows(rule, tool) if ":" in rule else _matches(tool.name, [rule]) for rule in allowed)
+
+
+def _allows(rule: str, tool: ToolDef) -> bool:
+    """Return whether a `server:tool` rule matches this tool."""
+    parts = rule.split(":")
+    splits = ((":".join(parts[:at]), ":".join(parts[at:])) for at in range(1, len(parts)))
+    return any(
+        _matches(tool.server, [server]) and _matches(tool.original_name, [own]) for server, own in splits
+    )
+
+
+def _matches(name: str, rules: Iterable[str]) -> bool:
+    # A name may itself contain `[` or `*`; written in full it must still match itself.
+    return any(rule == name or fnmatchcase(name, rule) for rule in rules)

@@ -1,0 +1,579 @@
+"""The gate of one manager: which servers may start, which calls are permitted, which text is shown.
+
+It decides with the rules of `trust/` and the user's approvals; it starts nothing and calls nothing. Calls
+that need no check cost one attribute read: `watches_calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.errors import ConfigError, DragomanError, InvalidResultError, ToolFailedError, printable
+from dragoman.model import CallRequest, Settings, Stdio
+from dragoman.trust.approvals import fingerprint, input_ids
+from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced
+from dragoman.trust.limits import Limits, read_limits
+from dragoman.trust.pin_checker import PinChecker
+from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, copied, denial, read_policy
+from dragoman.trust.redaction import Redactor, header_values, secret_values, spec_values
+from dragoman.trust.sanitizing import for_log, for_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from dragoman.errors import ConnectError
+    from dragoman.events import Event
+    from dragoman.model import ApprovalHandler, Auth, HeaderProvider, Input, ServerSpec, ToolDef, Transport
+    from dragoman.trust.approval_store import Approvals
+    from dragoman.trust.pins import Trust
+    from dragoman.trust.policy import Decision, Kind, Scope
+
+# ── Log records: secrets masked, one harmless line each
+
+
+MAX_CHARS = 20_000
+"""Longest message or traceback in a log."""
+
+
+class SafeRecords(logging.Filter):
+    """Masks and neutralises every record that passes."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change the record in place; every record passes."""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError, KeyError, IndexError):
+            # The arguments do not fit the text; logging itself would print them raw.
+            message = str(record.msg)
+        record.msg = for_log(self._masked(message), MAX_CHARS)
+        record.args = None
+        if record.exc_info and record.exc_info[1] is not None:
+            lines = traceback.format_exception(record.exc_info[1])
+            record.exc_text = "".join(lines)
+        record.exc_info = None
+        if record.exc_text:
+            record.exc_text = for_terminal(self._masked(record.exc_text), MAX_CHARS).rstrip("\n")
+        if record.stack_info:
+            record.stack_info = for_terminal(self._masked(record.stack_info), MAX_CHARS)
+        return True
+
+    def _masked(self, text: str) -> str:
+        # Text that is cut off anyway need not be searched for secrets.
+        return self._redactor.mask(text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS])
+
+
+def protect(redactor: Redactor, logger: str = "dragoman") -> Callable[[], None]:
+    """Mask all records of a logger; return a function that undoes this.
+
+    A filter does not see the records of child loggers: protect each of them too.
+    """
+    found = logging.getLogger(logger)
+    records = SafeRecords(redactor)
+    found.addFilter(records)
+    return lambda: found.removeFilter(records)
+
+
+# ── Errors that leave the library: secrets masked, safe to print, bounded in size
+
+
+MAX_ERRORS = 50
+"""Errors followed in one chain of causes."""
+MAX_ERROR_CHARS = 65_536
+MAX_ERROR_VALUES = 10_000
+"""Values of an error that are scrubbed; the rest is cut off."""
+MAX_NESTING = 20
+
+
+def scrub_error(error: BaseException, redactor: Redactor, *, only_known: bool = False) -> None:
+    """Mask secrets in an error and its causes, in place, and make their texts safe to print.
+
+    For errors that leave the library: their tracebacks contain no secrets and no escape codes. Some errors of
+    other libraries cannot be changed; if one shows a secret, the link to it is removed. The message of an
+    exception group cannot be changed either; groups are unwrapped where they arise. Long texts are cut, so
+    scrubbing takes bounded time.
+
+    Args:
+        error: The error.
+        redactor: Knows the secrets.
+        only_known: Whether to mask known secrets only, and keep text that merely looks like one.
+    """
+    mask = redactor.mask_known if only_known else redactor.mask
+    waiting: list[BaseException] = [error]
+    shows: dict[int, bool] = {id(error): False}
+    """Whether an error still shows a secret, by its id."""
+    _Scrubber(error, mask, redactor).run()
+
+    def still_shows(earlier: BaseException) -> bool:
+        # Most errors have the same error as cause and context: check it once.
+        known = shows.get(id(earlier))
+        if known is None:
+            if len(shows) >= MAX_ERRORS:
+                return True
+            _Scrubber(earlier, mask, redactor).run()
+            told = str(earlier)
+            known = shows[id(earlier)] = len(told) > MAX_ERROR_CHARS or printable(mask(told)) != told
+            waiting.append(earlier)
+        return known
+
+    while waiting:
+        one = waiting.pop()
+        if one.__cause__ is not None and still_shows(one.__cause__):
+            one.__cause__ = None
+        if one.__context__ is not None and still_shows(one.__context__):
+            one.__context__ = None
+        if isinstance(one, BaseExceptionGroup):
+            for earlier in cast("BaseExceptionGroup[BaseException]", one).exceptions:
+                still_shows(earlier)
+
+
+class _Scrubber:
+    """Masks the texts of one error, up to a total size."""
+
+    def __init__(self, error: BaseException, mask: Callable[[str], str], redactor: Redactor) -> None:
+        self._error = error
+        self._mask = mask
+        self._mask_known = redactor.mask_known
+        self._is_ours = isinstance(error, DragomanError)
+        self._room = MAX_ERROR_CHARS
+        self._values = MAX_ERROR_VALUES
+        self._known: dict[str, str] = {}
+        """Doubled because an error holds its message twice."""
+
+    def run(self) -> None:
+        error = self._error
+        # A dying server may fail thousands of calls, each with an error: skip clean texts, handle the common
+        # types first.
+        if error.args:
+            error.args = tuple([self._of(arg) for arg in error.args])
+        if isinstance(error, OSError):
+            for name in ("strerror", "filename", "filename2"):
+                if (text := getattr(error, name)) is not None:
+                    setattr(error, name, self._of(text))
+        for name, value in error.__dict__.items():
+            if not value or not isinstance(value, str | tuple | list | dict):
+                continue
+            # A person has to open exactly this URL: keep the parts that merely look like secrets.
+            scrubbed = (
+                self._mask_known(value)
+                if name == "url" and isinstance(value, str)
+                else self._of(cast("object", value))
+            )
+            if scrubbed != value:
+                setattr(error, name, scrubbed)
+
+    def _of(self, value: object, depth: int = MAX_NESTING) -> object:
+        if isinstance(value, str):
+            return self._text(value) if value else value
+        if isinstance(value, bytes):
+            text = value[: self._room].decode("utf-8", "surrogateescape")
+            masked = self._masked(text)
+            return value if masked == text and len(text) == len(value) else masked.encode("utf-8", "replace")
+        if depth and type(value) in (tuple, list):
+            items = cast("tuple[object, ...]", value)
+            kept = items[: max(0, self._values)]
+            self._values -= len(items)
+            return type(items)(self._of(item, depth - 1) for item in kept)
+        if depth and isinstance(value, dict):
+            table = list(cast("dict[object, object]", value).items())
+            kept = table[: max(0, self._values)]
+            self._values -= len(table)
+            return {self._of(key, 0): self._of(item, depth - 1) for key, item in kept}
+        return value
+
+    def _text(self, text: str) -> str:
+        known = self._known.get(text)
+        if known is None:
+            masked = self._masked(text)
+            # Our own errors are safe to print already; their other fields are for programs.
+            known = self._known[text] = masked if self._is_ours else printable(masked)
+        return known
+
+    def _masked(self, text: str) -> str:
+        if len(text) > self._room:
+            text = f"{text[: self._room]}…"
+        self._room = max(0, self._room - len(text))
+        return self._mask(text)
+
+
+# ── The gate of one manager
+
+
+logger = logging.getLogger("dragoman")
+
+SHOWN_CHARS = 300
+"""Longest text from a server that a status shows, in characters."""
+LOGGERS = (
+    "dragoman",
+    "client",  # the name of a logger of the SDK
+    *(f"mcp.client.{name}" for name in ("client", "session", "stdio", "streamable_http", "sse", "caching")),
+    "mcp.client.auth.oauth2",
+    *(f"mcp.shared.{name}" for name in ("dispatcher", "direct_dispatcher", "jsonrpc_dispatcher")),
+    "httpx2",
+    *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")),
+)
+"""Loggers that mention our connections; the SDK's transports log URLs, headers and messages."""
+
+
+class Gate:
+    """The trust rules of one manager, and the secrets to mask."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        root: str = "",
+        trust_project: bool = True,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        approval: ApprovalHandler | None = None,
+        publish: Callable[[Event], None] = lambda _: None,
+        default_trust: Trust = "warn",
+        approvals: Callable[[], Approvals] | None = None,
+    ) -> None:
+        """Create the gate.
+
+        Args:
+            settings: The configuration.
+            root: The project's directory.
+            trust_project: Whether the project's files need no approval.
+            policy: The application's own rules, in the form of the configuration file.
+            approval: Asks a person to confirm a call.
+            publish: Called with an event when tools differ from their pins.
+            default_trust: The trust of servers that do not set `trust`.
+            approvals: Opens the user's approvals; required unless the project is trusted.
+
+        Raises:
+            ConfigError: The application's own rules are invalid.
+        """
+        self.redactor = Redactor()
+        self.pin_checker = PinChecker(root, redactor=self.redactor, publish=publish, default=default_trust)
+        self.watches_calls = False
+        """Whether the policy may ask about or deny any call."""
+        self._root = root
+        self._trusts_project = trust_project
+        self._own = None if policy is None else _own_policy(policy)
+        self._approval = approval
+        self._open_approvals = approvals
+        self._vouched: dict[str, str] = {}
+        self._policy = Policy()
+        self._limits = self._project_limits = Limits()
+        self._by_field = False
+        self._inputs: Sequence[Input] = ()
+        self._caller: Callable[[], Mapping[str, str] | None] = lambda: None
+        self._unprotect: list[Callable[[], None]] = []
+        self.settings = self.decide(settings or Settings())
+        """The settings in effect."""
+        self.update(self.settings)
+
+    @property
+    def _approvals(self) -> Approvals:
+        if self._open_approvals is None:
+            msg = "`approvals` is required unless the project is trusted"
+            raise TypeError(msg)
+        return self._open_approvals()
+
+    def decide(self, settings: Settings) -> Settings:
+        """Return the settings in effect, with the approved parts of the project's; reads the approvals."""
+        if self._trusts_project:
+            return effective(settings, refused=(), trusts_settings=True)
+        return settings if settings.layers is None else self._approvals.decide(settings, self._root)
+
+    def update(self, settings: Settings) -> None:
+        """Apply new settings, as returned by `decide`."""
+        self.settings = settings
+        trusts = self._trusts_project or settings.trusts_project
+        parts: list[tuple[Scope, ReadPolicy]] = []
+        if self._own is not None:
+            parts.append(("code", self._own))
+        # If two rules are equally strict, the decision names the user's own.
+        for one in sorted(settings.policy, key=lambda one: one.scope == "project"):
+            read = read_policy(one.data, scope=one.scope, source=one.source)
+            unapproved = one.scope == "project" and not trusts
+            parts.append((one.scope, silenced(read, one.source) if unapproved else read))
+        self._policy = combine(parts)
+        self.watches_calls = bool(self._policy.rules) or self._policy.default != "allow"
+        limits = with_project = Limits()
+        # The weakest first; the project's come last, since it can only lower what the others allow.
+        weakest_first = settings.limits[::-1]
+        for one in sorted(weakest_first, key=lambda one: one.scope == "project"):
+            narrows = one.scope == "project" and not trusts
+            with_project, problems = read_limits(one.data, with_project, only_narrow=narrows)
+            for problem in problems if narrows else ():
+                logger.warning("%s: %s", one.source, problem)
+            # A limit can be so low that a server becomes useless: until approved, a project's limits apply to
+            # its own servers only.
+            limits = limits if narrows else with_project
+        self._limits, self._project_limits = limits, with_project
+        self._by_field = settings.by_field
+        self._inputs = tuple(settings.inputs)
+        for spec in settings.servers:
+            self.redactor.add(spec_values(spec))
+
+    # Servers
+
+    def needs_approval(self, spec: ServerSpec) -> bool:
+        """Return whether a server must be approved before it is used."""
+        if self._trusts_project or not comes_from_project(spec, by_field=self._by_field):
+            return False
+        return self._vouched.get(spec.name) != fingerprint(spec)
+
+    def trust(self, spec: ServerSpec) -> None:
+        """Trust a server as the application's own, even if its spec comes from the project."""
+        if comes_from_project(spec, by_field=True):
+            self._vouched[spec.name] = fingerprint(spec)
+
+    def admit(self, spec: ServerSpec) -> str:
+        """Check that a server may be started or contacted; reads the approvals and every file they cover.
+
+        Returns:
+            The path of the approved program; empty for a server that needs no approval.
+
+        Raises:
+            ConnectError: The server is not approved in its current form.
+        """
+        if not self.needs_approval(spec):
+            return ""
+        look = self._approvals.look(spec, self._root, self._inputs)
+        if look.error is not None:
+            raise look.error
+        return next(iter(look.evidence.programs.values()), "")
+
+    def refusal(self, spec: ServerSpec) -> ConnectError | None:
+        """Return the error if a server's entry is not approved; `admit` also checks its files."""
+        if not self.needs_approval(spec):
+            return None
+        return self._approvals.refused_entries([spec], self._root, self._inputs).get(spec.name)
+
+    def refused(self, specs: Iterable[ServerSpec]) -> dict[str, ConnectError]:
+        """Return the error of each server that is not approved, by name; reads the files they refer to."""
+        bound = [spec for spec in specs if self.needs_approval(spec)]
+        return self._approvals.refused(bound, self._root, self._inputs) if bound else {}
+
+    def limits_of(self, spec: ServerSpec) -> Limits:
+        """Return the limits of a server."""
+        narrows = not self._trusts_project and comes_from_project(spec, by_field=self._by_field)
+        limits = self._project_limits if narrows else self._limits
+        if spec.max_message_bytes is not None:
+            size = spec.max_message_bytes
+            size = min(size, limits.message_bytes) if narrows else size
+            # Larger messages are only useful if their results fit too.
+            limits = replace(limits, message_bytes=size, result_bytes=max(size, limits.result_bytes))
+        if spec.limits:
+            limits, problems = read_limits(dict(spec.limits), limits, only_narrow=narrows)
+            for problem in problems:
+                logger.warning("%s: %s", spec.name, problem)
+        return limits
+
+    def answers(self, spec: ServerSpec, settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the values of `${input:id}` for a server: defaults and given answers."""
+        if self._trusts_project or not comes_from_project(spec, by_field=self._by_field):
+            return answers_for(spec, settings, given)
+        own = [one for one in settings.servers if not comes_from_project(one, by_field=self._by_field)]
+        taken = {item.id for item in settings.inputs if item.scope != "project"}
+        return answers_for(spec, settings, given, taken.union(*map(input_ids, own)))
+
+    def register_secrets(
+        self,
+        transport: Transport,
+        env: Mapping[str, str],
+        auth: Auth | None = None,
+        *,
+        env_files: Iterable[Mapping[str, str]] = (),
+    ) -> None:
+        """Mask the secrets of a server from now on.
+
+        Args:
+            transport: Its transport, with variables expanded.
+            env: The environment that a child process may inherit.
+            auth: Its login, with variables expanded.
+            env_files: The variables in its env files.
+        """
+        found = secrets_of(transport, env, env_files)
+        if auth is not None:
+            found |= {text for text in (auth.client_secret, auth.private_key) if text}
+        self.redactor.add(found)
+
+    def watch_headers(
+        self, provider: HeaderProvider | None, caller: Callable[[], Mapping[str, str] | None]
+    ) -> HeaderProvider:
+        """Return a header provider that registers all headers it sees as secrets.
+
+        Args:
+            provider: The application's own, if any.
+            caller: Returns the headers of the current call.
+        """
+        self._caller = caller
+
+        def headers(server: str) -> Mapping[str, str] | Awaitable[Mapping[str, str]]:
+            self._hide(caller())
+            if provider is None:
+                return {}
+            given = provider(server)
+            if inspect.isawaitable(given):
+                return awaited(given)
+            self._hide(given)
+            return given
+
+        async def awaited(given: Awaitable[Mapping[str, str]]) -> Mapping[str, str]:
+            found = await given
+            self._hide(found)
+            return found
+
+        return headers
+
+    def _hide(self, headers: object) -> None:
+        """Mask header values for a while; invalid headers are reported by the code that sends them."""
+        if headers and isinstance(headers, Mapping):
+            items = cast("Mapping[object, object]", headers).items()
+            texts = {str(name): text for name, text in items if isinstance(text, str)}
+            self.redactor.add_passing(header_values(texts))
+
+    # What is seen
+
+    def begin(self) -> None:
+        """Mask secrets in logs, until `end`."""
+        self._unprotect += [protect(self.redactor, name) for name in LOGGERS]
+
+    def end(self) -> None:
+        """Stop masking logs; may be called twice."""
+        while self._unprotect:
+            self._unprotect.pop()()
+
+    def shown(self, text: str | None) -> str | None:
+        """Return a text from a server for display: short, without escape codes and secrets."""
+        return None if text is None else for_log(self.redactor.mask(text[: 8 * SHOWN_CHARS]), SHOWN_CHARS)
+
+    def scrub(self, error: BaseException) -> None:
+        """Mask secrets in an error that leaves the library."""
+        # Other calls may have displaced the headers of this one.
+        self._hide(self._caller())
+        # Text from a tool is for the model: links in it must stay usable.
+        from_tool = isinstance(error, ToolFailedError | InvalidResultError)
+        scrub_error(error, self.redactor, only_known=from_tool)
+
+    # Calls
+
+    async def permit(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> bool:
+        """Check that the policy permits a call, and return whether a person was asked (which takes time).
+
+        Args:
+            tool: The tool.
+            arguments: The arguments to send; a private copy, see `trust.policy.copied`.
+            trusts_hints: Whether its server's annotations are trusted.
+
+        Raises:
+            CallDeniedError: The call is denied; the error names the rule.
+        """
+        request = Request(
+            server=tool.server,
+            tool=tool.original_name or tool.name,
+            arguments=arguments,
+            annotations=tool.annotations,
+            trust_annotations=trusts_hints or tool.source == "builtin",
+        )
+        return await self._permit(request, tool.name)
+
+    async def permit_builtin(self, tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Check that the policy permits a call of a built-in tool, and return the checked arguments.
+
+        Raises:
+            CallDeniedError: The call is denied; the error names the rule.
+        """
+        if not self.watches_calls:
+            return arguments
+        given = copied(arguments)
+        await self.permit(tool, given, trusts_hints=True)
+        return given
+
+    async def permit_offer(
+        self, kind: Kind, name: str, *, server: str, arguments: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Check that a resource may be read or a prompt fetched, and return whether a person was asked.
+
+        Args:
+            kind: `resource` or `prompt`.
+            name: The URI of the resource, or the name of the prompt.
+            server: Its server.
+            arguments: The arguments to send; a private copy.
+
+        Raises:
+            CallDeniedError: The request is denied; the error names the rule.
+        """
+        return self.watches_calls and await self._permit(_offer(kind, name, server, arguments), name)
+
+    def forbids(self, kind: Kind, name: str, *, server: str) -> bool:
+        """Return whether the policy denies a resource or a prompt without asking a person."""
+        return self._policy.decide(_offer(kind, name, server, None)).action == "deny"
+
+    async def _permit(self, request: Request, name: str) -> bool:
+        decision = self._policy.decide(request)
+        if decision.action == "allow":
+            return False
+        asked = decision.action == "ask" and self._approval is not None
+        said_yes = asked and await self._confirmed(request, name, decision)
+        if said_yes:
+            # The rules may have changed while the person was asked.
+            decision = self._policy.decide(request)
+        if not said_yes or decision.action == "deny":
+            raise denial(decision, tool=name, server=request.server, asked=asked)
+        return True
+
+    async def _confirmed(self, request: Request, name: str, decision: Decision) -> bool:
+        handler = self._approval
+        if handler is None:
+            return False
+        question = CallRequest(
+            server=request.server,
+            tool=name,
+            original_name=request.tool,
+            # A copy, so that the handler cannot change what is sent.
+            arguments=copied(request.arguments),
+            rule=decision.rule,
+            reason=decision.reason,
+            kind=request.kind,
+        )
+        try:
+            if inspect.iscoroutinefunction(handler):
+                answer = await handler(question)
+            else:
+                answer = await asyncio.to_thread(handler, question)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception:
+            logger.exception("%s: the `approval` handler failed; the call is denied", request.server)
+            return False
+        # Only a literal True is consent.
+        return answer is True
+
+
+def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> Request:
+    given = {"uri": name} if arguments is None and kind == "resource" else arguments or {}
+    return Request(server=server, tool=name, kind=kind, arguments=given)
+
+
+def secrets_of(
+    transport: Transport, env: Mapping[str, str], env_files: Iterable[Mapping[str, str]] = ()
+) -> set[str]:
+    """Return the secrets of a server, those in its env files included."""
+    return secret_values(transport, env).union(*(secret_values(Stdio("", env=given)) for given in env_files))
+
+
+def _own_policy(policy: Policy | Mapping[str, Any] | list[Any]) -> ReadPolicy:
+    if isinstance(policy, Policy):
+        rules = [replace(rule, scope="code") for rule in policy.rules]
+        # `allow` is the default of `Policy`, so it does not count as a choice.
+        return ReadPolicy(rules=rules, default=None if policy.default == "allow" else policy.default)
+    read = read_policy(policy, scope="code", source="code")
+    if read.problems:
+        msg = f"invalid policy: {'; '.join(read.problems)}"
+        raise ConfigError(msg, source="code")
+    return read

@@ -1,0 +1,207 @@
+"""Pins on disk: the user's lock files, one for each server, and a project's `dragoman.lock`.
+
+The user's lock files are in the data folder. A project's lock file is written only on request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dragoman.errors import ConfigError
+from dragoman.storage.files import StoredFile, data_folder, project_root
+from dragoman.trust.pins import (
+    LOCK_NAME,
+    Pin,
+    ServerPins,
+    approved,
+    dump_lock,
+    expected,
+    filled_in,
+    judge,
+    load_lock,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from dragoman.model import ServerSpec
+    from dragoman.trust.pins import Trust, Verdict
+
+logger = logging.getLogger("dragoman")
+
+
+class Pins:
+    """The pins of servers: the user has one lock file for each server, a project has one for all.
+
+    Separate files keep a check fast; one file in a project is easy to review.
+    """
+
+    def __init__(
+        self, root: str | os.PathLike[str], folder: Path | None = None, *, default: Trust = "warn"
+    ) -> None:
+        """Use the lock files of a project and of the user.
+
+        Args:
+            root: The project's directory.
+            folder: The user's folder; the data folder unless given.
+            default: The trust of servers that do not set it.
+        """
+        self._default: Trust = default
+        self.root = project_root(root)
+        self._folder = (folder or data_folder()) / "pins"
+        self._project = _lock_file(Path(self.root, LOCK_NAME), private=False)
+        self._seen: tuple[object, dict[str, ServerPins] | None] = (None, {})
+
+    @property
+    def project_path(self) -> Path:
+        """The project's lock file, whether it exists or not."""
+        return self._project.path
+
+    def user_path(self, spec: ServerSpec) -> Path:
+        """Return the user's lock file of a server; a project's server has one for each project."""
+        key = self._key(spec)
+        word = re.sub(r"[^A-Za-z0-9._-]", "_", spec.name)[:40].lstrip(".")
+        return (
+            self._folder
+            / f"{word}-{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.lock"
+        )
+
+    def check(self, spec: ServerSpec, now: ServerPins) -> Verdict:
+        """Compare what a server offers with its pins; what is new on first use is pinned.
+
+        Reads files, and writes only the user's lock file. An error of the disk is logged. With strict trust,
+        what cannot be pinned is withheld; else it is offered, and the next check is a first use again.
+        """
+        trust = self.trust(spec)
+        if trust == "off":
+            return judge(now, (), "off")
+        key = self._key(spec)
+        file = self._user(spec)
+        mine = _pins(file.content(), key)
+        verdict = self._judged(spec, now, mine)
+        if mine is _NOTHING or (mine is None and verdict.changes):
+            # A lock file has different pins: do not pin what the user has not approved.
+            return verdict
+        if mine is None or filled_in(mine, now) != mine:
+            try:
+                file.change(lambda old: {**old, key: filled_in(old[key], now) if key in old else now})
+            except ConfigError as exc:
+                logger.warning("%s: its tools are not pinned: %s", spec.name, exc)
+                if trust == "strict":
+                    theirs = _pins(self._of_project(), spec.name)
+                    verdict = judge(now, (), trust, fixed=(_as_pinned(mine, now), theirs))
+                    return replace(verdict, problem=str(exc))
+        return verdict
+
+    def trust(self, spec: ServerSpec) -> Trust:
+        """Return the effective trust of a server."""
+        return spec.trust or self._default
+
+    def look(self, spec: ServerSpec, now: ServerPins) -> Verdict:
+        """Compare as `check` does but write nothing: for a listing from the cache."""
+        if self.trust(spec) == "off":
+            return judge(now, (), "off")
+        return self._judged(spec, now, _pins(self._user(spec).content(), self._key(spec)))
+
+    def _judged(self, spec: ServerSpec, now: ServerPins, mine: ServerPins | None) -> Verdict:
+        theirs = _pins(self._of_project(), spec.name)
+        if mine is _NOTHING:
+            return judge(now, (), self.trust(spec), fixed=(mine, theirs))
+        return judge(now, (mine,), self.trust(spec), fixed=(theirs,))
+
+    def approve(
+        self,
+        spec: ServerSpec,
+        now: ServerPins,
+        *,
+        tools: Iterable[str] | None = None,
+        in_project: bool = False,
+    ) -> None:
+        """Pin what a server offers now, or some of its tools.
+
+        Args:
+            spec: The server.
+            now: What it offers.
+            tools: Which tools; everything unless given.
+            in_project: Whether to write the project's lock file too, and to create it if needed.
+
+        Raises:
+            ConfigError: A lock file cannot be written.
+        """
+        names = None if tools is None else list(tools)
+        key, name = self._key(spec), spec.name
+        theirs = _pins(self._of_project(), name)
+        # A lock file without this server starts with the pins of the other one.
+        new = self._user(spec).change(lambda old: {**old, key: approved(old.get(key, theirs), now, names)})
+        if in_project or theirs is not None:
+            self._project.change(lambda old: {**old, name: approved(old.get(name, new[key]), now, names)})
+
+    def known(self, spec: ServerSpec) -> dict[Path, ServerPins]:
+        """Return the pins of a server by lock file: the user's, then the project's."""
+        found = {
+            self.user_path(spec): _pins(self._user(spec).content(), self._key(spec)),
+            self.project_path: _pins(self._of_project(), spec.name),
+        }
+        return {path: pins for path, pins in found.items() if pins is not None}
+
+    def forget(self, spec: ServerSpec) -> bool:
+        """Forget a server's pins in the user's lock file; return whether there were any.
+
+        Raises:
+            ConfigError: The lock file cannot be removed.
+        """
+        path = self.user_path(spec)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as exc:
+            msg = f"it cannot be removed: {exc.strerror}"
+            raise ConfigError(msg, source=str(path)) from exc
+        return True
+
+    def _key(self, spec: ServerSpec) -> str:
+        return f"{spec.name} @ {self.root}" if spec.origin.scope == "project" else spec.name
+
+    def _user(self, spec: ServerSpec) -> StoredFile[dict[str, ServerPins]]:
+        return _lock_file(self.user_path(spec), private=True)
+
+    def _of_project(self) -> dict[str, ServerPins] | None:
+        """Return the content of the project's lock file; it is read again only after a change."""
+        try:
+            status = self._project.path.stat()
+            mark = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except OSError:
+            mark = None
+        if mark is None or self._seen[0] != mark:
+            self._seen = (mark, self._project.content())
+        return self._seen[1]
+
+
+_NOTHING = ServerPins()
+"""The pins of an unusable lock file."""
+
+
+def _pins(servers: dict[str, ServerPins] | None, key: str) -> ServerPins | None:
+    return _NOTHING if servers is None else servers.get(key)
+
+
+def _as_pinned(mine: ServerPins | None, now: ServerPins) -> ServerPins:
+    """Return the pins where none can be added: what was never pinned counts as absent."""
+    known = expected(mine or _NOTHING, now, takes_new=False)
+    return ServerPins(
+        tools=known.tools,
+        prompts=known.prompts or {},
+        instructions=known.instructions or Pin(""),
+        capabilities=now.capabilities,
+    )
+
+
+def _lock_file(path: Path, *, private: bool) -> StoredFile[dict[str, ServerPins]]:
+    return StoredFile(path, load_lock, dump_lock, dict[str, ServerPins], private)

@@ -1,0 +1,390 @@
+"""Mask the known secret values of the running servers wherever they appear.
+
+`masking` recognises what looks like a secret; a `Redactor` knows the actual values: those that a server is
+given, collected by `secret_values` after variables are expanded. It masks them as they are and in every
+encoding in which they travel: JSON and Python escapes, HTML, percent-encoding, hexadecimal, and base64 at any
+offset (`Basic` logins contain `user:password`). Each value is searched for once and overlapping matches are
+masked together, so the work is linear in the text and no half of a secret remains. A truncated text, such as
+the last lines of a log, may start or end within a secret: beginnings and ends of secrets are masked too, from
+half of the secret or `LONGEST_FRAGMENT` characters on.
+
+Not masked, because it would make texts unreadable and hide nothing: values shorter than 6 characters (4 if
+their name is sensitive), words in `COMMON`, numbers below 8 digits, and, under names that are not sensitive,
+paths, URLs, hosts and media types. Base64 is searched for values of 9 bytes and more.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import ipaddress
+import json
+import re
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import quote, quote_plus, unquote_plus
+
+from dragoman.model import Stdio
+from dragoman.trust.masking import MASK, is_sensitive_name, mask_args, mask_text, mask_url, mask_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from dragoman.model import ServerSpec, Transport
+
+MIN_CHARS = 6
+MIN_TOLD_CHARS = 4
+"""Shortest value that is masked if its name is sensitive."""
+MIN_BASE64_BYTES = 9
+MIN_FRAGMENT = 6
+LONGEST_FRAGMENT = 12
+MIN_LINE_CHARS = 16
+"""Values of several lines, such as private keys, are also masked line by line."""
+MAX_CHARS = 16_384
+MAX_MEMO = 1024
+MEMO_CHARS = 2_000
+"""Texts up to this length are cached with their masked form: when a server dies, thousands of calls fail with
+the same message."""
+MAX_PASSING = 64
+"""Temporary values, from the headers of calls; each one slows down all masking."""
+COMMON = frozenset(
+    """true false none null yes off auto default enabled disabled always never info debug warn warning error
+    critical notset trace verbose quiet silent test tests testing dev develop development prod production
+    stage staging local localhost localdomain main master public private admin root user guest basic bearer
+    token secret password passwd changeme stdio http https json text utf8 utf-8 en_us.utf-8 c.utf-8 posix
+    standard minimal strict latest stable file memory sqlite postgres postgresql mysql redis example
+    anonymous undefined""".split()
+)
+
+_PATH = re.compile(r"[~.]{0,2}[/\\]|[A-Za-z]:[/\\]|\.{1,2}$|~$")
+_MIME = re.compile(r"(?:application|audio|font|image|model|multipart|text|video|\*)/[\w.+*-]+(?:[;,].*)?")
+_HOST = re.compile(r"(?=.{1,253}$)(?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}(?::\d{1,5})?/?", re.IGNORECASE)
+
+
+SYSTEM_VARIABLES = frozenset(
+    {
+        *("PWD", "OLDPWD", "SSH_AUTH_SOCK", "XAUTHORITY", "TERM_SESSION_ID", "SESSION_MANAGER", "GDMSESSION"),
+        *(
+            "XDG_SESSION_ID",
+            "XDG_SESSION_TYPE",
+            "XDG_SESSION_CLASS",
+            "XDG_SESSION_DESKTOP",
+            "DESKTOP_SESSION",
+        ),
+        "DBUS_SESSION_BUS_ADDRESS",
+    }
+)
+"""Variables of shells and desktops that only sound like secrets: folders and sockets."""
+
+
+def is_secret(value: str, name: str = "") -> bool:
+    """Return whether a value is worth masking, given its name."""
+    told = bool(name) and is_sensitive_name(name)
+    plain = value.strip()
+    if len(plain) < (MIN_TOLD_CHARS if told else MIN_CHARS) or plain.lower() in COMMON:
+        return False
+    if plain.isdigit() and len(plain) < 8 and not (told and len(plain) >= MIN_CHARS):
+        return False
+    if told:
+        return True
+    is_place = _PATH.match(plain) or _HOST.fullmatch(plain) or _is_address(plain) or "://" in plain
+    return not (is_place or _MIME.fullmatch(plain))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def secret_values(transport: Transport, env: Mapping[str, str] | None = None) -> set[str]:
+    """Return the secrets that a server is given.
+
+    Args:
+        transport: Its transport, with variables expanded.
+        env: The inherited environment; only values of sensitive names count.
+    """
+    found: set[str] = set()
+    if isinstance(transport, Stdio):
+        inherited = {
+            name: value
+            for name, value in (env or {}).items()
+            if is_sensitive_name(name) and name not in SYSTEM_VARIABLES
+        }
+        for name, value in {**inherited, **transport.env}.items():
+            found.update(_value_parts(value or "", name))
+        for arg, masked in zip(transport.args, mask_args(transport.args), strict=True):
+            parts = hidden_parts(arg, masked)
+            parts += [part.partition(":")[2] for part in parts] if "://" in arg else []
+            found.update(part for part in parts if is_secret(part, "token"))
+    else:
+        found.update(header_values(transport.headers), _url_parts(transport.url))
+    return found
+
+
+def header_values(headers: Mapping[str, str]) -> set[str]:
+    """Return the secrets in headers whose variables are expanded."""
+    found: set[str] = set()
+    for name, value in headers.items():
+        parts = [value, *hidden_parts(value, mask_value(value))]
+        found.update(part for part in parts if is_secret(part, name))
+    return found
+
+
+def spec_values(spec: ServerSpec) -> set[str]:
+    """Return the secrets written literally in a spec, without expanding variables.
+
+    For use before a connection, when the values of variables are not known yet.
+    """
+    found = secret_values(spec.transport)
+    if spec.auth is not None:
+        for name in ("client_secret", "private_key"):
+            value = getattr(spec.auth, name, None)
+            found.update(hidden_parts(value, mask_value(value)) if isinstance(value, str) else ())
+    return {value for value in found if "${" not in value}
+
+
+def _value_parts(value: str, name: str) -> list[str]:
+    if "://" in value:
+        parts = _url_parts(value)
+        return [*parts, value] if is_sensitive_name(name) else parts
+    parts = [value, *value.split()] if is_sensitive_name(name) else [value]
+    return [part for part in parts if is_secret(part, name)]
+
+
+def _url_parts(url: str) -> list[str]:
+    address, _, rest = url.partition("?")
+    found: list[str] = []
+    for part in hidden_parts(address, mask_url(address)):
+        for piece in (part, part.partition(":")[2]):
+            found += [form for form in (piece, unquote_plus(piece)) if is_secret(form, "password")]
+    for pair in rest.replace("#", "&").split("&"):
+        name, equals, value = pair.partition("=")
+        value, name = (value, name) if equals else (name, "")
+        found += [form for form in (value, unquote_plus(value)) if is_secret(form, name)]
+    return found
+
+
+def hidden_parts(text: str, masked: str) -> list[str]:
+    """Return the texts that were replaced by the mask."""
+    parts: list[str] = []
+    pieces = masked.split(MASK)
+    if not text.startswith(pieces[0]):
+        return [text]
+    start = len(pieces[0])
+    for index, piece in enumerate(pieces[1:], 2):
+        end = text.find(piece, start) if piece and index < len(pieces) else len(text) - len(piece)
+        if end < start or not text.startswith(piece, end):
+            return [text]
+        parts.append(text[start:end])
+        start = end + len(piece)
+    return parts
+
+
+class Redactor:
+    """Masks known values, and text that looks like a secret.
+
+    Values are added as servers start; none is forgotten, since a log may show an old one late. Temporary
+    values of calls are kept too, the last `MAX_PASSING` of them. A redactor never shows its values.
+    """
+
+    __slots__ = ("_forms", "_memo", "_passing", "_seen", "_values")
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: set[str] = set()
+        self._forms: dict[str, int] = {}
+        self._seen: tuple[tuple[str, int], ...] = ()
+        """All encoded forms of the values, computed when a text is masked."""
+        self._memo: dict[str, str] = {}
+        self._passing: dict[str, tuple[tuple[str, int], ...] | None] = {}
+        self.add(values)
+
+    def add(self, values: Iterable[str]) -> None:
+        """Mask these values from now on; trivial values are skipped."""
+        new = {value for value in values if is_secret(value, "token")} - self._values
+        if not new:
+            return
+        # Several threads may add at once: shared data only grows, each time in one atomic step.
+        self._forms.update({form: period for value in new for form, period in _sought(value)})
+        self._values |= new
+        # A new dictionary, so that a thread that is masking now cannot put a stale entry into it.
+        self._memo = {}
+
+    def add_passing(self, values: Iterable[str]) -> None:
+        """Mask these values temporarily, until `MAX_PASSING` others were added."""
+        new = {value for value in values if is_secret(value, "token")} - self._values
+        if not new:
+            return
+        passing = {value: forms for value, forms in self._passing.items() if value not in new}
+        passing |= {value: self._passing.get(value) for value in sorted(new)}
+        is_known = len(passing) == len(self._passing)
+        for value in list(passing)[:-MAX_PASSING]:
+            del passing[value]
+        # New objects, as in `add`; encoded forms are computed only when a text is masked.
+        self._passing = passing
+        if not is_known:
+            self._memo = {}
+
+    def mask(self, text: str) -> str:
+        """Mask the known values and everything that looks like a secret."""
+        memo = self._memo
+        if (known := memo.get(text)) is not None:
+            return known
+        masked = mask_text(self.mask_known(text))
+        if len(text) <= MEMO_CHARS and len(memo) < MAX_MEMO:
+            memo[text] = masked
+        return masked
+
+    def mask_known(self, text: str) -> str:
+        """Mask the known values only."""
+        spans = self._spans(text)
+        if not spans:
+            return text
+        pieces: list[str] = []
+        end = 0
+        for start, stop in sorted(spans):
+            if start > end or not pieces:
+                pieces += [text[end:start], MASK]
+            end = max(end, stop)
+        return "".join([*pieces, text[end:]])
+
+    def holds(self, text: str) -> bool:
+        """Return whether a text contains a known value, for texts that must not be stored then."""
+        return any(form in text for form, _ in self._all_forms())
+
+    def _all_forms(self) -> Iterator[tuple[str, int]]:
+        if len(self._seen) != len(self._forms):
+            # Copying is atomic; iterating could clash with another thread that adds.
+            self._seen = tuple(self._forms.copy().items())
+        yield from self._seen
+        passing = self._passing
+        for value, forms in list(passing.items()):
+            if forms is None:
+                forms = passing[value] = tuple(_sought(value))
+            yield from forms
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        spans: list[tuple[int, int]] = []
+        for form, period in self._all_forms():
+            # Almost no text contains a given value: search for its beginning and end first, and for the whole
+            # only if both are there.
+            least = _least(form)
+            if form[:least] not in text:
+                if least < len(form):
+                    spans += _ends(text, form, least)
+                continue
+            at = text.find(form)
+            while at >= 0:
+                spans.append((at, at + len(form)))
+                # A value can overlap itself only at multiples of its period.
+                at = text.find(form, at + period)
+            spans += _fragments(text, form)
+        return spans
+
+    def __len__(self) -> int:
+        return len(self._values) + len(self._passing)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} values)"
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a Redactor contains secrets and cannot be pickled"
+        raise TypeError(msg)
+
+
+current_redactor: ContextVar[Redactor | None] = ContextVar("in_use", default=None)
+"""The redactor for the connection that the current task opens, used by code that records its output."""
+
+
+def _fragments(text: str, form: str) -> Iterator[tuple[int, int]]:
+    """Yield the places where a text has the beginning or end of a form, long enough to matter."""
+    least = _least(form)
+    if len(form) <= least:
+        return
+    head = form[:least]
+    at = -1 if _is_word(head) else text.find(head)
+    while at >= 0:
+        stop = at + least
+        while stop - at < len(form) and text[stop : stop + 1] == form[stop - at]:
+            stop += 1
+        yield at, stop
+        at = text.find(head, stop)
+    yield from _ends(text, form, least)
+
+
+def _least(form: str) -> int:
+    """Return the length from which a fragment of a form is masked."""
+    return min(len(form), LONGEST_FRAGMENT, max(MIN_FRAGMENT, len(form) // 2))
+
+
+def _ends(text: str, form: str, least: int) -> Iterator[tuple[int, int]]:
+    """Yield the places where a text has the end of a form."""
+    tail = form[-least:]
+    at = -1 if _is_word(tail) else text.rfind(tail)
+    while at >= 0:
+        start, stop = at, at + least
+        while stop - start < len(form) and start and text[start - 1] == form[start - 1 - stop]:
+            start -= 1
+        yield start, stop
+        at = text.rfind(tail, 0, start)
+
+
+def _sought(value: str) -> Iterator[tuple[str, int]]:
+    return ((form, _period(form)) for form in _forms(value))
+
+
+def _is_word(fragment: str) -> bool:
+    """Return whether a fragment may be an ordinary word: `production-7` must not hide `production`."""
+    return fragment.isalpha() and (fragment.islower() or fragment.isupper() or fragment.istitle())
+
+
+def _forms(value: str) -> set[str]:
+    value = value.strip()[:MAX_CHARS]
+    plain = {value, *(line.strip() for line in value.splitlines() if len(line.strip()) >= MIN_LINE_CHARS)}
+    forms: set[str] = set()
+    for text in plain:
+        escaped = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+        # JSON inside JSON, as written by tools that log requests.
+        escaped |= {json.dumps(form)[1:-1] for form in escaped} | {
+            html.escape(text),
+            html.escape(text, quote=False),
+        }
+        data = text.encode("utf-8", "surrogatepass")
+        for percent in (quote(data, safe=""), quote(data), quote_plus(data), quote(data, safe=_URL_SAFE)):
+            escaped |= {percent, re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), percent)}
+        forms |= escaped
+        if len(data) >= MIN_BASE64_BYTES:
+            forms |= _encodings(data)
+    return {form for form in forms if len(form) >= MIN_TOLD_CHARS}
+
+
+_URL_SAFE = "!$&'()*+,;=:@/?-._~"
+"""Characters that URL libraries do not encode inside a query."""
+
+
+def _encodings(data: bytes) -> set[str]:
+    forms = {data.hex(), data.hex().upper()}
+    for offset in range(3):
+        encoded = base64.b64encode(b"\0" * offset + data).decode()
+        # The first characters contain bits of the text before, the last ones of the text after.
+        whole = (offset + len(data)) * 8 // 6
+        core = encoded[-(-offset * 8 // 6) : whole]
+        forms |= {core, core.translate(_URL_ALPHABET)}
+    return forms
+
+
+_URL_ALPHABET = str.maketrans("+/", "-_")
+
+
+def _period(text: str) -> int:
+    """Return the smallest distance at which a text can overlap itself."""
+    borders = [0] * len(text)
+    length = 0
+    for index in range(1, len(text)):
+        while length and text[index] != text[length]:
+            length = borders[length - 1]
+        length += text[index] == text[length]
+        borders[index] = length
+    return len(text) - borders[-1] if text else 1

@@ -1,0 +1,208 @@
+"""The chat at terminals of 80 and 200 columns and in a pipe, with a model over real HTTP and real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.cli.program import SERVERS, configure, dragoman, entry
+from tests.unit.cli.terminal import CTRL_C, CTRL_D, PROMPT, at_terminal
+
+from dragoman.cli.commands.chat import choose_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+
+@contextmanager
+def model_api(monkeypatch: pytest.MonkeyPatch, *script: dict[str, Any]) -> Iterator[None]:
+    """Serve a model that answers from a script, and point the environment to it."""
+    Path("script.json").write_text(json.dumps(script), "utf-8")
+    command = [sys.executable, str(SERVERS / "model_api.py"), "script.json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().strip()
+            monkeypatch.setenv("OPENAI_API_KEY", "none")
+            monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+            monkeypatch.setenv("DRAGOMAN_MODEL", "openai:tiny")
+            yield
+        finally:
+            process.kill()
+
+
+def calls(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"calls": [{"name": tool, "arguments": arguments}]}
+
+
+def test_a_talk_at_a_terminal_with_calls_markdown_commands_and_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configure(one=entry("plain.py"))
+    script = [
+        calls("mcp_one_echo", text="hello"),
+        {"text": "It says **hello**:\n\n- one\n- two\n"},
+        {"text": "a long answer that never ends", "hold": True},
+        {"text": "I am back."},
+    ]
+    with (
+        model_api(monkeypatch, *script),
+        # No command: the session opens by itself.
+        at_terminal() as person,
+    ):
+        person.wait_until(lambda: person.current == PROMPT)
+        assert "Model: tiny." in person.text
+        said = person.enter("What does it say?")
+        assert re.search(
+            r'✓ mcp_one_echo\(text="hello"\)  .*\n  │ hello\n\nIt says hello:\n\n • one\n • two', said
+        )
+        person.wait_until(lambda: re.search(r"tiny · 1/1 servers · [\d,]+ tokens", person.text) is not None)
+        assert "● ready" in person.enter("/mcp")
+        assert "/last" not in person.enter("/last")
+
+        # Ctrl-C stops the answer, and the talk goes on.
+        person.typed("Go on", "Go on")
+        person.type("\r")
+        person.wait_until(lambda: "a long answer" in person.text)
+        person.type(CTRL_C)
+        person.wait_until(lambda: "Interrupted." in person.text and person.current == PROMPT)
+        assert "I am back." in person.enter("Are you there?")
+        assert "Saved" in person.enter("/save talk.jsonl")
+
+        person.type(CTRL_D)
+        assert person.wait_for_end() == 0
+    assert person.screen.wrapped == 0
+    assert "\x1b[2J" not in person.written
+    assert "Traceback" not in person.text
+    roles = [json.loads(line)["role"] for line in Path("talk.jsonl").read_text("utf-8").splitlines()]
+    assert roles[:4] == ["user", "assistant", "tool", "assistant"]
+    state = Path(os.environ["XDG_STATE_HOME"], "dragoman")
+    assert (state / "session.log").stat().st_mode & 0o777 == 0o600
+    assert "connected with" in (state / "session.log").read_text("utf-8")
+    assert (state / "calls.sqlite3").exists()
+
+
+def test_what_needs_a_person_is_asked_at_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project's server, an input, a rule that asks, a form of a server: one visit, 200 columns."""
+    configure(asking=entry("asking.py", protocol="legacy", env={"KEY": "${input:key}"}))
+    project = {"mcpServers": {"plain": {**entry("plain.py"), "env": {"SAFE": "1"}}}}
+    Path(".mcp.json").write_text(json.dumps(project), "utf-8")
+    policy = '[[mcp.policy.rules]]\ntool = "echo"\naction = "ask"\nreason = "it speaks"\n'
+    Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "dragoman.toml").write_text(policy, "utf-8")
+    script = [
+        calls("mcp_plain_echo", text="one"),
+        calls("mcp_plain_echo", text="two"),
+        calls("mcp_asking_book"),
+        {"text": "Booked."},
+    ]
+    with model_api(monkeypatch, *script), at_terminal("chat", columns=200) as person:
+        person.wait_until(lambda: person.current.startswith("? Approve plain?"))
+        assert "plain.py" in person.text
+        person.type("y\r")
+        person.wait_until(lambda: person.current.startswith("? key (for asking) ›"))
+        person.type("s3cret-value\r")
+        person.wait_until(lambda: person.current == PROMPT)
+        assert "s3cret-value" not in person.text
+        assert len(re.findall("● ready", person.text)) == 2
+
+        person.typed("Do it", "Do it")
+        person.type("\r")
+        person.wait_until(lambda: person.current.startswith("? Call echo?"))
+        assert "echo of plain needs confirmation (it speaks)" in person.text
+        assert "text = one" in person.text
+        person.type("a\r")
+        # The second call is not asked about; the form comes next.
+        person.wait_until(lambda: person.current.startswith("? Seats (integer, optional) › 2"))
+        assert "asking asks: A table for how many?" in person.text
+        asked = person.screen.row
+        person.type("\x7fmany\r")
+        # Asked again, on a line below, with what was typed.
+        person.wait_until(lambda: person.screen.row > asked + 1 and person.current.endswith("› many"))
+        assert "a whole number is expected, not `many`" in person.text
+        person.type("\x7f" * 4 + "4\r")
+        person.wait_until(lambda: person.current.startswith("? Name (text, optional) › nobody"))
+        person.type("\r")
+        person.wait_until(lambda: "Booked." in person.text and person.current == PROMPT)
+        assert "accept: {'seats': 4, 'name': 'nobody'}" in person.text
+        person.type(CTRL_D)
+        assert person.wait_for_end() == 0
+    assert person.screen.wrapped == 0
+    assert "Traceback" not in person.text
+
+
+def test_ctrl_c_at_the_first_question_starts_nothing() -> None:
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": {"plain": entry("plain.py")}}), "utf-8")
+    with at_terminal("chat") as person:
+        person.wait_until(lambda: person.current.startswith("? Approve plain?"))
+        person.type(CTRL_C)
+        assert person.wait_for_end() == 130
+
+
+def test_in_a_pipe_lines_are_answered_without_codes_and_a_failure_shows_in_the_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configure(one=entry("plain.py"))
+    with model_api(monkeypatch, calls("mcp_one_echo", text="hi"), {"text": "It says **hi**."}):
+        done = dragoman(
+            "chat", "--price", "1,2", stdin="What?\n\n/call echo text=pipe\n/cost\n/quit\n/never\n"
+        )
+    assert done.returncode == 0, done.stderr
+    assert 'mcp_one_echo(text="hi")' in done.stdout
+    assert "It says **hi**.\n" in done.stdout
+    assert "pipe\n✓" in done.stdout
+    assert "tiny" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "never" not in done.stdout
+
+
+def test_a_pipe_without_a_model_is_a_console_for_tools() -> None:
+    configure(one=entry("plain.py"))
+    done = dragoman("chat", stdin="hello\n/call echo\n/call echo text=still")
+    assert done.returncode == 1
+    assert "No model configured" in done.stdout
+    assert "Missing arguments for `mcp_one_echo`: text: str" in done.stdout
+    assert "still" in done.stdout
+
+
+def test_a_price_that_is_none_is_wrong_usage() -> None:
+    done = dragoman("chat", "--price", "cheap")
+    assert done.returncode == 2
+    assert "Invalid --price" in done.stderr
+
+
+def test_no_color_leaves_no_colour_at_a_terminal() -> None:
+    configure(one=entry("plain.py"))
+    with at_terminal("chat", NO_COLOR="1") as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        person.enter("/mcp")
+        person.type(CTRL_D)
+        assert person.wait_for_end() == 0
+    assert "No model" in person.text
+    assert not re.search(r"\x1b\[(?:[0-9]+;)*[349][0-7](?:;[0-9]+)*m", person.written)
+
+
+async def test_the_model_is_the_one_named_else_the_one_with_a_key() -> None:
+    both = {"OPENAI_API_KEY": "x", "ANTHROPIC_API_KEY": "y"}
+    chosen = {
+        "openai:tiny": await choose_model("openai:tiny", both),
+        "anthropic": await choose_model(None, both),
+        "openai": await choose_model(None, {"OPENAI_API_KEY": "x"}),
+        "variable": await choose_model(None, {**both, "DRAGOMAN_MODEL": "responses:small"}),
+    }
+    assert {name: one.api for name, one in chosen.items() if one} == {
+        "openai:tiny": "openai",
+        "anthropic": "anthropic",
+        "openai": "openai",
+        "variable": "responses",
+    }
+    for one in chosen.values():
+        assert one is not None
+        await one.aclose()

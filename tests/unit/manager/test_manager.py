@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dragoman.errors import DragomanError, UnknownServerError
+from dragoman.manager.manager import McpManager
+from dragoman.model import Http, ServerSpec, ServerState, Settings, Stdio
+from dragoman.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+SPEC = ServerSpec("law", Http("http://127.0.0.1:9/mcp"))
+
+
+async def test_observing_starts_nothing() -> None:
+    mcp = McpManager(Settings(servers=[SPEC]))
+    assert mcp.status()["law"].state is ServerState.IDLE
+    assert mcp.status()["law"].transport == "http"
+    assert mcp.tools() == []
+
+
+async def test_given_registry_is_the_one_in_use_even_if_it_is_empty() -> None:
+    registry = ToolRegistry()
+    assert McpManager([], registry=registry).registry is registry
+
+
+async def test_unknown_server_is_named_with_those_there_are() -> None:
+    async with McpManager([ServerSpec("law", SPEC.transport, enabled=False)]) as mcp:
+        with pytest.raises(UnknownServerError, match="known servers: `law`") as caught:
+            await mcp.restart("laws")
+    assert caught.value.suggestions == ("law",)
+
+
+async def test_trust_project_can_be_read_back() -> None:
+    assert McpManager([], trust_project=True).trust_project
+    assert not McpManager([]).trust_project
+
+
+@pytest.mark.parametrize("first", ["enter", "connect", "close"])
+@pytest.mark.parametrize("is_guest", [False, True], ids=["its own loop", "a guest of asyncio"])
+async def test_another_event_loop_is_refused_plainly(first: str, is_guest: bool) -> None:
+    import sniffio
+
+    manager = McpManager([ServerSpec("s", Stdio("true"))])
+    uses: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "enter": manager.__aenter__,
+        "connect": lambda: McpManager.connect_all([]),
+        "close": manager.shutdown,
+    }
+
+    def use() -> None:
+        # As trio does it: it says that it runs, and drives the coroutine itself.
+        sniffio.thread_local.name = "trio"
+        try:
+            uses[first]().send(None)
+        finally:
+            sniffio.thread_local.name = None
+
+    async def run() -> None:
+        return use() if is_guest else await asyncio.to_thread(use)
+
+    with pytest.raises(DragomanError, match=r"needs asyncio, and this runs under trio \(.*dragoman.blocking"):
+        await run()
+    assert not manager.started
+
+
+async def test_no_event_loop_at_all_is_refused_plainly() -> None:
+    def use() -> None:
+        McpManager([]).__aenter__().send(None)
+
+    with pytest.raises(DragomanError, match="needs asyncio, and this runs under no event loop of asyncio"):
+        await asyncio.to_thread(use)

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+
+import httpx2
+import pytest
+from mcp import Client, ClientSession, StdioServerParameters
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
+from mcp.shared.dispatcher import Dispatcher
+from mcp.shared.exceptions import MCPError
+from pydantic import TypeAdapter, ValidationError
+
+from dragoman.errors import AuthRequiredError, InvalidResultError, ProtocolError, ToolFailedError
+from dragoman.model import Http, ServerSpec, Stdio
+from dragoman.server.process.environment import SAFE_VARIABLES
+from dragoman.server.protocol import sdk
+from dragoman.server.protocol.wire import ConnectAttempt
+
+STDIO = ServerSpec("s", Stdio("run-me"))
+HTTP = ServerSpec("s", Http("http://x/${SECRET}"))
+
+
+def invalid() -> ValidationError:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(list[int]).validate_python([1, "secret"])
+    return caught.value
+
+
+def test_first_error_in_nested_groups_is_the_telling_one() -> None:
+    group = BaseExceptionGroup(
+        "", [asyncio.CancelledError(), ExceptionGroup("", [OSError("a"), ValueError("b")])]
+    )
+    assert str(sdk.unwrap_group(group)) == "a"
+
+
+@pytest.mark.parametrize("inside", [KeyboardInterrupt(), asyncio.CancelledError()])
+def test_what_must_not_be_caught_goes_on(inside: BaseException) -> None:
+    with pytest.raises(type(inside)):
+        sdk.unwrap_group(BaseExceptionGroup("", [inside]))
+
+
+def test_interrupt_goes_on_even_beside_an_error() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        sdk.unwrap_group(BaseExceptionGroup("", [OSError(), KeyboardInterrupt()]))
+
+
+@pytest.mark.parametrize(
+    ("exc", "spec", "attempt", "said"),
+    [
+        (TimeoutError(), STDIO, ConnectAttempt(kind="stdio", stage="handshake"), "no answer within 30 s"),
+        (
+            FileNotFoundError(2, "No such file"),
+            STDIO,
+            ConnectAttempt(kind="stdio", stage="spawn"),
+            "`run-me` cannot be started",
+        ),
+        (
+            FileNotFoundError(2, "No such file", "x.env"),
+            STDIO,
+            ConnectAttempt(kind="stdio", stage="variables"),
+            "x.env",
+        ),
+        (
+            MCPError(-32000, "Connection closed"),
+            STDIO,
+            ConnectAttempt(kind="stdio", exit_code=3),
+            "the process ended with code 3",
+        ),
+        (MCPError(-32000, "Connection closed"), STDIO, ConnectAttempt(kind="stdio"), "the process ended"),
+        (
+            MCPError(-32603, "x"),
+            HTTP,
+            ConnectAttempt(kind="http", http_status=503),
+            "the server answered HTTP 503",
+        ),
+        (MCPError(-32603, "locked"), HTTP, ConnectAttempt(kind="http", http_status=200), "locked (-32603)"),
+        (invalid(), STDIO, ConnectAttempt(kind="stdio", stage="listing"), "rejected as a whole"),
+        (invalid(), STDIO, ConnectAttempt(kind="stdio", stage="handshake"), "not valid MCP"),
+        (httpx2.ConnectError("refused"), HTTP, ConnectAttempt(kind="http"), "ConnectError: refused"),
+        (RuntimeError("odd"), HTTP, ConnectAttempt(kind="http"), "RuntimeError: odd"),
+    ],
+)
+def test_reason_of_a_failed_connection(
+    exc: Exception, spec: ServerSpec, attempt: ConnectAttempt, said: str
+) -> None:
+    error = sdk.connect_error(ExceptionGroup("", [exc]), spec, attempt)
+    assert said in str(error)
+    assert "secret" not in str(error)
+    assert error.server == "s"
+
+
+def test_refusal_with_the_code_of_a_closed_connection_is_a_refusal() -> None:
+    refused = MCPError(-32000, "no licence")
+    refused.__cause__ = ProtocolError("no licence", rpc_code=-32000)
+    error = sdk.connect_error(refused, STDIO, ConnectAttempt(kind="stdio", stage="handshake"))
+    assert "the server answered: no licence (-32000)" in str(error)
+
+
+def test_notifications_that_the_session_cannot_read_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger("client").warning("Failed to validate notification: %s", "x")
+        logging.getLogger("client").warning("dropping tool")
+    assert caplog.messages == ["dropping tool"]
+
+
+def test_child_that_ran_out_of_time_has_no_exit_code_of_its_own() -> None:
+    assert (
+        sdk.connect_error(TimeoutError(), STDIO, ConnectAttempt(kind="stdio", exit_code=-15)).exit_code
+        is None
+    )
+
+
+def test_unauthorized_asks_for_a_login() -> None:
+    error = sdk.connect_error(MCPError(-32603, "x"), HTTP, ConnectAttempt(kind="http", http_status=401))
+    assert isinstance(error, AuthRequiredError)
+
+
+def test_loss_says_what_is_known() -> None:
+    assert "the process ended with code 9" in str(
+        sdk.lost_error(None, STDIO, ConnectAttempt(kind="stdio", exit_code=9))
+    )
+    assert "the server closed it" in str(sdk.lost_error(None, HTTP, ConnectAttempt(kind="sse")))
+    assert "ReadError" in str(sdk.lost_error(httpx2.ReadError(""), HTTP, ConnectAttempt(kind="http")))
+
+
+@pytest.mark.parametrize(
+    ("exc", "kind"),
+    [
+        (MCPError(-32602, "no"), ProtocolError),
+        (invalid(), ProtocolError),
+        (RuntimeError("breaks its schema"), InvalidResultError),
+        (OSError("odd"), ProtocolError),
+        (ToolFailedError("ours"), ToolFailedError),
+    ],
+)
+def test_failed_call_is_mapped_by_type(exc: Exception, kind: type[Exception]) -> None:
+    assert type(sdk.call_error(exc, server="s", tool="t")) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [(None, False), (200, True), (404, True), (405, True), (401, False), (429, False), (503, False)],
+)
+def test_only_an_answer_about_the_transport_is_a_refusal(status: int | None, refused: bool) -> None:
+    assert ConnectAttempt(kind="http", http_status=status).refused is refused
+
+
+@pytest.mark.requirement("excel-6.3")
+def test_what_we_stand_on_in_the_sdk_is_where_it_was() -> None:
+    client = Client(StdioServerParameters(command="x"))
+    assert callable(client._connect)
+    assert list(inspect.signature(Dispatcher.run).parameters)[1:] == [
+        "on_request",
+        "on_notify",
+        "on_notify_intercept",
+        "task_status",
+    ]
+    assert list(inspect.signature(Dispatcher.send_raw_request).parameters)[1:] == ["method", "params", "opts"]
+    assert "dispatcher" in inspect.signature(ClientSession.__init__).parameters
+    assert set(SAFE_VARIABLES) == set(DEFAULT_INHERITED_ENV_VARS)

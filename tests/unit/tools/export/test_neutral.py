@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dragoman.model import ToolDef
+from dragoman.tools.export.export import APIS, LONGEST, Exporter, neutral_tool
+
+NASTY = "Reads\x1b[31m a\u200b file\u202e."
+
+
+def tool(description: str = "Reads a file.", **schema: Any) -> ToolDef:
+    return ToolDef(name="t", description=description, input_schema={"type": "object", **schema}, server="s")
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_model_reads_no_hidden_text_and_the_original_stays(api: Any) -> None:
+    inner = {"type": "string", "description": NASTY, "enum": ["a\u200b"], "title": "ok"}
+    given = tool(NASTY, properties={"path": inner}, title=NASTY)
+    export = Exporter(api).export([given])
+    text = repr(export.tools)
+    assert "Reads a file." in text
+    for letter in ("\x1b", "\\x1b", "\u202e", "\\u202e"):
+        assert letter not in text
+    # A value has to be what the server takes.
+    assert "a\\u200b" in text
+    assert given.description == NASTY
+    assert inner["description"] == NASTY
+    assert [change.where for change in export.changes["t"]][:1] == ["/description"]
+
+
+def test_plain_definitions_are_left_alone() -> None:
+    given = tool(properties={"text": {"type": "string", "description": "Text, 文字, 👩‍🔬."}})
+    assert neutral_tool(given) == (given, [])
+    export = Exporter("anthropic").export([given])
+    assert export.tools[0]["input_schema"] is given.input_schema
+    assert not export.changes
+
+
+def test_a_description_is_cut_at_its_servers_limit_with_the_setting_named() -> None:
+    long = tool("x" * (LONGEST + 1))
+    shown, (change,) = neutral_tool(long)
+    assert len(shown.description) == LONGEST
+    assert "`limits.description_chars`" in change.why
+    export = Exporter("responses", longest={"s": 5}).export([long])
+    assert export.tools[0]["description"] == "xxxx…"
