@@ -47,6 +47,7 @@ if _TYPE_CHECKING:
         ToolDef,
         ToolResult,
     )
+    from dragoman.tools.host import HostRegistry
     from dragoman.tools.local import tool
     from dragoman.tools.registry import ToolRegistry
 
@@ -89,6 +90,7 @@ _MODULES = {
         "ToolDef",
         "ToolResult",
     ),
+    "dragoman.tools.host": ("HostRegistry",),
     "dragoman.tools.local": ("tool",),
     "dragoman.tools.registry": ("ToolRegistry",),
 }
@@ -104,6 +106,7 @@ __all__ = [
     "Diagnosis",
     "DragomanError",
     "Handlers",
+    "HostRegistry",
     "Http",
     "HttpStatusError",
     "InvalidArgumentsError",

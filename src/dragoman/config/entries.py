@@ -7,12 +7,14 @@ dialect's own variable syntax. Nothing is expanded, looked up or run.
 
 from __future__ import annotations
 
+import copy
 import re
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS
-from dragoman.config.documents import dotted, printable
+from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS, Entry
+from dragoman.config.documents import Document, dotted, printable
 from dragoman.config.templates import AUTH_TEXTS, spelled, to_template
 from dragoman.config.values import UNKNOWN_UNIT_LIMIT, EntryReader, is_plain, seconds, shown, size_in_bytes
 from dragoman.errors import InvalidSpecError
@@ -21,7 +23,7 @@ from dragoman.suggest import suggest
 from dragoman.trust.limits import read_limits
 
 if TYPE_CHECKING:
-    from dragoman.config.dialect import Dialect, Entry, Scope
+    from dragoman.config.dialect import Dialect, Scope
     from dragoman.model import Transport
 
 # ── The transport of an entry: a command, or a URL with headers and certificates
@@ -353,6 +355,19 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
         notes=[*entry.notes, *reader.notes],
         **common,
     )
+
+
+def read_entry(name: str, entry: object) -> ServerSpec:
+    """Make the spec that an entry from a program describes, as one in our own files.
+
+    Raises:
+        InvalidSpecError: The entry is invalid; the error has every problem.
+    """
+    from dragoman.config.dialects import dialect
+
+    fields = dict(cast("Mapping[str, Any]", entry)) if isinstance(entry, Mapping) else {NOT_A_MAP: entry}
+    found = Entry(name, copy.deepcopy(fields), Document("code", "json", {}), ("mcpServers", name))
+    return build(found, dialect("dragoman"), "code")
 
 
 def _note_references(entry: Entry, dialect: Dialect, reader: EntryReader) -> None:
