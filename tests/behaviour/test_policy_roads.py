@@ -60,6 +60,8 @@ ROADS: dict[str, Callable[[McpManager], Any]] = {
     "registry.call": lambda mcp: mcp.registry.call("mcp_law_push"),
     "view.call": lambda mcp: mcp.registry.view().call("mcp_law_push"),
     "adapter": lambda mcp: Bridge(mcp, "openai").call("mcp_law_push", {}),
+    "execute": lambda mcp: mcp.registry.get("mcp_law_push").execute(),
+    "func": lambda mcp: mcp.registry.get("mcp_law_push").func(),
     "built-in, call": lambda mcp: mcp.call("here"),
     "built-in, registry.call": lambda mcp: mcp.registry.call("here"),
     "built-in, view.call": lambda mcp: mcp.registry.view(allow=["here"]).call("here"),
