@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dragoman.cli.arguments import pieces
 from dragoman.cli.output import cut, one_line, safe
-from dragoman.tools.result.render import describe
+from dragoman.tools.result.render import describe, is_carried
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -194,12 +194,12 @@ def result_view(result: ToolResult, *, limit: int = 2000) -> RenderableType:
 
 
 def shown_text(result: ToolResult) -> str:
-    """Return the text of a result; data is included if it is short or there is no text."""
-    text = "\n".join(describe(part) for part in result.parts if part.kind != "structured")
-    data = json.dumps(result.structured, ensure_ascii=False) if result.structured is not None else ""
-    if data and (not text or len(data) <= SHORT_DATA) and data not in text:
-        text = f"{text}\n{data}".strip()
-    return text
+    """Return the text of a result; data is included if the text does not contain it and it is short."""
+    shown = [describe(part) for part in result.parts if part.kind != "structured"]
+    if result.structured is not None and not is_carried(result.structured, shown):
+        data = json.dumps(result.structured, ensure_ascii=False)
+        shown += [data] if not any(shown) or len(data) <= SHORT_DATA else []
+    return "\n".join(text for text in shown if text)
 
 
 def _shortened_text(result: ToolResult, limit: int) -> str:
