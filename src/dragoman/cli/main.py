@@ -45,6 +45,8 @@ COMMANDS = {
         "Import servers from Claude Code, Cursor and others.",
     ),
     "add": ("dragoman.cli.commands.edit:add", "Add a server by command, URL or catalog name."),
+    "set": ("dragoman.cli.commands.set_:set_", "Change values of a server."),
+    "unset": ("dragoman.cli.commands.set_:unset", "Remove values of a server."),
     "remove": ("dragoman.cli.commands.edit:remove", "Remove a server."),
     "enable": ("dragoman.cli.commands.edit:enable", "Enable a server."),
     "disable": ("dragoman.cli.commands.edit:disable", "Disable a server."),
@@ -263,9 +265,9 @@ servers in effect, `config check` the problems. --config FILE reads only that
 file; --profile NAME uses the configuration of another app:
 PROFILES
 
-`dragoman add` adds a server, `dragoman import --all` imports servers from
-other apps. Write ${NAME} for the value of an environment variable; it is
-read when the server starts.""",
+`dragoman add` adds a server, `dragoman set` changes one, `dragoman import
+--all` imports servers from other apps. Write ${NAME} for the value of an
+environment variable; it is read when the server starts.""",
     ),
     "exit-codes": ("What each exit code means.", ""),
     "json": (
