@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.exits import EndedError, Exit, code_of
-from dragoman.cli.options import Options, common_options
+from dragoman.cli.options import Options, common_options, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +105,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     cls=_LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @common_options
+@yes_option
 @click.option(
     "--version",
     is_flag=True,

@@ -230,8 +230,9 @@ def preview_values(target: Target, name: str, pointer: str, values: Mapping[str,
     text = _text_of(target.path)
     document = parse(text, str(target.path), target.format)
     changed = _with_values(document, target, name, pointer, values).text
-    lines = [part.splitlines() for part in (text, changed)]
-    return "\n".join(difflib.unified_diff(*lines, str(target.path), str(target.path), n=2, lineterm=""))
+    file = str(target.path)
+    lines = difflib.unified_diff(text.splitlines(), changed.splitlines(), file, file, n=2, lineterm="")
+    return "\n".join(lines)
 
 
 def _with_values(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.exits import run
-from dragoman.cli.options import Options, common_options
+from dragoman.cli.options import Options, common_options, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ _KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY"
 
 @click.command()
 @common_options
+@yes_option
 @click.option("--model", metavar="NAME", help=f"E.g. openai:gpt-5, anthropic:…, local ({MODEL_VARIABLE}).")
 @click.option(
     "--transcript",
@@ -55,7 +56,10 @@ def open_session(
     options: Options, *, model: str | None = None, transcript: str | None = None, price: str | None = None
 ) -> None:
     """Open the session, at a terminal or in a pipe."""
+    from dragoman.cli.discover import find_servers
+
     costs = None if price is None else _read_price(price)
+    find_servers(options)
     if not run(_chat(options, model, transcript, costs)):
         raise click.exceptions.Exit(1)
 
@@ -111,7 +115,7 @@ async def _open(
     talk: list[Conversation] = []
     consent = Consent(asker) if asker is not None else None
     mcp = McpManager.from_config(
-        options.profile,
+        options.with_hosts(),
         config=options.config,
         inputs=inputs,
         handlers=_handlers(consent, lambda: talk[0].provider, has_model=provider is not None),

@@ -300,7 +300,7 @@ def remove(options: Options, name: str) -> None:
     """Remove a server from its configuration file."""
     from dragoman.config import write
 
-    settings = options.load()
+    settings = own_settings(options, name)
     spec = settings.server(name)
     target = write.target_of_spec(spec, settings.root) if spec else _broken_entry(settings, name)
     if target is None:
@@ -347,12 +347,31 @@ def target_of(
     return target(profile_named(options.profile), expansion, config=config or options.config, scope=scope)
 
 
+def own_settings(options: Options, name: str) -> Settings:
+    """Load the configuration without the files of other apps, which are changed only if the user names them.
+
+    Raises:
+        ConfigError: The server is defined by another app.
+    """
+    settings = replaced(options, alone=True).load()
+    if any(spec.name == name for spec in (*settings.servers, *settings.unapproved)):
+        return settings
+    theirs = options.load().server(name)
+    if theirs is not None:
+        host = theirs.origin.dialect
+        msg = f"server `{name}` belongs to another app, in {output.place(theirs.origin)}"
+        hint = f"copy it first: `dragoman import {host} --only {name} --write`, or use `--profile {host}`"
+        raise ConfigError(msg, hint=hint)
+    return settings
+
+
 def _check_new(options: Options, target: Target, spec: ServerSpec, *, replace: bool, guessed: bool) -> None:
     """Reject a name that is in use, and a server that the file format cannot fully express."""
     from dragoman.config.export import entry
 
-    present = options.load().server(spec.name) if _may_load(options) else None
-    theirs = present is not None and bool(refused(options.load(), [present]))
+    settings = replaced(options, alone=True).load() if _may_load(options) else None
+    present = settings.server(spec.name) if settings is not None else None
+    theirs = settings is not None and present is not None and bool(refused(settings, [present]))
     # An unapproved entry of the project does not reserve its name.
     if present is not None and not replace and not theirs:
         msg = f"server `{spec.name}` already exists in {output.place(present.origin)}"
@@ -419,7 +438,7 @@ def _write(options: Options, target: Target, spec: ServerSpec, *, replace: bool)
 def _switch(options: Options, name: str, *, on: bool) -> None:
     from dragoman.config import write
 
-    settings = options.load()
+    settings = own_settings(options, name)
     spec = settings.server(name)
     if spec is None:
         raise unknown(settings, name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli import output
+from dragoman.cli.commands.edit import own_settings
 from dragoman.cli.known import unknown
 from dragoman.cli.options import SERVERS, Options, common_options
 
@@ -110,7 +111,7 @@ def target_for(options: Options, name: str) -> tuple[ServerSpec, Target]:
     """Return a server, and the file that defines it."""
     from dragoman.config.write import target_of_spec
 
-    settings = options.load()
+    settings = own_settings(options, name)
     spec = next((one for one in (*settings.servers, *settings.unapproved) if one.name == name), None)
     if spec is None:
         raise unknown(settings, name)
