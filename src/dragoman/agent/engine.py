@@ -326,6 +326,11 @@ class AgentEngine:
             await self.close()
             raise
 
+    def forget(self) -> None:
+        """Start a new conversation with the same model and tools; the transcript keeps the old one."""
+        self._messages = []
+        self._transcript = None
+
     async def close(self) -> None:
         """Close every connection that the engine opened; calling it again does nothing."""
         self._closed = True
@@ -529,7 +534,9 @@ class AgentEngine:
     def _make_caller(self, budget: TextBudget) -> pipeline.Caller:
         if self.manager is not None:
             seen = self.tools if isinstance(self.tools, ToolView) else None
-            return self.manager.caller(coerce=self._coerce, budget=budget, spill=self._spill, tools=seen)
+            return self.manager.caller(
+                coerce=self._coerce, budget=budget, spill=self._spill, tools=seen, for_model=True
+            )
         route = replace(_route(self.tools), coerce=self._coerce, budget=budget, spill=self._spill)
         return pipeline.make_caller(route, lambda: None)
 

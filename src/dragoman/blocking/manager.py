@@ -469,12 +469,18 @@ class McpManager:
         spill: ResultStore | None = None,
         registry: AsyncRegistry | None = None,
         tools: ToolView | None = None,
+        for_model: bool = False,
         mends: bool | None = None,
     ) -> Callable[..., ToolResult]:
         """Return a function like `call` with other rules; as for `dragoman.McpManager`."""
-        seen = None if tools is None else tools.async_view
         run = self._mcp.caller(
-            coerce=coerce, budget=budget, spill=spill, registry=registry, tools=seen, mends=mends
+            coerce=coerce,
+            budget=budget,
+            spill=spill,
+            registry=registry,
+            tools=None if tools is None else tools.async_view,
+            for_model=for_model,
+            mends=mends,
         )
         return lambda *args, **how: self._runner.run(lambda: run(*args, **how))
 
