@@ -525,7 +525,7 @@ def _failed(context: CallContext, tool: ToolDef | None, call: _Call, exc: ToolEx
     exc.__traceback__ = None
     context.gate.scrub(exc)
     text = str(exc)
-    if context.texts.call_failed and tool is not None and tool.func is None:
+    if context.texts.call_failed and tool is not None and tool.source == "mcp":
         text = context.texts.call_failed.replace("{error}", text)
     return ToolResult(
         success=False,

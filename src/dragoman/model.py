@@ -679,6 +679,9 @@ class RemoteTool:
             raise DragomanError(msg, hint="take the tool from `mcp.tools()`, or use `mcp.call`")
         return self._run(self.server, self.tool, arguments, timeout=timeout)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.server!r}, {self.tool!r})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.server, self.tool)
 

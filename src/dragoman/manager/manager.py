@@ -16,7 +16,6 @@ The parts, each in its own module:
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import time
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
-from dragoman.errors import ConnectError, DragomanError, InvalidSpecError
+from dragoman.errors import ConnectError, DragomanError
 from dragoman.manager.catalog import ToolCatalog
 from dragoman.manager.pool import ServerPool, find_server, wait_all
 from dragoman.manager.reload import Watcher
@@ -75,8 +74,6 @@ if TYPE_CHECKING:
 
     Servers: TypeAlias = Iterable[ServerSpec] | Mapping[str, ServerSpec | Mapping[str, Any]] | Settings
     """What a manager is made of."""
-
-logger = logging.getLogger("dragoman")
 
 
 class McpManager:
@@ -796,20 +793,9 @@ def _settings(servers: Servers) -> Settings:
         return servers
     if not isinstance(servers, Mapping):
         return Settings(servers=tuple(servers))
-    specs: list[ServerSpec] = []
-    problems: list[DragomanError] = []
-    for name, one in cast("Mapping[str, ServerSpec | Mapping[str, Any]]", servers).items():
-        if isinstance(one, ServerSpec):
-            specs.append(replace(one, name=name))
-            continue
-        from dragoman.config.entries import read_entry  # Most programs make specs, or read files.
+    from dragoman.config.entries import read_entries  # Most programs make specs, or read files.
 
-        try:
-            specs.append(read_entry(name, one))
-        except InvalidSpecError as error:
-            logger.error("%s", error)
-            problems.append(error)
-    return Settings(servers=tuple(specs), problems=tuple(problems))
+    return read_entries(cast("Mapping[str, ServerSpec | Mapping[str, Any]]", servers))
 
 
 def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:
