@@ -248,9 +248,10 @@ async def test_shutdown_cancelled_twice_still_leaves_nothing(server: Make) -> No
 
 
 async def test_cancelled_body_closes_the_manager(server: Make) -> None:
+    mcp = McpManager([server("plain", "plain.py")])
     with anyio.fail_after(20):
         with anyio.CancelScope() as scope:
-            async with McpManager([server("plain", "plain.py")]) as mcp:
+            async with mcp:
                 await mcp.wait_ready()
                 scope.cancel()
                 await mcp.call("mcp_plain_slow")

@@ -13,6 +13,7 @@ from dragoman.blocking import manager as blocking
 from dragoman.events import CallFinished
 from dragoman.testing import ScriptedServer
 from dragoman.tools.export.export import APIS
+from dragoman.tools.names import assign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,15 +202,22 @@ async def test_two_readings_of_a_dotted_name_are_never_guessed(
             assert mcp.registry.resolve("a.b:c").server == "a"
 
 
-def aliases_made(registry: ToolRegistry) -> Any:
-    return registry._computed
+def test_calls_by_exposed_names_make_no_table_and_others_one_per_change(
+    registry: ToolRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
 
+    def counted(tools: Any, rule: Any) -> dict[str, str]:
+        made.append(rule)
+        return assign(tools, rule)
 
-async def test_exposed_names_are_found_without_a_table_of_aliases(registry: ToolRegistry) -> None:
-    registry.get("mcp_fs_read")
-    registry.find("mcp_fs_read")
-    assert aliases_made(registry) is None
+    monkeypatch.setattr("dragoman.tools.registry.assign", counted)
+    assert registry.find("mcp_fs_read") is not None
+    assert made == []
     assert registry.find("mcp_my_db_v1_get") is not None
-    table = aliases_made(registry)
-    registry.find("mcp_my_db_v1_gett")
-    assert aliases_made(registry) is table
+    for name in ("mcp_my_db_v1_get", "unknown", "mcp_fs_read"):
+        registry.find(name)
+    assert len(made) == 2
+    registry.register(remote("new", "tool"))
+    assert registry.find("unknown") is None
+    assert len(made) == 4
