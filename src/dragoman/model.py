@@ -644,7 +644,7 @@ class ServerStatus:
 
 
 class RemoteTool:
-    """The way to a server's tool: one of its two methods is the tool's `func`.
+    """The way to a server's tool; its method `call` is the tool's `func`.
 
     It finds the tool by server and own name, so it follows the tool when its exposed name changes. A pickled
     or deep copy has lost its manager and says so when it is run.
@@ -657,20 +657,6 @@ class RemoteTool:
         self.server = server
         self.tool = tool
         self._run = run
-
-    async def call(self, /, **arguments: Any) -> str:
-        """Run the tool with keyword arguments and return its text.
-
-        Raises:
-            ToolExecutionError: The call failed; the subclass says why.
-        """
-        result: ToolResult = await self.execute(arguments)
-        return result.raise_for_error().text
-
-    def call_blocking(self, /, **arguments: Any) -> str:
-        """Do the same without `await`; for tools of `dragoman.blocking`."""
-        result: ToolResult = self.execute(arguments)
-        return result.raise_for_error().text
 
     def execute(self, arguments: Mapping[str, Any] | None, *, timeout: float | None = None) -> Any:
         """Return what `run` returns: a result, or a coroutine of one."""

@@ -72,6 +72,21 @@ else:
     from dragoman.model import ToolDef
 
 
+class BlockingRemoteTool(RemoteTool):
+    """A server's tool whose `func` waits."""
+
+    __slots__ = ()
+
+    def call(self, /, **arguments: Any) -> str:
+        """Run the tool with keyword arguments and return its text.
+
+        Raises:
+            ToolExecutionError: The call failed; the subclass says why.
+        """
+        result: ToolResult = self.execute(arguments)
+        return result.raise_for_error().text
+
+
 class _LoopManager(AsyncManager):
     """A manager whose tools block: they are run from other threads, on the loop of the manager."""
 
@@ -80,7 +95,7 @@ class _LoopManager(AsyncManager):
         super().__init__(*args, **settings)
 
     def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
-        return RemoteTool(server, tool, self._execute_blocking).call_blocking
+        return BlockingRemoteTool(server, tool, self._execute_blocking).call
 
     def _execute_blocking(
         self, server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dragoman.model import RemoteTool
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
 from dragoman.tools.names import is_exposed
 
@@ -18,13 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dragoman.events import Event
-    from dragoman.model import ServerSpec, ToolDef
+    from dragoman.model import ServerSpec, ToolDef, ToolResult
     from dragoman.storage.manifests import ManifestMemory
     from dragoman.tools.definition import MakeFunc
     from dragoman.tools.registry import RemoteCall, Settled, ToolRegistry
     from dragoman.trust.gate import Gate
 
 logger = logging.getLogger("dragoman")
+
+
+class AsyncRemoteTool(RemoteTool):
+    """A server's tool whose `func` is async."""
+
+    __slots__ = ()
+
+    async def call(self, /, **arguments: Any) -> str:
+        """Run the tool with keyword arguments and return its text.
+
+        Raises:
+            ToolExecutionError: The call failed; the subclass says why.
+        """
+        result: ToolResult = await self.execute(arguments)
+        return result.raise_for_error().text
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from dragoman.errors import ConnectError, DragomanError
-from dragoman.manager.catalog import ToolCatalog
+from dragoman.manager.catalog import AsyncRemoteTool, ToolCatalog
 from dragoman.manager.pool import ServerPool, find_server, wait_all
 from dragoman.manager.reload import Watcher
 from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
-from dragoman.model import Handlers, LoginUI, RemoteTool, ServerSpec, ServerState, Settings
+from dragoman.model import Handlers, LoginUI, ServerSpec, ServerState, Settings
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.protocol.wire import with_headers
@@ -672,7 +672,7 @@ class McpManager:
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
     def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
-        return RemoteTool(server, tool, self._execute).call
+        return AsyncRemoteTool(server, tool, self._execute).call
 
     async def _execute(
         self, server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
