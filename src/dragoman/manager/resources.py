@@ -81,6 +81,18 @@ class Resources:
         self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
     ) -> list[dict[str, Any]]:
         """Get the messages of a prompt: role and content, as the server gives them."""
+        fields = await self.permit_prompt(name, arguments, server=server)
+        raw = await self.ask(server, lambda session: session.get_prompt(name, fields), name)
+        return [message for message in raw.get("messages") or () if isinstance(message, dict)]
+
+    async def permit_prompt(
+        self, name: str, arguments: Mapping[str, str] | None, *, server: str
+    ) -> dict[str, str]:
+        """Check that a prompt may be used, and return a copy of its arguments.
+
+        Raises:
+            CallDeniedError: The policy does not allow it, or it is withheld.
+        """
         fields = copied(dict(arguments or {}))
         await self._gate.permit_offer("prompt", name, server=server, arguments=fields)
         supervisor = self._supervisors.get(server)
@@ -91,12 +103,23 @@ class Resources:
                 hint = f"review the change and run `dragoman trust approve {server}`"
                 rule = self._gate.pin_checker.rule(supervisor.spec)
                 raise CallDeniedError(msg, tool=name, server=server, rule=rule, hint=hint)
-        raw = await self.ask(server, lambda session: session.get_prompt(name, fields), name)
-        return [message for message in raw.get("messages") or () if isinstance(message, dict)]
+        return fields
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
         """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
-        about, given = dict(ref), {argument: value}
+        about = dict(ref)
+        await self.permit_completion(about, argument, value, server=server)
+        return await self.ask(server, lambda session: session.complete(about, argument, value), argument)
+
+    async def permit_completion(
+        self, about: Mapping[str, str], argument: str, value: str, *, server: str
+    ) -> None:
+        """Check that a prompt or template may be asked for completions.
+
+        Raises:
+            CallDeniedError: The policy does not allow it.
+        """
+        given = {argument: value}
         if "uri" in about:
             template, filled = about["uri"], _filled(about["uri"], argument, value)
             asked = await self._gate.permit_offer(
@@ -106,7 +129,10 @@ class Resources:
                 await self._gate.permit_offer("resource", filled, server=server)
         else:
             await self._gate.permit_offer("prompt", about["name"], server=server, arguments=given)
-        return await self.ask(server, lambda session: session.complete(about, argument, value), argument)
+
+    async def entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
+        """List what one server offers, as it sends it, without prompts that are withheld."""
+        return self._offered(server, kind, await self._listing(server, kind))
 
     async def permit(self, uri: str, server: str | None) -> str:
         """Check that a resource may be read, and return its server.
@@ -116,7 +142,7 @@ class Resources:
             CallDeniedError: The policy does not allow it.
         """
         if server is None:
-            server = await self._owner_of(uri)
+            server = await self.owner(uri)
         await self._gate.permit_offer("resource", uri, server=server)
         return server
 
@@ -129,7 +155,7 @@ class Resources:
                 said[name] = for_model(text, supervisor.limits.instructions_chars)
         return said
 
-    async def _owner_of(self, uri: str) -> str:
+    async def owner(self, uri: str) -> str:
         """Return the only server that can have a resource.
 
         The first server that lists it does not win: if a second server lists it too, has a template for it,
