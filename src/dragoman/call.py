@@ -450,6 +450,9 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     inputs=call.forwarded.inputs if call.forwarded else None,
                     traffic=call.traffic,
                 )
+                if call.forwarded is not None and connection.session is not None:
+                    # What the server logged during the call goes to the same client, before the result.
+                    await connection.session.wait_delivered()
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"

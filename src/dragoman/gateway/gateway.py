@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.runner import serve_dual_era_loop
 
 from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
 from dragoman.gateway.announce import Announcer
@@ -133,7 +134,8 @@ class Gateway:
         """
         self.start()
         shown = self.view(server).server
-        await shown.run(read, write, shown.create_initialization_options())
+        async with shown.lifespan(shown) as state:
+            await serve_dual_era_loop(shown, read, write, lifespan_state=state)
 
     async def _announce(self) -> None:
         async for event in self._events:

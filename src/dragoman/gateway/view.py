@@ -10,6 +10,7 @@ import asyncio
 import base64
 import logging
 import re
+import secrets
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import mcp_types as types
@@ -48,7 +49,7 @@ from dragoman.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from mcp.server.context import ServerRequestContext
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
     from dragoman.gateway.announce import Client
     from dragoman.gateway.gateway import Gateway
@@ -92,6 +93,7 @@ class View:
         """The last listings, for servers that are slow to list again."""
         self._renamed: dict[str, str] = {}
         """Exposed names that some clients refuse, by the names they are given instead."""
+        self._greeted = False
         self._waited = False
         self._finder = ToolFinder(self._shown) if gateway.tools_mode == "search" else None
         self.server = server = GatewayServer(
@@ -120,7 +122,7 @@ class View:
         server.add_notification_handler(
             "notifications/roots/list_changed", types.NotificationParams, self._roots_changed
         )
-        server.middleware.append(RawResults(server))
+        server.middleware += [self._greet, RawResults(server)]
 
     def forget(self, server: str) -> None:
         """Drop what is known of a server's listings, because they have changed."""
@@ -141,6 +143,19 @@ class View:
             return found
         # A URI out of a text or a setting is not prefixed: it is clear if only one server has it.
         return await self._forward.owner(uri), uri
+
+    async def _greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Let a handshake wait, once, for servers that are starting: it carries their instructions."""
+        if ctx.method in ("initialize", "server/discover") and not self._greeted:
+            starting = [
+                name
+                for name, status in self._mcp.status().items()
+                if self.only in (None, name) and status.state is ServerState.CONNECTING
+            ]
+            await self._mcp.wait_ready(starting, timeout=self._gateway.first_wait)
+            self._greeted = True
+            self.server.instructions = self._instructions()
+        return await call_next(ctx)
 
     # ── Tools
 
@@ -287,7 +302,9 @@ class View:
         given = dict(ctx.params or {})
 
         async def read(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
-            return await self._forward.read({**_onward(given, inputs), "uri": uri}, server=server)
+            return await self._forward.read(
+                {**_onward(given, inputs), "uri": uri}, server=server, asks=inputs is None
+            )
 
         put_aside(self._outer(await self._run(ctx, server, read), server))
         return types.ReadResourceResult(contents=[])
@@ -298,7 +315,9 @@ class View:
         fields = {"name": name, **({"arguments": given["arguments"]} if given.get("arguments") else {})}
 
         async def get(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
-            return await self._forward.prompt({**_onward(given, inputs), **fields}, server=server)
+            return await self._forward.prompt(
+                {**_onward(given, inputs), **fields}, server=server, asks=inputs is None
+            )
 
         put_aside(self._outer(await self._run(ctx, server, get), server))
         return types.GetPromptResult(messages=[])
@@ -444,6 +463,9 @@ class Connected:
             raise MCPError(code=SERVER_ERROR, message=f"{msg} ({hint})")
         if lacks(self._context, method):
             raise MCPError(code=types.METHOD_NOT_FOUND, message=f"the client does not support {method}")
+        if params.get("mode") == "url" and "elicitationId" not in params:
+            # The newer protocol has dropped it; a client of the older one insists on it.
+            params = {**params, "elicitationId": secrets.token_hex(8)}
         request = cast("Any", RawRequest(method, params))
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
         return await session.send_request(request, cast("Any", RawAnswer), metadata=related)

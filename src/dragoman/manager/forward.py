@@ -141,22 +141,30 @@ class Forward:
         self._check()
         return await self._resources.entries(kind, server)
 
-    async def read(self, params: Mapping[str, Any], *, server: str) -> dict[str, Any]:
-        """Read a resource: `uri`, and what belongs to the rounds of the request."""
+    async def read(self, params: Mapping[str, Any], *, server: str, asks: bool) -> dict[str, Any]:
+        """Read a resource: `uri`, and what belongs to the rounds of the request.
+
+        Args:
+            params: The parameters of the request.
+            server: Its server.
+            asks: Whether the manager's handlers answer questions; if not, the result may be one.
+        """
         self._check()
         uri = str(params["uri"])
         await self._resources.permit(uri, server)
         return await self._resources.ask(
-            server, lambda session: session.forward("resources/read", params), uri
+            server, lambda session: session.forward("resources/read", params, asks=asks), uri
         )
 
-    async def prompt(self, params: Mapping[str, Any], *, server: str) -> dict[str, Any]:
-        """Get a prompt: `name`, `arguments`, and what belongs to the rounds of the request."""
+    async def prompt(self, params: Mapping[str, Any], *, server: str, asks: bool) -> dict[str, Any]:
+        """Get a prompt: `name`, `arguments`, and what belongs to its rounds; `asks` as for `read`."""
         self._check()
         name = str(params["name"])
         fields = await self._resources.permit_prompt(name, params.get("arguments"), server=server)
         sent = {**params, "arguments": fields} if fields or "arguments" in params else params
-        return await self._resources.ask(server, lambda session: session.forward("prompts/get", sent), name)
+        return await self._resources.ask(
+            server, lambda session: session.forward("prompts/get", sent, asks=asks), name
+        )
 
     async def complete(self, params: Mapping[str, Any], *, server: str) -> dict[str, Any]:
         """Complete an argument: `ref`, `argument` and `context`."""

@@ -323,7 +323,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._open_wire().send(message, envelope)
             outcome = await future
             if on_progress is not None:
-                await self._wait_delivered()
+                await self.wait_delivered()
         except asyncio.CancelledError:
             self._give_up(message, envelope, opts, "the caller cancelled it")
             raise
@@ -467,7 +467,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
     ) -> None:
         self._queue(partial(handler, progress, total, message))
 
-    async def _wait_delivered(self) -> None:
+    async def wait_delivered(self) -> None:
         """Wait until what came before an answer is delivered: its last reports of progress, for example."""
         if self._deliveries:
             delivered: asyncio.Future[None] = self._loop.create_future()

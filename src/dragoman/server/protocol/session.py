@@ -533,10 +533,13 @@ class Session:
         )
         return await _read(self._raw(result))
 
-    async def forward(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send another client's request, and return the result as it came; it may be a request for input.
+    async def forward(self, method: str, params: Mapping[str, Any], *, asks: bool = True) -> dict[str, Any]:
+        """Send another client's request, and return the result as it came.
 
-        Only a server of the older protocol, and one over the SDK's transports, needs the answers of handlers.
+        Args:
+            method: `resources/read`, `prompts/get` or `completion/complete`.
+            params: Its parameters.
+            asks: Whether our handlers answer a request for input. If not, the result may be one.
         """
         sent: Any = _Forwarded(
             method, {**params, "_meta": dict(self._with_log_level(params.get("_meta")) or {})}
@@ -544,8 +547,23 @@ class Session:
         if not sent["_meta"]:
             del sent["_meta"]
         if self._dispatcher is not None and (opts := self._stamp(method, sent)) is not None:
-            return await self._dispatcher.send_raw_request(method, sent, opts)
+            answer = await self._dispatcher.send_raw_request(method, sent, opts)
+            await self._dispatcher.wait_delivered()
+            if not asks or not self._wants_input(answer):
+                return answer
+            known_outcome.set(answer)
+            meta = cast("Any", params.get("_meta"))
+            if method == "prompts/get":
+                return self._raw(
+                    await self._client.get_prompt(params["name"], params.get("arguments"), meta=meta)
+                )
+            return self._raw(await self._client.read_resource(params["uri"], meta=meta))
         return await self._session.send_request(sent, cast("Any", _AsItIs))
+
+    async def wait_delivered(self) -> None:
+        """Wait until the handlers of the notifications that have come so far are done."""
+        if self._dispatcher is not None:
+            await self._dispatcher.wait_delivered()
 
     @property
     def forwards_input(self) -> bool:
