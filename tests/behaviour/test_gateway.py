@@ -23,6 +23,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated
+from pydantic import FileUrl
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -51,18 +53,21 @@ class Peer:
         self.asked: list[Any] = []
         self._heard = asyncio.Condition()
 
-    async def elicit(self, _context: object, params: Any) -> types.ElicitResult:
+    async def elicit(self, context: object, params: Any) -> types.ElicitResult:
+        del context
         self.asked.append(params)
         if isinstance(params, types.ElicitRequestURLParams):
             return types.ElicitResult(action="decline")
         return types.ElicitResult(action="accept", content={"seats": 4})
 
-    async def sample(self, _context: object, params: Any) -> types.CreateMessageResult:
+    async def sample(self, context: object, params: Any) -> types.CreateMessageResult:
+        del context
         self.asked.append(params)
         return types.CreateMessageResult(role="assistant", content=types.TextContent(text="hi"), model="m1")
 
-    async def roots(self, _context: object) -> types.ListRootsResult:
-        return types.ListRootsResult(roots=[types.Root(uri="file:///home/me", name="me")])
+    async def roots(self, context: object) -> types.ListRootsResult:
+        del context
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl("file:///home/me"), name="me")])
 
     async def log(self, params: Any) -> None:
         self.logs.append(params)
@@ -148,6 +153,7 @@ async def refusal_of_the_protocol(peer: Peer, server: str) -> None:
 async def wrong_arguments(peer: Peer, server: str) -> None:
     result = await peer.call(server, "echo", {"said": 5})
     assert result.is_error
+    assert isinstance(result.content[0], types.TextContent)
     assert "nothing was sent" in result.content[0].text
 
 
@@ -304,7 +310,7 @@ async def subscription(peer: Peer, server: str) -> None:
             assert events.honored.resource_subscriptions == [uri]
             await peer.call(server, "touch")
             async for event in events:
-                assert event.uri == uri
+                assert event == ResourceUpdated(uri=uri)
                 break
         return
     session = peer.client.session

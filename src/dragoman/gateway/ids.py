@@ -52,7 +52,9 @@ def outer_tool(entry: Mapping[str, Any], *, server: str, name: str) -> dict[str,
     """Return a tool's definition under its exposed name, with the URI of its view rewritten."""
     named = {**entry, "name": name}
     meta = _mapping(entry.get("_meta"))
-    changed = {key: outer_uri(server, meta[key]) for key in _URI_KEYS if isinstance(meta.get(key), str)}
+    changed: dict[str, Any] = {
+        key: outer_uri(server, meta[key]) for key in _URI_KEYS if isinstance(meta.get(key), str)
+    }
     view = _mapping(meta.get(UI))
     if isinstance(view.get("resourceUri"), str):
         changed[UI] = {**view, "resourceUri": outer_uri(server, view["resourceUri"])}

@@ -63,11 +63,12 @@ def pass_on(context: ServerRequestContext[Any], answer: Mapping[str, Any]) -> Ma
     Raises:
         MCPError: The client cannot be asked for that.
     """
-    for asked in (answer.get("inputRequests") or {}).values():
-        method = asked.get("method", "") if isinstance(asked, dict) else ""
+    questions = cast("Mapping[str, Mapping[str, Any]]", answer.get("inputRequests") or {})
+    for asked in questions.values():
+        method = str(asked.get("method", ""))
         if method in CAPABILITIES and lacks(context, method):
             msg = f"the server asks for {method}, which the client does not support"
-            data = {"requiredCapabilities": {CAPABILITIES[method]: {}}}
+            data: dict[str, Any] = {"requiredCapabilities": {CAPABILITIES[method]: {}}}
             raise MCPError(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message=msg, data=data)
     state = answer.get("requestState")
     return {**answer, "requestState": _PASSED + state} if isinstance(state, str) else answer
