@@ -13,6 +13,7 @@ import asyncio
 import logging
 import re
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, ToolFailedError
@@ -22,10 +23,10 @@ from dragoman.tools.result.budget import TextBudget, fit
 from dragoman.tools.result.render import describe, render, to_part
 from dragoman.trust.patterns import UnmatchableError, plain_uri
 from dragoman.trust.policy import copied
-from dragoman.trust.sanitizing import for_model
+from dragoman.trust.sanitizing import for_log, for_model
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 
     from dragoman.model import JsonObject
     from dragoman.server.protocol.session import Kind, Session
@@ -72,8 +73,9 @@ class Resources:
 
     async def read(self, uri: str, server: str | None = None) -> list[Part]:
         """Read a resource."""
-        server = await self.permit(uri, server)
-        raw = await self.ask(server, lambda session: session.read_resource(uri), uri)
+        with self._logs_failure("reading the resource", uri, server):
+            server = await self.permit(uri, server)
+            raw = await self.ask(server, lambda session: session.read_resource(uri), uri)
         contents = cast("Iterable[Mapping[str, Any]]", raw.get("contents") or ())
         return [to_part({"type": "resource", "resource": content}) for content in contents]
 
@@ -81,8 +83,9 @@ class Resources:
         self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
     ) -> list[dict[str, Any]]:
         """Get the messages of a prompt: role and content, as the server gives them."""
-        fields = await self.permit_prompt(name, arguments, server=server)
-        raw = await self.ask(server, lambda session: session.get_prompt(name, fields), name)
+        with self._logs_failure("getting the prompt", name, server):
+            fields = await self.permit_prompt(name, arguments, server=server)
+            raw = await self.ask(server, lambda session: session.get_prompt(name, fields), name)
         return [message for message in raw.get("messages") or () if isinstance(message, dict)]
 
     async def permit_prompt(
@@ -108,8 +111,9 @@ class Resources:
     async def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
         """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
         about = dict(ref)
-        await self.permit_completion(about, argument, value, server=server)
-        return await self.ask(server, lambda session: session.complete(about, argument, value), argument)
+        with self._logs_failure("completing the argument", argument, server):
+            await self.permit_completion(about, argument, value, server=server)
+            return await self.ask(server, lambda session: session.complete(about, argument, value), argument)
 
     async def permit_completion(
         self, about: Mapping[str, str], argument: str, value: str, *, server: str
@@ -133,6 +137,16 @@ class Resources:
     async def entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
         """List what one server offers, as it sends it, without prompts that are withheld."""
         return self._offered(server, kind, await self._listing(server, kind))
+
+    @contextmanager
+    def _logs_failure(self, doing: str, what: str, server: str | None) -> Generator[None]:
+        try:
+            yield
+        except DragomanError as exc:
+            name = getattr(exc, "server", "") or server or "mcp"
+            shown = for_log(self._gate.redactor.mask(what))
+            logger.error("%s: %s `%s` failed: %s", for_log(name), doing, shown, exc)
+            raise
 
     async def permit(self, uri: str, server: str | None) -> str:
         """Check that a resource may be read, and return its server.
@@ -199,10 +213,11 @@ class Resources:
         )
         found: list[T] = []
         for name, listing in zip(names, listings, strict=True):
-            if isinstance(listing, DragomanError | TimeoutError) and server is None:
-                logger.error("%s: could not list its %s: %s", name, kind, listing)
-            elif isinstance(listing, BaseException):
-                raise listing
+            if isinstance(listing, BaseException):
+                if isinstance(listing, DragomanError | TimeoutError):
+                    logger.error("%s: could not list its %s: %s", name, kind, listing)
+                if server is not None or not isinstance(listing, DragomanError | TimeoutError):
+                    raise listing
             else:
                 offered = self._offered(name, kind, listing)
                 found += [one for entry in offered if (one := read(name, entry)) is not None]
