@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -22,8 +23,8 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 PIXEL = base64.b64encode(b"\x89PNG pixel").decode()
-OBJECT = {"type": "object", "properties": {}}
-FORM = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
+OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
+FORM: dict[str, Any] = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
 TOOLS = (
     *("echo", "image", "fail", "refuse", "progress", "wait", "was_cancelled", "log", "link"),
     *("form", "url", "sample", "roots", "change", "touch"),
@@ -34,11 +35,15 @@ extra: list[str] = []
 levels = ["warning"]
 
 
-def text(said):
+def fields(given: Any) -> dict[str, Any]:
+    return given or {}
+
+
+def text(said: Any) -> Any:
     return types.CallToolResult(content=[types.TextContent(text=said)])
 
 
-async def list_tools(_ctx, params):
+async def list_tools(_ctx: Any, params: Any) -> Any:
     schema = {**OBJECT, "properties": {"said": {"type": "string"}}}
     structured = {"type": "object", "properties": {"said": {"type": "string"}}}
     tools = [
@@ -60,14 +65,14 @@ async def list_tools(_ctx, params):
     return types.ListToolsResult(tools=tools[:5], next_cursor="second")
 
 
-async def call_tool(ctx, params):
-    name, arguments = params.name, params.arguments or {}
+async def call_tool(ctx: Any, params: Any) -> Any:
+    name, arguments = params.name, fields(params.arguments)
     match name:
         case "echo":
             return types.CallToolResult(
                 content=[types.TextContent(text=arguments.get("said", ""), _meta={"block": 1})],
                 structured_content={"said": arguments.get("said", "")},
-                _meta={"vendor/result": {"seen": (ctx.meta or {}).get("vendor/request")}},
+                _meta={"vendor/result": {"seen": fields(ctx.meta).get("vendor/request")}},
             )
         case "image":
             return types.CallToolResult(content=[types.ImageContent(data=PIXEL, mime_type="image/png")])
@@ -147,15 +152,15 @@ async def call_tool(ctx, params):
             raise MCPError(code=-32602, message=f"no tool {name}")
 
 
-def modern(ctx):
+def modern(ctx: Any) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def is_question(answer):
+def is_question(answer: Any) -> bool:
     return isinstance(answer, types.InputRequiredResult)
 
 
-async def ask(ctx, params, request, kind):
+async def ask(ctx: Any, params: Any, request: Any, kind: Any) -> Any:
     if not modern(ctx):
         related = ServerMessageMetadata(related_request_id=ctx.request_id)
         return await ctx.session.send_request(request, kind, metadata=related)
@@ -166,9 +171,9 @@ async def ask(ctx, params, request, kind):
     return answer if isinstance(answer, kind) else kind.model_validate(answer.model_dump(by_alias=True))
 
 
-async def send_log(ctx, at, data):
+async def send_log(ctx: Any, at: Any, data: Any) -> None:
     order = ("debug", "info", "notice", "warning", "error")
-    wanted = (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY) if modern(ctx) else levels[0]
+    wanted = fields(ctx.meta).get(types.LOG_LEVEL_META_KEY) if modern(ctx) else levels[0]
     if wanted is None or order.index(at) < order.index(wanted):
         return
     params = types.LoggingMessageNotificationParams(level=at, data=data, logger="all")
@@ -177,23 +182,23 @@ async def send_log(ctx, at, data):
     )
 
 
-async def set_level(_ctx, params):
+async def set_level(_ctx: Any, params: Any) -> Any:
     levels[:] = [params.level]
     return types.EmptyResult()
 
 
-async def list_resources(_ctx, _params):
+async def list_resources(_ctx: Any, _params: Any) -> Any:
     found = [types.Resource(uri="memo://one", name="one", _meta={"vendor/r": 1})]
     found += [types.Resource(uri="ui://view/echo", name="view", mime_type="text/html;profile=mcp-app")]
     return types.ListResourcesResult(resources=found)
 
 
-async def list_templates(_ctx, _params):
+async def list_templates(_ctx: Any, _params: Any) -> Any:
     template = types.ResourceTemplate(uri_template="memo://{name}", name="memo")
     return types.ListResourceTemplatesResult(resource_templates=[template])
 
 
-async def read_resource(ctx, params):
+async def read_resource(ctx: Any, params: Any) -> Any:
     if params.uri == "memo://missing":
         raise MCPError(code=-32002, message="no such memo", data={"uri": params.uri})
     if params.uri == "memo://ask":
@@ -213,29 +218,29 @@ async def read_resource(ctx, params):
     return types.ReadResourceResult(contents=[said, blob])
 
 
-async def subscribe(_ctx, _params):
+async def subscribe(_ctx: Any, _params: Any) -> Any:
     return types.EmptyResult()
 
 
-async def list_prompts(_ctx, _params):
+async def list_prompts(_ctx: Any, _params: Any) -> Any:
     argument = types.PromptArgument(name="city", required=True)
     return types.ListPromptsResult(prompts=[types.Prompt(name="greet", arguments=[argument])])
 
 
-async def get_prompt(_ctx, params):
-    said = f"Greet {(params.arguments or {}).get('city')}"
+async def get_prompt(_ctx: Any, params: Any) -> Any:
+    said = f"Greet {fields(params.arguments).get('city')}"
     message = types.PromptMessage(role="user", content=types.TextContent(text=said))
     return types.GetPromptResult(description="a greeting", messages=[message])
 
 
-async def complete(_ctx, params):
+async def complete(_ctx: Any, params: Any) -> Any:
     about = params.ref.name if isinstance(params.ref, types.PromptReference) else params.ref.uri
-    known = (params.context.arguments or {}) if params.context else {}
+    known = fields(params.context.arguments if params.context else None)
     values = [f"{about}:{params.argument.name}={params.argument.value}", *known.values()]
     return types.CompleteResult(completion=types.Completion(values=values, total=7, has_more=True))
 
 
-server = Server(
+server: Server[Any] = Server(
     "all-features",
     version="1",
     instructions="Read the memos.",
@@ -254,7 +259,7 @@ server = Server(
 server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
 
 
-async def main():
+async def main() -> None:
     every = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options(every))
