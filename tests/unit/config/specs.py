@@ -106,7 +106,14 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
         ),
         limits=st.dictionaries(st.sampled_from(["tools", "pages", "burst"]), st.integers(1, 99), max_size=2),
         naming=st.sampled_from([None, "{server}__{tool}"]),
-        fallback=st.lists(st.sampled_from(["b", "c"]), max_size=2),
+        fallback=st.one_of(
+            st.lists(st.sampled_from(["b", "c"]), max_size=2),
+            st.dictionaries(
+                st.sampled_from(["read", "w.x", "*"]),
+                st.lists(st.sampled_from(["b", "local_read"]), max_size=2),
+                max_size=2,
+            ),
+        ),
         auth=st.one_of(
             st.none(),
             st.builds(

@@ -101,6 +101,7 @@ CHANGES = {
     "wire": replace(STDIO, wire="sdk"),
     "protocol": replace(STDIO, protocol="legacy"),
     "fallback": replace(STDIO, fallback=["other"]),
+    "fallback of a tool": replace(STDIO, fallback={"read": "other"}),
     "attribution": replace(STDIO, attribution={"source": "/s"}),
     "coerced arguments": replace(STDIO, coerce_arguments=True),
     "unset variables": replace(STDIO, unset_variables="keep"),
