@@ -253,7 +253,7 @@ class Stdio:
     env_file: Sequence[str] = ()
     """Files of `NAME=value` lines, read when the server is started; `env` wins over them."""
     inherit_env: Literal["safe", "all"] | Sequence[str] = "safe"
-    """`safe`: HOME, PATH and their like; `all`: everything; or the names to add to `safe`."""
+    """`safe`: HOME, PATH, proxies and their like; `all`: everything; or the names to add to `safe`."""
     log_file: str | None = None
     """Where its standard error is kept besides the tail in memory; a few files of bounded size."""
 

@@ -177,7 +177,7 @@ RRCLAW = Dialect(
 # ── The legal assistant: servers in environment variables, `LEGAL_MCP_*`; milliseconds
 
 
-_KEYS = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK")
+_KEYS = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "INHERIT_ENV")
 
 
 def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
@@ -228,6 +228,9 @@ def _fallback(text: str, servers: set[str]) -> list[str] | dict[str, list[str]]:
 def translate(entry: Entry) -> None:
     """Decide what the URL is: an address, or with `stdio` a command line."""
     fields = entry.fields
+    inherit = fields.get("inherit_env")
+    if isinstance(inherit, str) and inherit not in ("safe", "all"):
+        fields["inherit_env"] = [name.strip() for name in inherit.split(",") if name.strip()]
     value = fields.get("server_url")
     if not isinstance(value, str):
         entry.problems.append(("server_url", "it is not set, although other variables of this server are"))
@@ -253,6 +256,6 @@ LEGAL = Dialect(
     title="legal assistant (environment)",
     find=finder("LEGAL"),
     translate=translate,
-    keys=key_table("command", "url", "transport", "fallback", timeout="call", unit="ms"),
+    keys=key_table("command", "url", "transport", "fallback", "inherit_env", timeout="call", unit="ms"),
     style=NONE,
 )
