@@ -162,6 +162,8 @@ class Dialect:
     """Whether a typed URL is also tried as the other kind."""
     sse_is_http: bool = False
     """Whether `sse` means Streamable HTTP first, legacy SSE second."""
+    needs_args: bool = False
+    """Whether a command needs `args`, even if it is empty; not in `.mcp.json`, which hosts share."""
     listed_need_transport: bool = False
     """Whether an entry of a list must say its transport."""
     empty_allows_all: bool = False
@@ -288,9 +290,10 @@ LEFT = "\0left "
 SHELL_LIKE = VariableSyntax(braces=True, defaults=True)
 """`${VAR}` and `${VAR:-default}`, where an empty value counts as unset."""
 
-PLAIN = ("command", "args", "env", "cwd", "url", "headers")
+SAME = {key: key for key in ("command", "args", "env", "cwd", "url", "headers")}
 """What most hosts spell as we do."""
-SAME = {key: key for key in PLAIN}
+PLAIN = (*SAME, "inherit_env")
+"""The same, and which variables a process inherits: most hosts pass on all, so their files do not say."""
 
 
 def table_at(document: Document, path: Sequence[str]) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
-from dragoman.model import ServerState, ServerStatus, Stdio
+from dragoman.model import ServerState, ServerStatus, Stdio, Texts
 from dragoman.server.late_import import late_import_module
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dragoman.events import Event, OfferChanged
     from dragoman.model import Auth, Handler, Handlers, LoginUI, ServerSpec, Transport
     from dragoman.server.connection import Connection
+    from dragoman.server.lifecycle import Delay
     from dragoman.server.oauth.authorizer import Authorizer
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.process.spawn import Prespawn
@@ -127,6 +129,11 @@ class AuthorizerSlot:
             self._authorizer, self._made_of = made, made_of
         return made
 
+    def allow_asking(self) -> None:
+        """Let requests ask a person for a login again."""
+        if self._authorizer is not None:
+            self._authorizer.asks_person = True
+
     async def login(self, transport: Transport, auth: Auth | None, ui: LoginUI) -> None:
         """Have a person log in.
 
@@ -154,6 +161,7 @@ class AuthorizerSlot:
 # ── The supervisor
 
 
+_NUMBER = re.compile(r"\d+")
 PATIENCE = 2.0
 """Seconds that a call waits for the next connection attempt; if it is due later, the call fails at once."""
 MAX_WAITING = 10_000
@@ -197,6 +205,7 @@ class Supervisor(ConnectionEvents):
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
         gate: Gate | None = None,
+        texts: Texts | None = None,
     ) -> None:
         """Prepare a server without starting it.
 
@@ -209,7 +218,11 @@ class Supervisor(ConnectionEvents):
             health_check_interval: Seconds without a message after which an idle connection is probed.
             handlers: The application's handlers for requests from the server.
             gate: The rules for all servers; the default allows everything.
+            texts: The application's own words for the log.
         """
+        self._closed_text = (texts.closed if texts else "") or "{server}: closed"
+        self._logged = ""
+        """What the latest line of the log about a failure said, until the server is ready or restarted."""
         self._gate = gate = gate or Gate()
         self.error: DragomanError | None = gate.refusal(spec) if spec.enabled else None
         """Why the server is not ready, or was not ready the last time."""
@@ -231,6 +244,10 @@ class Supervisor(ConnectionEvents):
         self._stderr: StderrTail | None = None
         """The captured standard error of the latest connection."""
         self._backoff = Backoff()
+        self._was_ready = False
+        """Whether it was ever connected with this spec: then it is always tried again."""
+        self._asks_person = True
+        """Whether this attempt may ask for a login; one that was scheduled while it waits for one may not."""
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
@@ -426,6 +443,7 @@ class Supervisor(ConnectionEvents):
             finally:
                 if self._holds_watchdog:
                     self._holds_watchdog = False
+                    logger.info("%s", self._closed_text.replace("{server}", self.spec.name))
                     await let_go_of_watchdog()
 
     async def restart(self) -> None:
@@ -463,6 +481,7 @@ class Supervisor(ConnectionEvents):
             self._cancel_timers()
             if state is ServerState.CONNECTING:
                 self._settled.clear()
+                self._asks_person = before is not ServerState.NEEDS_AUTH or signal is not Signal.RETRY_DUE
             else:
                 self._settled.set()
             if state is ServerState.READY:
@@ -472,7 +491,17 @@ class Supervisor(ConnectionEvents):
         for order in orders:
             self._carry_out(order)
         if error is not None and state is not before and state is not ServerState.CLOSED:
-            logger.error("%s: %s", self.spec.name, error)
+            self._log_failure(error)
+        elif state is ServerState.READY or signal is Signal.RESTART:
+            self._logged = ""
+
+    def _log_failure(self, error: DragomanError) -> None:
+        """Log why the server is not ready: as an error, then quietly while retries fail in the same way."""
+        # Attempts differ in process ids, ports and times, which say nothing new.
+        said = _NUMBER.sub("", f"{error.code} {error}")
+        level = logging.INFO if said == self._logged else logging.ERROR
+        self._logged = said
+        logger.log(level, "%s: %s", self.spec.name, error)
 
     def _carry_out(self, order: Order) -> None:
         match order:
@@ -487,9 +516,10 @@ class Supervisor(ConnectionEvents):
                 owner = self._run_owner(self._owner)
                 self._owner = asyncio.create_task(owner, name=f"dragoman server {self.spec.name}")
             case Order.PLAN_RETRY:
-                delay = self._backoff.failed(time.monotonic(), random.random())  # noqa: S311 -- jitter
-                loop = asyncio.get_running_loop()
-                self._retry = loop.call_later(delay.seconds, self._signal, Signal.RETRY_DUE)
+                self._plan_retry(self._backoff.failed(time.monotonic(), random.random()))  # noqa: S311 -- jitter
+            case Order.PLAN_SLOW_RETRY:
+                if self.spec.reconnect:
+                    self._plan_retry(self._backoff.refused(random.random()))  # noqa: S311 -- jitter
             case Order.RESET_BACKOFF:
                 self._backoff.reset()
             case Order.OFFER:
@@ -497,6 +527,10 @@ class Supervisor(ConnectionEvents):
                     self.tools = self._listed(self.spec, self._connection.tools)
             case Order.WITHDRAW:
                 self.tools = self._listed(self.spec, [])
+
+    def _plan_retry(self, delay: Delay) -> None:
+        loop = asyncio.get_running_loop()
+        self._retry = loop.call_later(delay.seconds, self._signal, Signal.RETRY_DUE)
 
     def _cancel_timers(self) -> None:
         for timer in (self._retry, self._idle):
@@ -550,7 +584,8 @@ class Supervisor(ConnectionEvents):
             error = ConnectError(msg, server=self.spec.name, stage="connect")
         # A restart or a stop has already set the state: the failure of a former owner must not change it.
         if self._owner is me and error is not None:
-            self._signal(verdict(error, reconnect=self.spec.reconnect), error)
+            signal = verdict(error, reconnect=self.spec.reconnect, was_ready=self._was_ready)
+            self._signal(signal, error)
 
     async def _connect(self) -> None:
         transport, auth = await self._prepared()
@@ -564,6 +599,8 @@ class Supervisor(ConnectionEvents):
     async def _serve(self, transport: Transport, auth: Auth | None, start: Prespawn | None) -> None:
         module = await connection_module()
         authorizer = await self._authorizer_slot.authorizer(transport, auth)
+        if authorizer is not None:
+            authorizer.asks_person = self._asks_person
         # The server may have been stopped or restarted during the import.
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
@@ -610,6 +647,8 @@ class Supervisor(ConnectionEvents):
         if self._connection is not connection:
             return
         self.error = None
+        self._was_ready = True
+        self._authorizer_slot.allow_asking()
         session = connection.session
         self.server_version = self._gate.shown(session.server_version if session else None) or ""
         self._backoff.ready(time.monotonic())
