@@ -224,7 +224,7 @@ class FaultServer:
         request = exchange.request
         match request.method, request.rpc_method:
             case "POST", "initialize":
-                result = {
+                result: dict[str, Any] = {
                     "protocolVersion": "2025-11-25",
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "faults", "version": "1"},
@@ -746,7 +746,7 @@ async def legacy_whole_post(exchange: Exchange) -> bool:
     """Does on the stream what a server should, but leaves calls that ask for `silent` without an answer."""
     await exchange.answer(202, b"Accepted", "text/plain")
     params = exchange.request.message.get("params", {})
-    results = {
+    results: dict[str, dict[str, Any]] = {
         "initialize": {
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}},

@@ -16,6 +16,8 @@ from dragoman.config.dialect import (
 )
 from dragoman.config.dialects import NAMES, dialect
 from dragoman.config.documents import Document, parse
+from dragoman.config.export import read_back
+from dragoman.errors import InvalidSpecError
 from dragoman.model import Note
 
 TEXT = """{"s": {
@@ -135,3 +137,9 @@ def test_a_dialect_says_nothing_beyond_its_servers_unless_it_has_more() -> None:
 def test_every_dialect_knows_which_variables_a_command_inherits(name: str) -> None:
     fields = {key.field for key in dialect(name).keys.values()}
     assert "command" not in fields or "inherit_env" in fields
+
+
+def test_fallback_of_a_tool_that_is_not_a_text_is_refused() -> None:
+    entry = {"command": "serve", "fallback": {"read": 5, "write": ["b"]}}
+    with pytest.raises(InvalidSpecError, match=r"`fallback\.read`.*expected a list of texts"):
+        read_back("law", entry, dialect("dragoman"))

@@ -181,7 +181,6 @@ def test_every_rule_is_read() -> None:
         ({"naming": "{server}"}, "{tool} is missing"),
         ({"naming": 5}, "expected a text"),
         ({"fallback": 5}, "expected a list of texts"),
-        ({"fallback": {"read": 5}}, "expected a list of texts"),
         ({"timeouts": 5}, "expected an object, not the number 5"),
         ({"timeouts": {"total": 5}}, "`timeouts.total` (line 6): expected connect, call or idle"),
         ({"timeouts": {"call": "soon"}}, "`timeouts.call` (line 6): expected a duration"),

@@ -8,16 +8,12 @@ import pytest
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
 from dragoman.server.process.environment import (
-    LAUNCHER_VARIABLES,
     TAIL_BYTES,
     StderrTail,
     child_environment,
-    is_launcher,
     kill_group,
     removed_variables,
-    without_password,
 )
-from dragoman.trust.masking import is_sensitive_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,52 +28,6 @@ def test_safe_child_inherits_nothing_from_us() -> None:
 def test_child_inherits_what_is_named_or_everything() -> None:
     assert child_environment(Stdio("x", inherit_env=["A", "ABSENT"]), OURS) == {"A": "1"}
     assert child_environment(Stdio("x", inherit_env="all"), OURS) == OURS
-
-
-@pytest.mark.parametrize(
-    ("command", "own", "launches"),
-    [
-        ("npx", (), True),
-        ("UVX", (), True),
-        ("npx.cmd", (), True),
-        ("/bin/pipx", (), True),
-        ("/project/npx", (), False),
-        ("./npx", (), False),
-        ("bin/npx", (), False),
-        ("npx", ("PATH",), False),
-        ("npx-like", (), False),
-        ("python", (), False),
-    ],
-)
-def test_launchers_are_programs_of_the_machine(command: str, own: tuple[str, ...], launches: bool) -> None:
-    assert is_launcher(command, {"PATH": "/usr/bin:/bin"}, own) is launches
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("http://me:secret@proxy:3128", "http://proxy:3128"),
-        ("http://me:se@cret@proxy:3128/", "http://proxy:3128/"),
-        ("me:secret@proxy:3128", "proxy:3128"),
-        ("http://proxy:3128", "http://proxy:3128"),
-        ("localhost,.example", "localhost,.example"),
-        ("", ""),
-    ],
-)
-def test_address_of_a_proxy_loses_its_password(url: str, shown: str) -> None:
-    assert without_password(url) == shown
-
-
-def test_no_variable_of_a_launcher_holds_a_credential() -> None:
-    assert [name for name in LAUNCHER_VARIABLES if is_sensitive_name(name)] == []
-
-
-def test_env_file_that_sets_path_chooses_the_program(tmp_path: Path) -> None:
-    (tmp_path / "one.env").write_text("PATH=/elsewhere\n")
-    ours = {"HTTP_PROXY": "http://me:secret@proxy:1", "UV_INDEX_URL": "http://i"}
-    assert child_environment(Stdio("uvx"), ours) == ours
-    given = child_environment(Stdio("uvx", env_file=[str(tmp_path / "one.env")]), ours)
-    assert given == {"HTTP_PROXY": "http://proxy:1", "PATH": "/elsewhere"}
 
 
 def test_env_wins_over_files_and_none_takes_away(tmp_path: Path) -> None:
