@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from dragoman.cli.exits import Exit, code_of_status
-from dragoman.cli.output import cut, safe, warn
+from dragoman.cli.output import cut, safe, terminal_width, warn
+from dragoman.cli.remote import current_command
 from dragoman.config.load import refused
 from dragoman.errors import (
     AuthRequiredError,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dragoman.cli.options import Options
+    from dragoman.gateway.daemon import Command
     from dragoman.manager.manager import McpManager
     from dragoman.model import Handlers, ServerSpec, ServerStatus, Settings
     from dragoman.trust.pins import Trust
@@ -99,7 +100,7 @@ class Progress:
 
     def _draw(self, frame: int) -> None:
         frames = _FRAMES if "utf" in (sys.stderr.encoding or "").lower() else _PLAIN_FRAMES
-        width = shutil.get_terminal_size().columns - 1
+        width = terminal_width() - 1
         # Overwrite the line, then clear the rest: clearing first would flicker.
         self._write(f"\r{cut(f'{frames[frame % len(frames)]} {self.text}', width)}\x1b[K")
         self._drawn = True
@@ -222,6 +223,10 @@ async def connected(
         handlers: Answers to questions of servers and of rules about calls.
         default_trust: For servers without `trust`: `ask` if the command can ask.
     """
+    if (command := current_command.get()) is not None:
+        async with _in_daemon(command, options, settings, specs, handlers, default_trust) as live:
+            yield live
+        return
     from dragoman.manager.manager import McpManager
 
     options.quiet_logs()
@@ -233,19 +238,52 @@ async def connected(
     chosen = replace(settings, servers=[*now, *later], auto_reload=False)
     manager = McpManager(chosen, handlers=handlers, default_trust=default_trust)
     async with Progress(_waiting(names)) as show, manager as mcp:
-        waiting = asyncio.ensure_future(mcp.wait_ready(names, timeout=options.timeout))
-        try:
-            while not waiting.done():
-                await asyncio.wait({waiting}, timeout=0.2)
-                states = mcp.status()
-                show.text = _waiting([name for name in names if states[name].state == "connecting"])
-            waiting.result()
-        finally:
-            waiting.cancel()
-        show.text = ""
+        await _wait(mcp, names, show, options.timeout)
         unapproved = await asyncio.to_thread(refused, settings, now)
         yield Connected(mcp, names, until=until, show=show, refused=unapproved)
         show.text = "closing"
+
+
+@asynccontextmanager
+async def _in_daemon(
+    command: Command,
+    options: Options,
+    settings: Settings,
+    specs: Sequence[ServerSpec],
+    handlers: Handlers | None,
+    default_trust: Trust,
+) -> AsyncGenerator[Connected]:
+    """Use the servers that the daemon keeps for the client's folder."""
+    from dragoman.gateway.workspace import current_handlers
+
+    until = None if options.timeout is None else time.monotonic() + options.timeout
+    names = [spec.name for spec in specs]
+    async with command.workspaces.use(command.place, settings, default_trust) as workspace:
+        mcp = workspace.mcp
+        current_handlers.set(handlers)
+        unready = [name for name in names if mcp.status()[name].state != "ready"]
+        show = Progress(_waiting(unready))
+        if unready:
+            mcp.start_servers(unready)
+        async with show:
+            if unready:
+                await _wait(mcp, names, show, options.timeout)
+            unapproved = await asyncio.to_thread(refused, settings, specs) if unready else {}
+            yield Connected(mcp, names, until=until, show=show, refused=unapproved)
+
+
+async def _wait(mcp: McpManager, names: Sequence[str], show: Progress, timeout: float | None) -> None:
+    """Wait until servers are ready or failed, and show for which."""
+    waiting = asyncio.ensure_future(mcp.wait_ready(names, timeout=timeout))
+    try:
+        while not waiting.done():
+            await asyncio.wait({waiting}, timeout=0.2)
+            states = mcp.status()
+            show.text = _waiting([name for name in names if states[name].state == "connecting"])
+        waiting.result()
+    finally:
+        waiting.cancel()
+    show.text = ""
 
 
 def _waiting(names: Sequence[str]) -> str:

@@ -33,6 +33,10 @@ COMMANDS = {
     "read": ("dragoman.cli.commands.resources:read", "Read a resource."),
     "prompts": ("dragoman.cli.commands.resources:prompts", "List the prompts of the servers."),
     "prompt": ("dragoman.cli.commands.resources:prompt", "Fill in a prompt and print its messages."),
+    "daemon": (
+        "dragoman.cli.commands.daemon:daemon",
+        "Keep servers running between commands.",
+    ),
     "serve": ("dragoman.cli.commands.serve:serve", "Serve all servers as one MCP server."),
     "calls": ("dragoman.cli.commands.calls:calls", "List, show and repeat recorded calls."),
     "logs": ("dragoman.cli.commands.logs:logs", "Show the stderr output of a server."),
@@ -166,7 +170,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    options = Options()
+    return run_with(arguments, Options())
+
+
+def run_with(arguments: Sequence[str] | None, options: Options) -> int:
+    """Run a command with these options, unless it has others; return its exit code."""
+    from dragoman.cli.remote import GoAloneError
+
     try:
         result = cli.main(
             list(arguments) if arguments is not None else None,
@@ -184,6 +194,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _explain_use(error, as_json=options.json)
     except BrokenPipeError:
         return _close_quietly()
+    except GoAloneError:
+        raise
     except Exception as error:  # noqa: BLE001 -- any error is shown in one line
         if options.debug:
             _show_traceback(error)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dragoman.manager.catalog import ToolCatalog
     from dragoman.manager.reload import Plan
     from dragoman.model import ServerSpec
+    from dragoman.server.sharing import SharedConnections
     from dragoman.trust.gate import Gate
 
 logger = logging.getLogger("dragoman")
@@ -67,6 +68,8 @@ class ServerPool:
         on_connected: Callable[[str], None],
         handlers: Handlers,
         inputs: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        connections: SharedConnections | None = None,
     ) -> None:
         """Make a supervisor for every configured server, without starting it.
 
@@ -82,6 +85,8 @@ class ServerPool:
             on_connected: Called when a replacement that is already connected takes over.
             handlers: What the application answers when a server asks.
             inputs: Answers to `${input:id}`, by id.
+            env: The environment that variables are read from and servers inherit.
+            connections: The connections that several managers share.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -97,6 +102,8 @@ class ServerPool:
         self._on_connected = on_connected
         self._handlers = replace(handlers, headers=gate.watch_headers(handlers.headers, caller_headers))
         self._inputs = dict(inputs or {})
+        self._env = os.environ if env is None else env
+        self._connections = connections
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._candidates: set[Supervisor] = set()
         """Servers that start next to the one they are to replace."""
@@ -138,6 +145,15 @@ class ServerPool:
         for supervisor in supervisors:
             if self.starts(supervisor.spec):
                 supervisor.start()
+
+    def start_now(self, supervisor: Supervisor) -> None:
+        """Start a server that is not running; one that waits for its next attempt tries at once."""
+        if not self.settings.enabled or not supervisor.spec.enabled or supervisor.is_refused:
+            return
+        if supervisor.state in (ServerState.BACKOFF, ServerState.NEEDS_AUTH):
+            supervisor.retry()
+        else:
+            supervisor.start()
 
     def install(self, supervisor: Supervisor, *, instead_of: Supervisor | None = None) -> bool:
         """Use a supervisor under its name from now on.
@@ -308,7 +324,7 @@ class ServerPool:
         supervisor = Supervisor(
             spec,
             expansion=ExpansionContext(
-                env=os.environ,
+                env=self._env,
                 root=self._root,
                 home=str(Path.home()),
                 inputs=self._gate.answers(spec, self.settings, self._inputs),
@@ -320,6 +336,7 @@ class ServerPool:
             handlers=self._handlers,
             gate=self._gate,
             texts=self.settings.texts,
+            connections=self._connections,
         )
         return supervisor
 

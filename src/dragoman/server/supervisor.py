@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.sdk import Era
     from dragoman.server.protocol.session import Session
+    from dragoman.server.sharing import SharedConnections
 
 # ── Waiting for the owner task to end, in bounded time
 
@@ -207,6 +208,7 @@ class Supervisor(ConnectionEvents):
         handlers: Handlers | None = None,
         gate: Gate | None = None,
         texts: Texts | None = None,
+        connections: SharedConnections | None = None,
     ) -> None:
         """Prepare a server without starting it.
 
@@ -220,6 +222,7 @@ class Supervisor(ConnectionEvents):
             handlers: The application's handlers for requests from the server.
             gate: The rules for all servers; the default allows everything.
             texts: The application's own words for the log.
+            connections: The connections that several managers share; by default this server has its own.
         """
         self._closed_text = (texts.closed if texts else "") or "{server}: closed"
         self._logged = ""
@@ -233,6 +236,7 @@ class Supervisor(ConnectionEvents):
         self._listed = listed
         self._slots = slots
         self._handlers = handlers
+        self._connections = connections
         self._health_check_interval = spec.health_check_interval or health_check_interval
         self._state = ServerState.IDLE if spec.enabled else ServerState.CLOSED
         if self.error is not None:
@@ -345,6 +349,10 @@ class Supervisor(ConnectionEvents):
     def start(self) -> None:
         """Begin to connect unless the server is connecting or connected; do not wait."""
         self._signal(Signal.START)
+
+    def retry(self) -> None:
+        """Try to connect at once if the server waits for its next attempt."""
+        self._signal(Signal.RETRY_DUE)
 
     async def wait_settled(self) -> ServerState:
         """Wait while the server is connecting; return the state after that."""

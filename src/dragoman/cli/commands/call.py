@@ -17,6 +17,7 @@ from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option
 from dragoman.cli.output import part_json, save
+from dragoman.cli.remote import current_command, here
 from dragoman.errors import (
     CallDeniedError,
     InvalidArgumentsError,
@@ -73,7 +74,7 @@ def call(
     asked, rest = _split(settings, words)
     given = _Given(rest, whole)
     result, tool = run(_call(options, settings, asked, given, yes=yes))
-    saved = save(result.parts, folder, tool.original_name or tool.name)
+    saved = save(result.parts, folder and Path(here(folder)), tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
     elif result.success or result.text != result.error:
@@ -111,7 +112,7 @@ class _Given:
         """Return the content of a file or of standard input."""
         if path not in self._files:
             try:
-                self._files[path] = arguments.load_file(path)
+                self._files[path] = arguments.load_file(path if path == STDIN else here(path))
             except arguments.ArgumentError as error:
                 raise click.UsageError(str(error)) from None
         return self._files[path]
@@ -210,6 +211,8 @@ async def _call(
         if options.timeout is not None and not fallback:
             _check_connected(live, tool.server, options.timeout)
         live.show.text = f"calling {tool.original_name}"
+        if (command := current_command.get()) is not None:
+            command.calling(is_safe=_is_safe(tool, settings))
         try:
             result = await live.mcp.call(tool.name, fields, timeout=live.left, on_progress=live.show.report)
         except asyncio.CancelledError:
@@ -217,6 +220,13 @@ async def _call(
             live.show.text = "stopping"
             raise
         return result, tool
+
+
+def _is_safe(tool: ToolDef, settings: Settings) -> bool:
+    """Return whether a call may be repeated if its outcome is not known."""
+    spec = settings.server(tool.server)
+    hints = tool.annotations if spec is not None and spec.trust_annotations else {}
+    return bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
 
 
 async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:
