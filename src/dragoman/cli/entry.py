@@ -1,4 +1,4 @@
-"""The first module of the program: passes light commands to a running daemon before anything else is imported."""
+"""The first module of the program: passes light commands to a daemon before anything else is imported."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dragoman.cli.options import Options
     from dragoman.gateway.daemon import Command
     from dragoman.gateway.workspace import Place
     from dragoman.model import Settings
@@ -30,6 +31,25 @@ HELD_CHARS = 64 * 1024
 
 class GoAloneError(Exception):
     """The client has to run the command itself."""
+
+
+class UseDaemonError(Exception):
+    """The command has to run in the daemon, which was started for it."""
+
+
+def divert(options: Options, settings: Settings) -> None:
+    """Let the daemon run this command, if the user wants one.
+
+    Raises:
+        UseDaemonError: It does; `main` passes the command line on.
+    """
+    from dragoman.gateway import client
+
+    if not settings.daemon or options.no_daemon or options.debug or options.server is not None:
+        return
+    if os.environ.get("DRAGOMAN_DAEMON", "").strip() or not client.is_supported():
+        return  # the variable decides before the configuration, in `entry.py`
+    raise UseDaemonError
 
 
 def load(place: Place) -> Settings:
@@ -123,7 +143,7 @@ class _Output(io.TextIOBase):
         self._own = own
 
     @property
-    def encoding(self) -> str:
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] -- of the client
         command = current_command.get()
         return command.encoding if command is not None else "utf-8"
 

@@ -346,7 +346,7 @@ def names_at(table: dict[str, Any], key: str) -> list[str] | None:
 
 
 def settings_patch(document: Document, path: Sequence[str]) -> FileSettings:
-    """Read `enabled`, `auto_reload`, `call_log`, `daemon`, `health_check_interval` and `naming` from a table."""
+    """Read the switches, `health_check_interval` and `naming` from a table."""
     table = table_at(document, path)
     problems: list[tuple[Pointer, str]] = []
     found = table_at(document, path[:-1]).get(path[-1])

@@ -8,12 +8,12 @@ it says. Programs use `Client`:
     with Client() as client:
         print(client.call("mcp_files_read_text_file", {"path": "README.md"}).text)
 
-A client may be used from several threads, survives a fork, and can be pickled: each thread and each process has
-a connection of its own, and dials again after the daemon was restarted.
+A client may be used from several threads, survives a fork, and can be pickled: each thread and each process
+has a connection of its own, and dials again after the daemon was restarted.
 
 On the socket, each line is one JSON-RPC message: MCP itself, and the few methods that begin with `dragoman/`.
-The first request is `dragoman/hello`. Its answer is what proves that a daemon is there: a process that accepts
-connections may be stuck, or another program.
+The first request is `dragoman/hello`. Its answer proves that a daemon is there: a process that accepts
+connections may be stuck, or be another program.
 """
 
 from __future__ import annotations
@@ -58,6 +58,12 @@ class DaemonError(Exception):
         super().__init__(message)
         self.code = code
         self.data = data
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether the daemon ends now: it is of another version and idle, or was told to stop."""
+        data: dict[str, Any] = self.data or {}
+        return self.code in (OTHER_VERSION, BUSY) and not data.get("busy")
 
 
 class OutcomeUnknownError(DaemonError):
@@ -247,7 +253,7 @@ def start(seconds: float = START_SECONDS, *, options: Sequence[str] = ()) -> dic
         except NoDaemonError:
             pass
         except DaemonError as exc:
-            if exc.code not in (OTHER_VERSION, BUSY) or (exc.data or {}).get("busy"):
+            if not exc.may_be_replaced:
                 raise
         _spawn(where, options)
         while True:
@@ -256,7 +262,7 @@ def start(seconds: float = START_SECONDS, *, options: Sequence[str] = ()) -> dic
             except NoDaemonError:
                 pass
             except DaemonError as exc:
-                if exc.code not in (OTHER_VERSION, BUSY):  # the one before it, which is ending
+                if not exc.may_be_replaced:
                     raise
             if time.monotonic() > until:
                 _refuse(f"the daemon did not start within {seconds:g} s (see `{where.log}`)")
@@ -279,7 +285,7 @@ def _private(folder: str) -> None:
     """
     above = os.path.dirname(folder)  # noqa: PTH120 -- pathlib costs 10 ms
     os.makedirs(above, mode=0o700, exist_ok=True)  # noqa: PTH103 -- as above
-    try:
+    try:  # noqa: SIM105 -- `contextlib` is one import more
         os.mkdir(folder, 0o700)  # noqa: PTH102 -- as above
     except FileExistsError:
         pass
@@ -298,7 +304,7 @@ def _spawn(where: Paths, options: Sequence[str]) -> None:
     log = os.open(where.log, flags, 0o600)
     try:
         # It outlives this process and its terminal; its working folder must not keep a disk in use.
-        child = subprocess.Popen(  # noqa: S603 -- our own program
+        child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
         )
     finally:
@@ -355,7 +361,7 @@ def run(words: Sequence[str], *, may_start: bool = False) -> int | None:
             continue
         except DaemonError as exc:
             # A daemon of another version ends itself if it is idle.
-            if exc.code not in (OTHER_VERSION, BUSY) or (exc.data or {}).get("busy") or not _started():
+            if not exc.may_be_replaced or not _started():
                 return None
             continue
         try:
@@ -390,7 +396,7 @@ def _command(words: Sequence[str]) -> dict[str, Any]:
     if any(word == "-" or word.endswith("@-") for word in words):
         from base64 import b64encode
 
-        params["stdin"] = b64encode(sys.stdin.buffer.read()).decode()
+        params["stdin"] = b64encode(sys.stdin.buffer.read() if sys.stdin is not None else b"").decode()
     return {"id": 1, "method": "dragoman/command", "params": params}
 
 
@@ -474,8 +480,8 @@ class Client:
             env: The environment for the variables of the configuration; this process's by default.
             may_start: Whether to start a daemon if none runs.
             elicit: Answers a server's question: gets its `message` and `requestedSchema` (or `url`), returns
-                `{"action": "accept", "content": {…}}`, or `decline` or `cancel`. A function of a module, if the
-                client is to be pickled. Without it, servers are told that questions cannot be asked.
+                `{"action": "accept", "content": {…}}`, or `decline` or `cancel`. A function of a module, if
+                the client is to be pickled. Without it, servers are told that questions cannot be asked.
         """
         self._root = os.path.abspath(root or os.getcwd())  # noqa: PTH100, PTH109 -- pathlib costs 10 ms
         self._profile = profile
@@ -548,9 +554,7 @@ class Client:
             TimeoutError: The time is over; the server was told.
         """
         params = {"name": name, "arguments": dict(arguments or {})}
-        raw = self.request(
-            "tools/call", params, timeout=timeout, on_progress=on_progress, is_safe=is_safe
-        )
+        raw = self.request("tools/call", params, timeout=timeout, on_progress=on_progress, is_safe=is_safe)
         content: list[dict[str, Any]] = raw.get("content") or []
         text = "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
         return CallResult(not raw.get("isError"), text, raw.get("structuredContent"), content, raw)
@@ -581,7 +585,8 @@ class Client:
             result = self._exchange(method, given, until, on_progress, is_safe=is_safe)
             if result.get("resultType") != "input_required":
                 return result
-            answers = {key: self._answer(one) for key, one in (result.get("inputRequests") or {}).items()}
+            questions: dict[str, dict[str, Any]] = result.get("inputRequests") or {}
+            answers = {key: self._answer(one) for key, one in questions.items()}
             given = {**params, "inputResponses": answers, "requestState": result.get("requestState")}
 
     def _answer(self, question: dict[str, Any]) -> Mapping[str, Any]:
@@ -598,11 +603,18 @@ class Client:
         *,
         is_safe: bool,
     ) -> dict[str, Any]:
-        for attempt in (1, 2, 3):
+        answer: dict[str, Any] | None = None
+        attempt = 0
+        while answer is None:
+            attempt += 1
             channel = self._channel()
             self._own.number += 1
             number = self._own.number
-            request = {"id": number, "method": method, "params": self._framed(method, params, number, on_progress)}
+            request = {
+                "id": number,
+                "method": method,
+                "params": self._framed(method, params, number, on_progress),
+            }
             try:
                 channel.send(request)
             except OSError as exc:
@@ -621,10 +633,12 @@ class Client:
                 self._drop(channel)
                 raise
             if answer is not None:
-                break
+                continue
             self._drop(channel)
             if not is_safe or attempt == 3:
-                msg = f"the daemon ended during `{params.get('name', method)}`, which may have been carried out"
+                msg = (
+                    f"the daemon ended during `{params.get('name', method)}`, which may have been carried out"
+                )
                 raise OutcomeUnknownError(msg)
         if "result" in answer:
             return answer["result"]
@@ -680,7 +694,7 @@ class Client:
                 if not self._may_start or attempt == 3:
                     raise
             except DaemonError as exc:
-                if exc.code not in (OTHER_VERSION, BUSY) or attempt == 3:
+                if not exc.may_be_replaced or attempt == 3:
                     raise
             start()
         raise AssertionError  # not reached

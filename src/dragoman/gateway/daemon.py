@@ -4,8 +4,8 @@ One process per user holds the servers of all of the user's shells, programs and
 begins with `dragoman/hello`, which says where the client is; after that it speaks MCP, as the gateway serves
 it, and these methods:
 
-- `dragoman/command` runs a command of the terminal, `dragoman/output` is what it prints, `dragoman/ask` asks a
-  question at the client's terminal, `dragoman/calling` says that a call goes out now.
+- `dragoman/command` runs a command of the terminal, `dragoman/output` is what it prints, `dragoman/ask` asks
+  a question at the client's terminal, `dragoman/calling` says that a call goes out now.
 - `dragoman/status` returns what the daemon runs, `dragoman/stop` ends it.
 """
 
@@ -24,16 +24,25 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.gateway.client import BUSY, HELLO_SECONDS, OTHER_VERSION, NoDaemonError, Paths, dial, hello, peer_user
+from dragoman.gateway.client import (
+    BUSY,
+    HELLO_SECONDS,
+    OTHER_VERSION,
+    NoDaemonError,
+    Paths,
+    dial,
+    hello,
+    peer_user,
+)
 from dragoman.gateway.workspace import Place, Workspaces
 from dragoman.server.late_import import late_import_module
 from dragoman.server.sharing import SharedConnections
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Self
 
-    from dragoman.gateway.workspace import Workspace
     from dragoman.model import Settings
 
 logger = logging.getLogger("dragoman")
@@ -98,12 +107,12 @@ class Daemon:
         lock = await self._take_lock()
         try:
             listener = _listen(self._paths.socket)
-            made = os.fstat(listener.fileno()).st_ino
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
-            server = await asyncio.start_unix_server(self._accept, sock=listener, limit=LONGEST_LINE, backlog=BACKLOG)
-            del made
+            server = await asyncio.start_unix_server(
+                self._accept, sock=listener, limit=LONGEST_LINE, backlog=BACKLOG
+            )
             on_ready()
             logger.info("daemon %s started, process %d", VERSION, os.getpid())
             loading = asyncio.create_task(self._import())
@@ -161,7 +170,9 @@ class Daemon:
             except Exception as exc:
                 # Not `None`: the client would run it again, and a call may have been carried out.
                 logger.exception("a command failed in the daemon")
-                command.write("err", f"error: the daemon failed: {type(exc).__name__} (see `dragoman daemon logs`)\n")
+                command.write(
+                    "err", f"error: the daemon failed: {type(exc).__name__} (see `dragoman daemon logs`)\n"
+                )
                 outcome = 1
             finally:
                 with suppress(RuntimeError):  # the loop has ended
@@ -409,7 +420,7 @@ class _Connection:
                 raise _RefusedError(BUSY, "the daemon is ending", {"busy": False})
         except _RefusedError as exc:
             self.write(_error(message.get("id"), exc))
-            await self._flush()
+            await self.flush()
             return None
         about = {"version": VERSION, "pid": os.getpid()}
         self.write(_line({"id": message.get("id"), "result": about}))
@@ -488,7 +499,8 @@ class _Connection:
             return None
         return cast("dict[str, Any]", found)
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Wait until the client has room for more."""
         with suppress(ConnectionError):
             await self._writer.drain()
 
@@ -515,7 +527,7 @@ class _Served:
         from mcp_types import jsonrpc_message_adapter
 
         if self._inbox is None:
-            await self._open()
+            self._inbox = await self._open()
         try:
             parsed = jsonrpc_message_adapter.validate_python(message, by_name=False)
         except ValueError:
@@ -532,16 +544,17 @@ class _Served:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=GRACE_SECONDS)
 
-    async def _open(self) -> None:
+    async def _open(self) -> Any:
         import anyio
 
         await late_import_module("dragoman.gateway.gateway")
-        self._inbox, received = anyio.create_memory_object_stream[Any](1_000)
+        inbox, received = anyio.create_memory_object_stream[Any](1_000)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._serve(received, ready), name="dragoman client's MCP")
         await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
             self._task.result()
+        return inbox
 
     async def _serve(self, received: Any, ready: asyncio.Future[None]) -> None:
         settings = await asyncio.to_thread(self._workspaces.settings, self._place)
@@ -564,12 +577,12 @@ class _Outbox:
         if not hasattr(message, "method"):
             self._in_progress.discard(getattr(message, "id", None))
         self._connection.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-        await self._connection._flush()  # noqa: SLF001 -- the same module
+        await self._connection.flush()
 
     async def aclose(self) -> None:
         """Leave the socket to its owner."""
 
-    async def __aenter__(self) -> _Outbox:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -71,7 +71,13 @@ class Workspace:
     """One manager and its clients."""
 
     def __init__(
-        self, settings: Settings, *, env: Mapping[str, str], trust: Trust, shared: SharedConnections, questions: Questions
+        self,
+        settings: Settings,
+        *,
+        env: Mapping[str, str],
+        trust: Trust,
+        shared: SharedConnections,
+        questions: Questions,
     ) -> None:
         from dragoman.manager.manager import McpManager
 
@@ -139,8 +145,8 @@ async def _approve(request: CallRequest) -> bool:
     message = f"{why}: call `{request.original_name}` of server `{request.server}` with {fields}?"
     schema = {"type": "object", "properties": {"allow": {"type": "boolean"}}, "required": ["allow"]}
     answer = await exchange.ask(ELICIT, {"message": message, "requestedSchema": schema, "mode": "form"})
-    content = answer.get("content")
-    return answer.get("action") == "accept" and isinstance(content, dict) and content.get("allow") is True
+    content: dict[str, Any] = answer.get("content") or {}
+    return answer.get("action") == "accept" and content.get("allow") is True
 
 
 class Workspaces:
@@ -196,7 +202,9 @@ class Workspaces:
             workspace.users -= 1
             workspace.last_used = time.monotonic()
 
-    async def _make(self, before: Workspace | None, place: Place, settings: Settings, trust: Trust) -> Workspace:
+    async def _make(
+        self, before: Workspace | None, place: Place, settings: Settings, trust: Trust
+    ) -> Workspace:
         module = await late_import_module("dragoman.gateway.questions")
         workspace = Workspace(
             settings, env=place.env, trust=trust, shared=self._shared, questions=module.Questions()

@@ -620,23 +620,34 @@ class Supervisor(ConnectionEvents):
         authorizer = await self._authorizer_slot.authorizer(transport, auth)
         if authorizer is not None:
             authorizer.asks_person = self._asks_person
+        key = None
+        if self._connections is not None:
+            key = await self._connections.key(self.spec, transport, self._expansion.env, self._handlers)
         # The server may have been stopped or restarted during the import.
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
         spec = replace(self.spec, max_message_bytes=self.limits.message_bytes)
-        connection: Connection = module.Connection(
-            spec,
-            transport,
-            events=self,
-            env=self._expansion.env,
-            era=self._era,
-            slots=self._slots,
-            health_check_interval=self._health_check_interval,
-            handlers=self._handlers,
-            auth=authorizer,
-            limits=self.limits,
-            start=start,
-        )
+
+        def make(events: ConnectionEvents, handlers: Handlers | None) -> Connection:
+            return module.Connection(
+                spec,
+                transport,
+                events=events,
+                env=self._expansion.env,
+                era=self._era,
+                slots=self._slots,
+                health_check_interval=self._health_check_interval,
+                handlers=handlers,
+                auth=authorizer,
+                limits=self.limits,
+                start=start,
+            )
+
+        if self._connections is not None and key is not None:
+            lease = self._connections.lease(key, spec, make, events=self, handlers=self._handlers)
+            connection = lease.as_connection()
+        else:
+            connection = make(self, self._handlers)
         self._connection = connection
         try:
             await connection.serve()

@@ -17,7 +17,7 @@ from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option
 from dragoman.cli.output import part_json, save
-from dragoman.cli.remote import current_command, here
+from dragoman.cli.remote import current_command, divert, here
 from dragoman.errors import (
     CallDeniedError,
     InvalidArgumentsError,
@@ -69,6 +69,7 @@ def call(
     options.yes |= yes
     settings = find_servers(options)
     exits.insist(settings)
+    divert(options, settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
     asked, rest = _split(settings, words)

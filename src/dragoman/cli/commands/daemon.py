@@ -33,7 +33,9 @@ def daemon() -> None:
 
 @daemon.command()
 @common_options
-@click.option("--idle", type=Duration(), metavar="DURATION", help="End after this time without clients [30m].")
+@click.option(
+    "--idle", type=Duration(), metavar="DURATION", help="End after this time without clients [30m]."
+)
 @click.option("--foreground", is_flag=True, help="Serve in this process, and log to stderr.")
 @click.pass_obj
 def start(options: Options, *, idle: float | None, foreground: bool) -> int:
@@ -46,8 +48,13 @@ def start(options: Options, *, idle: float | None, foreground: bool) -> int:
         found = client.start(options=words)
     except (client.DaemonError, OSError) as error:
         raise DragomanError(str(error), hint="see `dragoman daemon logs`") from error
-    report: DaemonReport = {"running": True, "pid": found["pid"], "version": found["version"]}
     if options.json:
+        report: DaemonReport = {
+            "running": True,
+            "pid": found["pid"],
+            "version": found["version"],
+            "started": found["started"],
+        }
         output.say_json(report)
     else:
         what = "Daemon started" if found["started"] else "The daemon is already running"
@@ -68,10 +75,13 @@ def stop(options: Options) -> int:
         while _is_locked(where.lock):
             if time.monotonic() > until:
                 msg = f"the daemon (process {found['pid']}) did not end within {STOP_SECONDS:g} s"
-                raise DragomanError(msg, hint=f"end it with `kill -9 {found['pid']}`; its servers end with it")
+                raise DragomanError(
+                    msg, hint=f"end it with `kill -9 {found['pid']}`; its servers end with it"
+                )
             time.sleep(0.02)
     if options.json:
-        output.say_json({"running": False, "stopped": found is not None})
+        report: DaemonReport = {"running": False, "stopped": found is not None}
+        output.say_json(report)
     else:
         output.say("Daemon stopped." if found is not None else "No daemon is running.")
     return Exit.DONE
@@ -90,12 +100,12 @@ def status(options: Options) -> int:
         output.say("No daemon is running. Start one: dragoman daemon start")
         return Exit.DONE
     hours, rest = divmod(int(time.time() - found["since"]), 3600)
-    output.say(
-        f"Running: process {found['pid']}, version {found['version']}, for {hours}:{rest // 60:02}:{rest % 60:02}, "
-        f"{found['clients'] - 1} other clients connected, {found['served']} served"
-    )
+    age = f"{hours}:{rest // 60:02}:{rest % 60:02}"
+    output.say(f"Running for {age}: process {found['pid']}, version {found['version']}")
+    output.say(f"Clients: {found['clients'] - 1} connected, {found['served'] - 1} served")
     for one in found["processes"]:
-        output.say(f"  {one['server']}: process {one['pid'] or '-'}, {one['users']} users, {one['calls']} calls in progress")
+        calls = f", {one['calls']} calls in progress" if one["calls"] else ""
+        output.say(f"Process {one['pid'] or '-'}: {one['server']}, shared by {one['users']}{calls}")
     for one in found["workspaces"]:
         output.say(f"{output.shorten_path(one['root'])}")
         for name, server in one["servers"].items():
@@ -131,9 +141,7 @@ def _ask(where: client.Paths, method: str) -> dict[str, Any] | None:
     except client.NoDaemonError:
         return None
     except client.DaemonError as error:
-        if error.code in (client.OTHER_VERSION, client.BUSY):
-            return None if not (error.data or {}).get("busy") else _fail(str(error))
-        return _fail(str(error))
+        return None if error.may_be_replaced else _fail(str(error))
     try:
         channel.send({"id": 1, "method": method, "params": {}})
         answer = channel.receive(time.monotonic() + client.HELLO_SECONDS)
