@@ -309,8 +309,8 @@ def _spawn(where: Paths, options: Sequence[str]) -> None:
         )
     finally:
         os.close(log)
-    # A daemon outlives us; without this, Python warns that it still runs.
-    child.returncode = 0
+    # It may end before a long-lived program does, and must not stay a zombie until then.
+    threading.Thread(target=child.wait, name="dragoman daemon", daemon=True).start()
 
 
 # ── Commands of the terminal

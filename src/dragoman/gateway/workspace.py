@@ -174,13 +174,14 @@ class Workspaces:
             if known is not None and known[0] == stamp(known[1]):
                 return known[1]
         found = self._load(place)
+        now = stamp(found)
         with self._loading:
             known = self._settings.get(key)
-            if known is not None and known[1] == found:
-                found = known[1]  # a workspace lasts as long as its settings
+            if known is not None and known[0] == now:
+                return known[1]  # loaded at the same time: a workspace lasts as long as its settings
             while len(self._settings) >= 200:
                 del self._settings[next(iter(self._settings))]
-            self._settings[key] = (stamp(found), found)
+            self._settings[key] = (now, found)
         return found
 
     @asynccontextmanager

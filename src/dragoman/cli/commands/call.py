@@ -226,7 +226,9 @@ async def _call(
 def _is_safe(tool: ToolDef, settings: Settings) -> bool:
     """Return whether a call may be repeated if its outcome is not known."""
     spec = settings.server(tool.server)
-    hints = tool.annotations if spec is not None and spec.trust_annotations else {}
+    if spec is None or not spec.trust_annotations:
+        return False
+    hints = tool.annotations
     return bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
 
 
