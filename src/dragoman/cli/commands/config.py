@@ -72,6 +72,8 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     if not settings.servers:
         output.say("No servers configured. Add one with `dragoman add NAME`, or import those of other")
         output.say("apps with `dragoman import --all`. `dragoman config paths` lists the files it reads.")
+    for warning in settings.warnings:
+        output.warn(f"warning: {_shortened(warning)}")
     if settings.problems:
         output.warn(f"{exits.many(settings)}: {exits.CHECK}")
 
@@ -128,7 +130,7 @@ def _show_server(spec: ServerSpec, note: str = "") -> None:
 def check(options: Options, *, strict: bool) -> None:
     """Report all problems; the exit code is 3 if there are any."""
     settings = options.load()
-    warnings = _warnings(settings)
+    warnings = [*settings.warnings, *_warnings(settings)]
     if options.json:
         output.say_json(
             {
