@@ -33,6 +33,7 @@ _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     r"\U000e0000-\U000e007f]"
 )
+NO_SERVERS = "No servers. Import them: dragoman import --all. Add one: dragoman add NAME"
 _QUOTE_FREE = re.compile(r"[\w@%+=:,./${}\-•*~]+")
 
 
