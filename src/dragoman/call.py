@@ -25,6 +25,7 @@ from dragoman.errors import (
     InvalidResultError,
     ServerError,
     ToolExecutionError,
+    ToolFailedError,
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from dragoman.storage.results import ResultStore
     from dragoman.tools.registry import ToolRegistry
     from dragoman.tools.result.budget import TextBudget
+    from dragoman.tools.result.render import ServerAnswer
     from dragoman.tools.schema.coerce import ArgumentChange
 
 # ── How many calls may begin in one iteration of the event loop
@@ -194,6 +196,16 @@ def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
     return replace(context, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarded:
+    """What another client sent with a call that is forwarded for it; the result has the raw answer."""
+
+    inputs: Mapping[str, Any] | None = None
+    """Its `inputResponses` and `requestState`, empty in the first round; `None` if our handlers are asked."""
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of its request that goes on to the server."""
+
+
 class Caller(Protocol):
     """A function that calls a tool like `McpManager.call`."""
 
@@ -218,6 +230,7 @@ class _Call:
         "began",
         "changes",
         "fields",
+        "forwarded",
         "id",
         "name",
         "on_progress",
@@ -226,9 +239,15 @@ class _Call:
     )
 
     def __init__(
-        self, name: str, arguments: object, timeout: float | None, on_progress: ProgressHandler | None
+        self,
+        name: str,
+        arguments: object,
+        timeout: float | None,
+        on_progress: ProgressHandler | None,
+        forwarded: Forwarded | None,
     ) -> None:
         self.name = name
+        self.forwarded = forwarded
         self.arguments = arguments
         self.timeout = timeout
         self.on_progress = on_progress
@@ -247,9 +266,10 @@ async def run(
     *,
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
+    forwarded: Forwarded | None = None,
 ) -> ToolResult:
     """Call a tool by its exposed name; a failure is a result too."""
-    call = _Call(name, arguments, timeout, on_progress)
+    call = _Call(name, arguments, timeout, on_progress, forwarded)
     tool = context.registry.get(name)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
@@ -432,8 +452,13 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     arguments,
                     deadline=deadline,
                     on_progress=call.on_progress,
+                    meta=call.forwarded.meta if call.forwarded else None,
+                    inputs=call.forwarded.inputs if call.forwarded else None,
                     traffic=call.traffic,
                 )
+                if call.forwarded is not None and connection.session is not None:
+                    # What the server logged during the call goes to the same client, before the result.
+                    await connection.session.wait_delivered()
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -465,8 +490,28 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
         wrong := limits.excess("result_bytes", size_of(answer), what=f"the result of `{tool.name}`")
     ):
         raise InvalidResultError(wrong, tool=tool.name, server=tool.server, problems=[wrong])
+    if call.forwarded is not None:
+        return _forwarded_result(answer, by)
     # A large result is written to files and searched: in a thread, so that other calls go on.
     return await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
+
+
+def _forwarded_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
+    """Return an answer for another client: as it came, with its text for the call log only."""
+    text = "\n".join(part.text for part in answer.parts if part.kind == "text")
+    failure = None
+    if answer.is_error:
+        text = text or "the tool failed without a message"
+        failure = ToolFailedError(text, tool=by.tool.name, server=by.tool.server)
+    return ToolResult(
+        success=failure is None,
+        text=text,
+        error=None if failure is None else text,
+        exception=failure,
+        raw=answer.raw,
+        call_id=by.call_id,
+        duration=by.duration,
+    )
 
 
 async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: float) -> None:

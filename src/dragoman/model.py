@@ -104,6 +104,8 @@ class Handlers:
     """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
     roots: Sequence[str] | RootsProvider | None = None
     """The URIs of the directories that servers may look at, or what gives them."""
+    list_roots: Handler | None = None
+    """Answers `roots/list` itself, in place of `roots`: returns `{"roots": [{"uri": …}]}`."""
     logging: Handler | None = None
     """Gets each log message: level, logger, data."""
     headers: HeaderProvider | None = None
@@ -165,6 +167,8 @@ class ToolResult:
     provenance: Provenance | None = None
     duration: float = 0.0
     call_id: str = ""
+    raw: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The server's own answer to a call that was forwarded for another client; it has no parts then."""
 
     @property
     def output(self) -> str:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.sdk import Era
+    from dragoman.server.protocol.session import Session
 
 # ── Waiting for the owner task to end, in bounded time
 
@@ -282,6 +283,16 @@ class Supervisor(ConnectionEvents):
         rate = limits.calls_per_second
         self.bucket = TokenBucket(rate, limits.burst) if rate else None
         """The rate limit of calls, if there is one."""
+
+    @property
+    def listing(self) -> Sequence[dict[str, Any]]:
+        """The tools as the connected server listed them; empty if it is not connected."""
+        return self._connection.tools if self._connection is not None else ()
+
+    @property
+    def session(self) -> Session | None:
+        """The session while the server is connected."""
+        return self._connection.session if self._connection is not None else None
 
     @property
     def instructions(self) -> str:
