@@ -50,7 +50,8 @@ def doubts(document: Document, dialect: Dialect, root: str, *, found_any: bool) 
         root: The project's directory.
         found_any: Whether it has servers in the right place.
     """
-    if not isinstance(document.data, dict):
+    data: object = document.data
+    if not isinstance(data, dict):
         return
     containers: list[tuple[str, ...]] = [tuple(path) for path in (dialect.container, *dialect.also_in)]
     if dialect.per_project is not None:
@@ -61,7 +62,7 @@ def doubts(document: Document, dialect: Dialect, root: str, *, found_any: bool) 
     for path in (*containers, *settings):
         for depth in range(len(path)):
             level = path[:depth]
-            table = _table(document.data, level)
+            table = _table(cast("object", data), level)
             # Names of servers are not keys.
             if table is None or level in containers:
                 break
@@ -72,7 +73,7 @@ def doubts(document: Document, dialect: Dialect, root: str, *, found_any: bool) 
                 if doubt.pointer not in told:
                     told.add(doubt.pointer)
                     yield doubt
-    whole = {key: value for key, value in cast("dict[str, Any]", document.data).items() if key[:1] != "$"}
+    whole = {key: value for key, value in cast("dict[str, Any]", data).items() if key[:1] != "$"}
     if whole and not found_any and not told and all(map(_is_server, whole.values())):
         names = ", ".join(f"`{printable(name):.40}`" for name in list(whole)[:3])
         yield Doubt((), f"servers at the top level are not read: {names}", f"put them under `{likely}`")
@@ -126,7 +127,9 @@ def _servers_in(value: object) -> list[Any]:
     if isinstance(value, dict):
         table = cast("dict[str, Any]", value)
         inner = [_servers_in(each) for key, each in table.items() if _fold(key) in _ELSEWHERE]
-        return list(table.values()) if any(map(_is_server, table.values())) else next(filter(None, inner), [])
+        if any(map(_is_server, table.values())):
+            return list(table.values())
+        return next((found for found in inner if found), list[Any]())
     items = cast("list[Any]", value) if isinstance(value, list) else []
     return items if any(_is_server(item) for item in items) else []
 

@@ -24,7 +24,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/dialects"
 FILES = sorted(
     path for path in FIXTURES.rglob("*") if path.is_file() and not path.name.endswith(".expected.json")
 )
-ENTRY = {"fs": {"command": "npx", "args": []}}
+ENTRY: dict[str, Any] = {"fs": {"command": "npx", "args": []}}
 
 
 def read(name: str, text: str, file: str) -> Settings:
@@ -154,11 +154,14 @@ def load_jsonc(text: str) -> Any:
     return parse(text, "x", "json").data
 
 
-def has_servers(data: Any, path: tuple[str, ...]) -> bool:
+def has_servers(data: object, path: tuple[str, ...]) -> bool:
     for part in path:
-        data = data.get(part) if isinstance(data, dict) else None
-    items = list(data.values()) if isinstance(data, dict) else data if isinstance(data, list) else []
-    return any(isinstance(item, dict) and ("command" in item or "url" in item) for item in items)
+        data = cast("dict[str, object]", data).get(part) if isinstance(data, dict) else None
+    items: list[object] = cast("list[object]", data) if isinstance(data, list) else []
+    if isinstance(data, dict):
+        items = list(cast("dict[str, object]", data).values())
+    tables = [cast("dict[str, object]", item) for item in items if isinstance(item, dict)]
+    return any("command" in table or "url" in table for table in tables)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
