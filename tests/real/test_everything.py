@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.real.servers import everything_on
-from tests.real.test_real_servers import PATIENCE, spec_of, succeed
+from tests.real.test_real_servers import PATIENCE, everything_on, spec_of, succeed
 
 from dragoman import Http, McpManager, ServerSpec, Sse
 from dragoman.agent.handlers import Form, handlers

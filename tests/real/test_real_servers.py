@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.real import servers
+from tests.real.servers import everything_on
 
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, Stdio, ToolFailedError
 
@@ -40,8 +41,8 @@ async def test_every_installed_server_connects_lists_and_answers_in_one_manager(
 ) -> None:
     command, *arguments = servers.npx_command("filesystem", tmp_path)
     async with (
-        servers.everything_on("streamableHttp", "/mcp") as http,
-        servers.everything_on("sse", "/sse") as sse,
+        everything_on("streamableHttp", "/mcp") as http,
+        everything_on("sse", "/sse") as sse,
         McpManager(
             [
                 ServerSpec(
