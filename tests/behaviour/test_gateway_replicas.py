@@ -100,7 +100,7 @@ async def test_a_question_of_an_older_server_is_answered_at_the_replica_that_hol
 
 async def test_a_client_that_cannot_be_asked_is_told_so() -> None:
     async with replica("auto") as client:
-        params = {"name": "mcp_s_form", "arguments": {}}
+        params: Any = {"name": "mcp_s_form", "arguments": {}}
         refused = (await post(client, "tools/call", params)).json()["error"]
         assert refused["code"] == -32021
         assert refused["data"] == {"requiredCapabilities": {"elicitation": {}}}
@@ -152,7 +152,7 @@ async def test_one_dead_server_does_not_affect_nine_others() -> None:
             tools = (await post(client, "tools/list")).json()["result"]["tools"]
             assert [tool["name"] for tool in tools] == [f"mcp_s{number}_ping" for number in range(9)]
             for number in range(9):
-                params = {"name": f"mcp_s{number}_ping", "arguments": {}}
+                params: Any = {"name": f"mcp_s{number}_ping", "arguments": {}}
                 result = (await post(client, "tools/call", params)).json()["result"]
                 assert result["content"][0]["text"] == "pong"
             for method in ("resources/list", "prompts/list"):
@@ -177,7 +177,7 @@ async def test_restarts_of_a_server_are_not_noticed() -> None:
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             for _ in range(20):
                 await app.gateway.mcp.restart("s")
-                params = {"name": "mcp_s_ping", "arguments": {}}
+                params: Any = {"name": "mcp_s_ping", "arguments": {}}
                 result = (await post(client, "tools/call", params)).json()["result"]
                 assert result["content"][0]["text"] == "pong"
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +34,7 @@ def test_a_template_can_be_filled_in_before_it_comes_back() -> None:
 
 
 def test_views_keep_their_scheme() -> None:
-    entry = {"name": "t", "_meta": {"ui": {"resourceUri": "ui://v/1", "csp": {}}, "other": [1]}}
+    entry: Any = {"name": "t", "_meta": {"ui": {"resourceUri": "ui://v/1", "csp": {}}, "other": [1]}}
     outer = ids.outer_tool(entry, server="fs", name="mcp_fs_t")
     assert outer == {
         "name": "mcp_fs_t",
