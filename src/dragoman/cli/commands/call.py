@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 
 from dragoman.cli import arguments, exits, output
+from dragoman.cli.adhoc import AdHocCommand, offer_to_keep, take_url
 from dragoman.cli.arguments import STDIN, type_name
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
@@ -38,7 +39,7 @@ LONGEST_ABOUT = 60
 """Columns for the description of an argument in errors; `tools --schema` shows all of it."""
 
 
-@click.command(epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
+@click.command(cls=AdHocCommand, epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
 @common_options
 @timeout_option
 @click.argument("words", nargs=-1, metavar="SERVER TOOL [KEY=VALUE | -]...", shell_complete=CALL_WORDS)
@@ -52,16 +53,23 @@ def call(
 ) -> None:
     """Call a tool and print its result.
 
-    Instead of SERVER TOOL you can give the exposed name. Only this server is started.
+    Instead of SERVER TOOL you can give the exposed name. Only this server is started. A URL instead of
+    SERVER, or a command after `--`, is a server that is not configured.
 
     \b
     dragoman call files read_text_file path=README.md head=10
     dragoman call mcp_files_read_text_file --args '{"path": "README.md"}'
     echo '{"path": "README.md"}' | dragoman call files read_text_file -
+    dragoman call https://example.com/mcp search query=deposit
+    dragoman call read_text_file path=README.md -- npx -y @modelcontextprotocol/server-filesystem .
 
     Values are converted by the tool's schema. `a.b=1` sets a value inside an object, a repeated key makes a
     list, `@FILE` reads a file and `@-` standard input.
     """  # noqa: D301 -- click wants the backspace itself
+    words = take_url(options, words)
+    if not words and options.server is not None:
+        msg = "Missing TOOL. Run `dragoman tools` with the same URL or command for a list."
+        raise click.UsageError(msg)
     if not words:
         msg = "Missing SERVER and TOOL. Run `dragoman tools` for a list."
         raise click.UsageError(msg)
@@ -70,7 +78,10 @@ def call(
     exits.insist(settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
-    asked, rest = _split(settings, words)
+    if options.server is not None:
+        asked, rest = _Target([options.server], words[0], is_own=True), list(words[1:])
+    else:
+        asked, rest = _split(settings, words)
     given = _Given(rest, whole)
     result, tool = run(_call(options, settings, asked, given, yes=yes))
     saved = save(result.parts, folder, tool.original_name or tool.name)
@@ -79,6 +90,7 @@ def call(
     elif result.success or result.text != result.error:
         print_text(result.text, raw=raw)
     if result.exception is None:
+        offer_to_keep(options)
         return
     if not options.json:
         text = " ".join((result.error or "The tool failed.").split())

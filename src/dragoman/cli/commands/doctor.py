@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import output
+from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, code_of, run, together
 from dragoman.cli.known import named
@@ -28,7 +29,7 @@ AT_ONCE = 8
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
 @common_options
 @timeout_option
 @yes_option
@@ -48,6 +49,7 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
     from dragoman.cli.json_shapes import finding_json
     from dragoman.diagnosis.review import look_alikes, review
 
+    names = take_servers(options, names)
     settings = find_servers(options)
     specs = [named(settings, name) for name in dict.fromkeys(names)]
     specs = specs or [spec for spec in settings.servers if spec.enabled]
@@ -78,6 +80,8 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
         for problem in problems:
             output.say(f"error: {problem}", fg="red")
         _sum_up(options, found, problems=len(problems))
+    if code is Exit.DONE:
+        offer_to_keep(options)
     raise click.exceptions.Exit(code)
 
 
