@@ -35,17 +35,21 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 @yes_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--verbose", "-v", is_flag=True, help="Show the stderr of servers that work, too.")
+@click.option("--fix", "fixes", is_flag=True, help="Write what it advises, after showing the diff.")
 @click.pass_obj
-def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
+def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bool) -> None:
     """Find out why a server does not work, and what to do about it.
 
     Each server is started or connected once, and checked in stages: configuration, variables, the command
     or the host, the start or the connection, the handshake, the tool list, the schemas, and a ping. Disabled
     servers are checked only if you name them.
 
+    `--fix` carries out the `dragoman set` commands that it advises, after you have seen the diff and agreed.
+
     Advice does not change the exit code. It covers changed definitions, definitions that look like an
     attack, names that look alike, and packages without an exact version.
     """
+    from dragoman.cli.commands.fix import fix
     from dragoman.cli.json_shapes import finding_json
     from dragoman.diagnosis.review import look_alikes, review
 
@@ -70,6 +74,8 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
             "problems": [output.problem_json(problem) for problem in problems],
             "look_alikes": [finding_json(finding) for finding in alike],
         }
+        if fixes:
+            report["fixes"] = fix(options, found)
         output.say_json(report)
     else:
         for index, (one, looked) in enumerate(zip(found, reviews, strict=True)):
@@ -80,6 +86,8 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
         for problem in problems:
             output.say(f"error: {problem}", fg="red")
         _sum_up(options, found, problems=len(problems))
+        if fixes:
+            fix(options, found)
     if code is Exit.DONE:
         offer_to_keep(options)
     raise click.exceptions.Exit(code)
