@@ -54,7 +54,7 @@ def test_each_ill_server_has_its_stage_its_cause_and_a_hint() -> None:
     assert found["good"]["ok"]
     for name, stage, hint in (
         ("typo", "command", "Did you mean"),
-        ("split", "command", '"args": ["-y", "thing"]'),
+        ("split", "command", """`dragoman set split command=npx args='["-y", "thing"]'`"""),
         ("nodeless", "command", "Node.js"),
         ("unset", "variables", "SURELY_NOT_SET"),
         ("homeless", "command", "`cwd`"),

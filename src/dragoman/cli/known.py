@@ -152,11 +152,8 @@ def unknown_tool(name: str, tools: Iterable[ToolDef], server: str = "") -> Unkno
         proper = {f"{tool.server}.{tool.original_name}": tool.original_name or tool.name for tool in every}
         near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])
         # A tool's own name may be ambiguous, so the full form is shown.
-        similar = list(
-            dict.fromkeys(
-                next((full for full, own_name in proper.items() if own_name == one), one) for one in near
-            )
-        )
+        full = [[long for long, short in proper.items() if short == one] or [one] for one in near]
+        similar = list(dict.fromkeys(one for group in full for one in group))[:3]
     guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
     msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown server or tool `{name}`"
     hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
