@@ -8,6 +8,7 @@ with its own issuer only. It adds DPoP, and it keeps responses of token endpoint
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import secrets
@@ -31,7 +32,6 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
-from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -122,6 +122,15 @@ def describes_issuer(url: str) -> bool:
     """Return whether this is the address of an authorization server's metadata."""
     path = urlsplit(url).path
     return "/.well-known/oauth-authorization-server" in path or "/.well-known/openid-configuration" in path
+
+
+def issuers_match(one: str, other: str) -> bool:
+    """Return whether two issuers are the same; only the slash at the end of a bare origin may differ."""
+    if one == other:
+        return True
+    shorter, longer = sorted((one, other), key=len)
+    parts = urlsplit(shorter)
+    return longer == f"{shorter}/" and shorter == f"{parts.scheme}://{parts.netloc}"
 
 
 def with_issuer_only(body: bytes, issuer: str | None) -> bytes:
@@ -258,15 +267,21 @@ def _client_credentials_provider(
         raise LoginError(msg)
     if auth.private_key is not None:
         return PrivateKeyJWTOAuthProvider(
-            url, memory, client.client_id, assertions(auth), scope, issuer=auth.issuer
+            url, memory, client.client_id, assertions(auth), scope, **_issuer_of(auth)
         )
     method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     if client.token_endpoint_auth_method == "client_secret_post":  # noqa: S105 -- the name of a method
         method = "client_secret_post"
     secret = client.client_secret or ""
     return ClientCredentialsOAuthProvider(
-        url, memory, client.client_id, secret, method, scope, issuer=auth.issuer
+        url, memory, client.client_id, secret, method, scope, **_issuer_of(auth)
     )
+
+
+def _issuer_of(auth: Auth) -> dict[str, Any]:
+    """Return the provider's `issuer` argument. Before mcp 2.2 it has none: `_Attempt` checks the issuer."""
+    parameters = inspect.signature(ClientCredentialsOAuthProvider).parameters
+    return {"issuer": auth.issuer} if "issuer" in parameters else {}
 
 
 def method_among(offered: list[str] | None) -> str:
@@ -310,6 +325,7 @@ def assertions(auth: Auth) -> Callable[[str], Awaitable[str]]:
 FORM = "application/x-www-form-urlencoded"
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 TEMPORARY = frozenset({408, 425, 429})
+MAX_REDIRECTS = 5
 SCOPE_ONLY = "-"
 """A placeholder for the access token where only the scope of an earlier token is needed."""
 _SERVER_ERROR = 500
@@ -492,6 +508,7 @@ class _Attempt:
             while True:
                 if outgoing is not request:
                     response = await self._exchange(provider, outgoing)
+                    response = await self._follow(provider, response)
                 elif refusal is not None:
                     response, refusal = refusal, None
                 else:
@@ -505,6 +522,17 @@ class _Attempt:
             _in_flow.reset(token)
 
     # Sending the provider's requests
+
+    async def _follow(self, provider: OAuthClientProvider, response: httpx2.Response) -> httpx2.Response:
+        """Follow redirects within the origin for providers that do not: those before mcp 2.2."""
+        if hasattr(provider, "_auth_flow"):
+            return response
+        for _ in range(MAX_REDIRECTS):
+            following = response.next_request
+            if following is None or following.method != response.request.method:
+                break
+            response = await self._exchange(provider, following)
+        return response
 
     async def _exchange(self, provider: OAuthClientProvider, request: httpx2.Request) -> httpx2.Response:
         context = provider.context

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ServerError
 from dragoman.server.protocol.dispatcher import current_deadline, known_outcome, raw_result
+from dragoman.server.protocol.rounds import call_in_rounds
 from dragoman.server.protocol.wire import Traffic, current_traffic
 from dragoman.tools.result.render import to_answer
 
@@ -219,8 +220,14 @@ _LISTINGS: dict[Kind, str] = {
 }
 
 
+MAX_RELISTED = 100
+"""How many pages are listed to find a tool whose headers were refused."""
 MANY_PIECES = 1000
 """A result with more content blocks is parsed in a thread; so many take about 10 ms."""
+
+
+Stamp: TypeAlias = "Callable[[dict[str, Any], CallOptions], None]"
+"""Adds the fields of the session to a request, and its HTTP headers to the options."""
 
 
 class Era(NamedTuple):
@@ -291,8 +298,19 @@ def _is_text_block(block: object) -> bool:
 class Session:
     """The SDK's client on an open transport; any task may use it."""
 
-    def __init__(self, client: Client, dispatcher: WireDispatcher | None) -> None:
+    def __init__(
+        self, client: Client, dispatcher: WireDispatcher | None, *, stamp: Stamp | None = None
+    ) -> None:
+        """Use a connected client.
+
+        Args:
+            client: The SDK's client.
+            dispatcher: Our wire under it; `None` over the SDK's own transports.
+            stamp: The session's function that adds its own fields to a request; without it, every request
+                takes the SDK's longer way.
+        """
         self._client = client
+        self._stamp_request = stamp
         self._session = client.session
         self._dispatcher = dispatcher
         self.direct = dispatcher is not None
@@ -472,7 +490,7 @@ class Session:
 
         Over our own wires the request is sent without the SDK's models: nearly every answer is final and
         plain, and is parsed as it came. The session validates the others. If an answer is not final (the
-        server wants input, or refused a header), the SDK's client takes over; `known_outcome` gives it the
+        server wants input, or refused a header), `_call_in_rounds` takes over; `known_outcome` gives it the
         answer that is already here, so that the call is not sent twice.
         """
         meta = self._with_log_level(meta)
@@ -501,10 +519,37 @@ class Session:
                 if is_final and raw is not None:
                     return await _read(raw)
                 known_outcome.set(raw)
-        result = await self._client.call_tool(
-            name, arguments, progress_callback=on_progress, meta=cast("Any", meta)
-        )
+        result = await self._call_in_rounds(name, arguments, on_progress=on_progress, meta=meta)
         return await _read(self._raw(result))
+
+    async def _call_in_rounds(
+        self, name: str, arguments: dict[str, Any], *, on_progress: Any, meta: Mapping[str, Any] | None
+    ) -> BaseModel:
+        """Call a tool through the SDK's session, and answer what the server asks."""
+        given = cast("Any", meta)
+
+        async def send(responses: Mapping[str, Any] | None, state: str | None) -> Any:
+            return await self._session.call_tool(
+                name,
+                arguments,
+                progress_callback=on_progress,
+                input_responses=cast("Any", responses),
+                request_state=state,
+                meta=given,
+                allow_input_required=True,
+            )
+
+        async def relist() -> None:
+            cursor: str | None = None
+            for _ in range(MAX_RELISTED):
+                page = await self._client.list_tools(cursor=cursor)
+                cursor = page.next_cursor
+                if cursor is None or any(tool.name == name for tool in page.tools):
+                    return
+
+        return await call_in_rounds(
+            send, session=self._session, tool=name, relist=relist if self._is_modern else None
+        )
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Return the raw contents of a resource."""
@@ -525,15 +570,11 @@ class Session:
         return list(result.completion.values)
 
     def _stamp(self, method: str, params: dict[str, Any]) -> CallOptions | None:
-        """Add the session's own fields to the parameters, and return the options for sending.
-
-        `None` if this version of the SDK has no `_stamp`.
-        """
-        stamp: Callable[[dict[str, Any], CallOptions], None] | None = getattr(self._session, "_stamp", None)
-        if stamp is None:
+        """Add the session's own fields to the parameters; return the options for sending, if that is possible."""
+        if self._stamp_request is None:
             return None
         opts: CallOptions = {}
-        stamp({"method": method, "params": params}, opts)
+        self._stamp_request({"method": method, "params": params}, opts)
         return opts
 
     def _with_log_level(self, meta: Mapping[str, Any] | None) -> Any:
