@@ -16,12 +16,14 @@ import time
 from collections import deque
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import (
+    CallDeniedError,
     CallTimeoutError,
     ConnectionLostError,
     HttpStatusError,
+    InvalidArgumentsError,
     InvalidResultError,
     ServerError,
     ToolExecutionError,
@@ -41,11 +43,11 @@ from dragoman.trust.masking import mask_arguments
 from dragoman.trust.policy import copied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
-    from dragoman.model import ProgressHandler, ServerSpec, ToolDef
+    from dragoman.model import Audience, ProgressHandler, ServerSpec, ToolDef
     from dragoman.observe.call_log import CallLog
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
@@ -181,6 +183,8 @@ class CallContext:
     """Decides whether a call is made; the default allows every call."""
     metrics: Metrics = field(default_factory=Metrics)
     log: CallLog | None = None
+    audience: Audience = "model"
+    """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
 
 
 def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
@@ -199,6 +203,7 @@ class Caller(Protocol):
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         """Call the tool."""
         ...
@@ -213,6 +218,7 @@ class _Call:
         "changes",
         "fields",
         "id",
+        "meta",
         "name",
         "on_progress",
         "timeout",
@@ -220,9 +226,15 @@ class _Call:
     )
 
     def __init__(
-        self, name: str, arguments: object, timeout: float | None, on_progress: ProgressHandler | None
+        self,
+        name: str,
+        arguments: object,
+        timeout: float | None,
+        on_progress: ProgressHandler | None,
+        meta: Mapping[str, Any] | None,
     ) -> None:
         self.name = name
+        self.meta = meta
         self.arguments = arguments
         self.timeout = timeout
         self.on_progress = on_progress
@@ -241,9 +253,10 @@ async def run(
     *,
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
+    meta: Mapping[str, Any] | None = None,
 ) -> ToolResult:
     """Call a tool by its exposed name; a failure is a result too."""
-    call = _Call(name, arguments, timeout, on_progress)
+    call = _Call(name, arguments, timeout, on_progress, meta)
     tool = context.registry.get(name)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
@@ -268,6 +281,10 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> 
     try:
         if tool is None:
             raise context.gate.pin_checker.refusal(call.name) or _unknown(context, call.name)
+        if tool.meta and context.audience not in tool.audience:
+            raise _not_for(context.audience, tool)
+        if call.meta is not None:
+            check_meta(call.meta, tool)
         if not context.throttle.has_room():
             await context.throttle.turn()
         fields = _checked(context, tool, call)
@@ -299,6 +316,47 @@ def _unknown(context: CallContext, name: str) -> UnknownToolError:
     return error
 
 
+RESERVED_META = frozenset({"progressToken"})
+_RESERVED_OWNERS = (["modelcontextprotocol"], ["mcp"])
+
+
+def check_meta(meta: Mapping[str, Any], tool: ToolDef) -> None:
+    """Check the `_meta` that a caller gives for a call.
+
+    The protocol reserves some keys for itself: `progressToken`, and all prefixes of which the second label is
+    `mcp` or `modelcontextprotocol`. The session sets those itself.
+
+    Raises:
+        InvalidArgumentsError: A key is reserved, or the value is not JSON.
+    """
+    problems: list[str] = []
+    for key in cast("Iterable[object]", meta):
+        if not isinstance(key, str) or not key:
+            problems.append(f"the key {key!r} of `meta` is not a name")
+            continue
+        labels = key.rpartition("/")[0].split(".")
+        if key in RESERVED_META or labels[1:2] in _RESERVED_OWNERS:
+            problems.append(f"the key `{key}` of `meta` is reserved for the protocol")
+    if not problems:
+        try:
+            json.dumps(dict(meta), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as exc:
+            problems.append(f"`meta` is not JSON: {exc}")
+    if problems:
+        msg = f"`{tool.name}` was not called: {'; '.join(problems)}"
+        raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems)
+
+
+def _not_for(audience: str, tool: ToolDef) -> CallDeniedError:
+    if audience == "model":
+        msg = f"`{tool.name}` is for the app of server `{tool.server}` only"
+        hint = 'a front end can call it with `audience="app"`, or through `open_app`'
+    else:
+        msg = f"`{tool.name}` is not for the app of server `{tool.server}`"
+        hint = 'the tool does not list "app" in its visibility'
+    return CallDeniedError(msg, tool=tool.name, server=tool.server, rule="visibility", hint=hint)
+
+
 def _plain(name: str) -> str:
     return re.sub(r"\W", "_", name).lower()
 
@@ -318,10 +376,11 @@ def make_caller(context: CallContext, check: Callable[[], None]) -> Caller:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         check()
         with with_headers(headers) if headers else nullcontext():
-            return await run(context, name, arguments, timeout=timeout, on_progress=on_progress)
+            return await run(context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta)
 
     return call
 
@@ -426,6 +485,7 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     arguments,
                     deadline=deadline,
                     on_progress=call.on_progress,
+                    meta=call.meta,
                     traffic=call.traffic,
                 )
             break

@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints  # noqa: TC003 -- users resolve the fields' type hints
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -49,6 +49,8 @@ class Resource:
     mime_type: str = ""
     is_template: bool = False
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its `_meta`, as the server sent it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ RootsProvider: TypeAlias = "Callable[[str], Sequence[str] | None]"
 """Given a server's name; returns URIs, or nothing if the server is not to know that there are any."""
 ApprovalHandler: TypeAlias = "Callable[[CallRequest], bool | Awaitable[bool]]"
 """Given a call that a policy wants confirmed; returns whether it may be made, or an awaitable of that."""
+Audience: TypeAlias = Literal["model", "app"]
+"""Who calls a tool: a model, or the app of the tool's own server."""
 HeaderProvider: TypeAlias = "Callable[[str], Mapping[str, str] | Awaitable[Mapping[str, str]]]"
 """Given a server's name; returns headers, or an awaitable of them."""
 
@@ -150,6 +154,49 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """The user interface that a server has for one of its tools, for a front end to show in a sandbox.
+
+    `McpManager.open_app` reads it, and gives a proxy through which it may call its own server.
+    """
+
+    server: str
+    uri: str
+    """The `ui://` resource that holds the page."""
+    tool: str = ""
+    """The server's own name of the tool that was called."""
+    html: str = field(default="", repr=False)
+    """The page; empty until it is read."""
+    csp: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
+    """The origins that the page may reach: `connectDomains`, `resourceDomains`, `frameDomains` and
+    `baseUriDomains`. Entries that are not plain origins are left out."""
+    permissions: Sequence[str] = ()
+    """What the page asks the browser for: `camera`, `microphone`, `geolocation`, `clipboardWrite`."""
+    domain: str = ""
+    """The origin that the page asks to run under; a front end may ignore it."""
+    prefers_border: bool | None = None
+
+    def content_security_policy(self) -> str:
+        """Return the header value that lets the page reach the declared origins and nothing else."""
+        resources = " ".join(self.csp.get("resourceDomains", ()))
+        inline = f"'self' 'unsafe-inline' {resources}".strip()
+        media = f"'self' data: {resources}".strip()
+        rules = {
+            "default-src": "'none'",
+            "script-src": inline,
+            "style-src": inline,
+            "img-src": media,
+            "font-src": media,
+            "media-src": media,
+            "connect-src": " ".join(self.csp.get("connectDomains", ())) or "'none'",
+            "frame-src": " ".join(self.csp.get("frameDomains", ())) or "'none'",
+            "object-src": "'none'",
+            "base-uri": " ".join(self.csp.get("baseUriDomains", ())) or "'none'",
+        }
+        return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a call gave, whether it went well or not."""
 
@@ -165,6 +212,8 @@ class ToolResult:
     provenance: Provenance | None = None
     duration: float = 0.0
     call_id: str = ""
+    app: App | None = None
+    """The tool's user interface, if it has one."""
 
     @property
     def output(self) -> str:
@@ -186,7 +235,9 @@ __all__ = [
     "CODE",
     "DEFAULT_CALL_TIMEOUT",
     "DEFAULT_CONNECT_TIMEOUT",
+    "App",
     "ApprovalHandler",
+    "Audience",
     "Auth",
     "CallRequest",
     "Handler",
@@ -639,6 +690,8 @@ class ToolDef:
     output_schema: JsonObject | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     source: Literal["builtin", "mcp"] = "mcp"
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its `_meta`, as the server sent it."""
     _schemas: str = field(default="", init=False, repr=False, compare=False)
     """Both schemas as JSON, until one of them is asked for."""
 
@@ -650,6 +703,25 @@ class ToolDef:
         for name in _SCHEMAS:
             object.__delattr__(tool, name)
         return tool
+
+    @property
+    def audience(self) -> Sequence[str]:
+        """Who may call it: a model, the server's own app, or both."""
+        ui = self.meta.get("ui") if self.meta else None
+        if not isinstance(ui, dict) or "visibility" not in ui:
+            return ("model", "app")
+        visibility: object = cast("dict[str, object]", ui)["visibility"]
+        named = cast("list[object]", visibility) if isinstance(visibility, list) else []
+        return tuple(one for one in ("model", "app") if one in named)
+
+    @property
+    def app_uri(self) -> str:
+        """The `ui://` resource that shows its results; empty if it has none."""
+        ui = self.meta.get("ui") if self.meta else None
+        found = cast("dict[str, object]", ui).get("resourceUri") if isinstance(ui, dict) else None
+        # The flat key is the older form.
+        found = found or (self.meta.get("ui/resourceUri") if self.meta else None)
+        return found if isinstance(found, str) and found.startswith("ui://") else ""
 
     if not TYPE_CHECKING:
 

@@ -30,7 +30,7 @@ from dragoman.manager.pool import ServerPool, find_server, wait_all
 from dragoman.manager.reload import Watcher
 from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
-from dragoman.model import Handlers, LoginUI, ServerState, Settings
+from dragoman.model import App, Handlers, LoginUI, ServerState, Settings
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.protocol.wire import with_headers
@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
+    from dragoman.manager.apps import AppProxy
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
+        Audience,
         HeaderProvider,
         Part,
         ProgressHandler,
@@ -310,9 +312,17 @@ class McpManager:
 
     # ── Tools and calls
 
-    def tools(self) -> list[ToolDef]:
-        """Return the exposed tools of all servers, sorted by name."""
-        return [tool for tool in self.registry if tool.source == "mcp" and tool.server in self._supervisors]
+    def tools(self, *, audience: Audience = "model") -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name.
+
+        Args:
+            audience: For whom: tools for a model by default, or those that a server's app may call.
+        """
+        return [
+            tool
+            for tool in self.registry
+            if tool.source == "mcp" and tool.server in self._supervisors and audience in tool.audience
+        ]
 
     async def call(
         self,
@@ -322,6 +332,8 @@ class McpManager:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        audience: Audience = "model",
     ) -> ToolResult:
         """Call a tool by its exposed name; a failed call is a result.
 
@@ -332,15 +344,41 @@ class McpManager:
             on_progress: Called with progress, total and message; each report restarts the
                 timeout, within ten minutes in all.
             headers: Sent with the HTTP requests of this call only.
+            meta: Sent as the `_meta` of the request, over any transport: trace context, run context. Keys
+                that the protocol reserves for itself are refused.
+            audience: For whom the call is made. A tool that a server has for its app only is called with
+                `"app"`, and never for a model.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
+        context = (
+            self._call_context if audience == "model" else replace(self._call_context, audience=audience)
+        )
         with with_headers(headers) if headers else nullcontext():
             return await self._run(
-                self._call_context, name, arguments, timeout=timeout, on_progress=on_progress
+                context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta
             )
+
+    async def open_app(self, result: ToolResult | App) -> AppProxy:
+        """Read the page of a result's app; return it with the calls that it may make.
+
+        Args:
+            result: A result with an `app`, or the app itself.
+
+        Raises:
+            DragomanError: The result has no app, the server does not answer, or the resource is not a page.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        from dragoman.manager.apps import AppProxy, read_app  # Only front ends use it.
+
+        app = result if isinstance(result, App) else result.app
+        if app is None:
+            msg = "this result has no app"
+            raise DragomanError(msg, hint="only tools whose `app_uri` is set have one")
+        self._open_server(app.server)
+        return AppProxy(self, await read_app(app, self._resources))
 
     def caller(
         self,

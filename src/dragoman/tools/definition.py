@@ -85,6 +85,7 @@ def _fields(raw: Mapping[str, Any], name: str, *, server: str, template: str) ->
         "original_name": name,
         "title": _text(raw.get("title")) or _text(annotations.get("title")),
         "annotations": annotations,
+        "meta": _mapping(raw.get("_meta")),
     }
 
 

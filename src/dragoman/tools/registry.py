@@ -128,6 +128,8 @@ class ToolView(Exporting):
         return isinstance(name, str) and self.get(name) is not None
 
     def _shows(self, tool: ToolDef) -> bool:
+        if tool.meta and "model" not in tool.audience:
+            return False
         return is_usable(tool, allowed=self._allow, denied=self._deny)
 
 
@@ -401,7 +403,10 @@ class ToolRegistry(Exporting):
 
         if key not in self._exporters:
             self._exporters[key] = Exporter(api, strict=strict, longest=self._longest)
-        export = self._exports[key] = self._exporters[key].export(self)
+        # Tools for a server's app alone never reach a model.
+        export = self._exports[key] = self._exporters[key].export(
+            tool for tool in self if not tool.meta or "model" in tool.audience
+        )
         for name, reason in export.left_out.items():
             if (line := (api, name, reason)) not in self._told:
                 self._told.add(line)

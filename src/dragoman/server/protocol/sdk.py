@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx2
 import mcp_types as types
 from mcp.client.client import Client
+from mcp.client.extension import advertise
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
@@ -42,7 +43,6 @@ from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
 from dragoman.server.protocol.session import Era, Session, Stamp
-from dragoman.server.protocol.wire import Envelope
 from dragoman.server.transports.http_client import HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
 from dragoman.version import VERSION
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import HeaderProvider, ServerSpec, Transport
     from dragoman.server.process.spawn import Prespawn
-    from dragoman.server.protocol.wire import ConnectAttempt
+    from dragoman.server.protocol.wire import ConnectAttempt, Envelope
     from dragoman.server.transports.http_client import HttpAuth
 
 logger = logging.getLogger("dragoman")
@@ -148,6 +148,7 @@ async def open_session(
         client_info=types.Implementation(name="dragoman", version=VERSION),
         message_handler=on_message,
         cache=None,
+        extensions=_extensions(),
         **(answers or {}),
     )
     if dispatcher is not None:
@@ -164,6 +165,15 @@ async def open_session(
             spoken = client.protocol_version
             dispatcher.peer = Peer.of(transport, protocol_version=spoken, session_id=session_id or "")
         yield Session(client, dispatcher, stamp=_stamp_of(client))
+
+
+APPS = "io.modelcontextprotocol/ui"
+APP_TYPES = ("text/html;profile=mcp-app",)
+
+
+def _extensions() -> list[Any]:
+    """Return the extensions that a connection declares."""
+    return [advertise(APPS, {"mimeTypes": list(APP_TYPES)})]
 
 
 def is_answer(exc: BaseException) -> bool:
@@ -199,8 +209,8 @@ async def seam_fault() -> str:
         found = await _try_seam()
         if _fault is None and found:
             logger.warning(
-                "dragoman %s cannot use its own transports with mcp %s (%s): servers use the SDK's own, as with "
-                '`wire = "sdk"`; they work, without limits on message sizes and without probes',
+                "dragoman %s cannot use its own transports with mcp %s (%s): servers use the SDK's own, as "
+                'with `wire = "sdk"`; they work, without limits on message sizes and without probes',
                 VERSION,
                 _sdk_version(),
                 found,
@@ -244,6 +254,7 @@ class _Loopback:
         self.seen: set[str] = set()
 
     def send(self, message: bytes, envelope: Envelope) -> None:
+        del message
         self.seen.add(envelope.method)
         result: dict[str, Any] = {}
         if envelope.method == "initialize":
@@ -273,7 +284,7 @@ def _replace_connect(client: Client, connect: Any) -> None:
     """
     if not callable(getattr(client, "_connect", None)):
         msg = "`Client` has no `_connect`"
-        raise AttributeError(msg)
+        raise AttributeError(msg)  # noqa: TRY004 -- it is about a name that is missing
     client._connect = connect  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 

@@ -570,7 +570,7 @@ class Session:
         return list(result.completion.values)
 
     def _stamp(self, method: str, params: dict[str, Any]) -> CallOptions | None:
-        """Add the session's own fields to the parameters; return the options for sending, if that is possible."""
+        """Add the session's own fields to the parameters; return the options for sending, or `None`."""
         if self._stamp_request is None:
             return None
         opts: CallOptions = {}
