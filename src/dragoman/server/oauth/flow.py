@@ -458,7 +458,11 @@ class _Attempt:
 
         memory.on_client = keep
         request = httpx2.Request("POST", self.server.url, headers=version_in(answer.request.headers))
-        refusal = httpx2.Response(answer.status, headers=self._challenge(answer), request=request)
+        status, challenge = answer.status, self._challenge(answer, known.scope if known is not None else "")
+        if not hasattr(provider, "_auth_flow"):
+            # Before mcp 2.2 the provider looks for the authorization server after a 401 only.
+            status = HTTPStatus.UNAUTHORIZED
+        refusal = httpx2.Response(status, headers=challenge, request=request)
         if self.server.auth.metadata_url is not None:
             described = await self._fetch("GET", self.server.auth.metadata_url, {}, b"", is_form=False)
             self.named = str(as_object(described.body).get("issuer", ""))
@@ -739,11 +743,18 @@ class _Attempt:
             raise LoginError(msg)
         return AuthorizationCodeResult(code=redirect.code, state=redirect.state, iss=redirect.issuer)
 
-    def _challenge(self, answer: HttpAnswer) -> dict[str, str]:
-        """Return the server's challenge as we have parsed it, with the configured scopes."""
+    def _challenge(self, answer: HttpAnswer, granted: str) -> dict[str, str]:
+        """Return the server's challenge as we have parsed it, with the configured scopes.
+
+        A server that asks for more rights names the missing ones only, so those of the login are added.
+        """
         fields = challenge_fields(answer)
-        if self.server.auth.scopes and answer.status == HTTPStatus.UNAUTHORIZED:
-            fields["scope"] = " ".join(self.server.auth.scopes)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            if self.server.auth.scopes:
+                fields["scope"] = " ".join(self.server.auth.scopes)
+        elif fields.get("scope"):
+            asked = [*self.server.auth.scopes, *granted.split(), *fields["scope"].split()]
+            fields["scope"] = " ".join(dict.fromkeys(asked))
         wanted = {name: fields[name] for name in ("error", "scope", "resource_metadata") if fields.get(name)}
         pairs = ", ".join(f'{name}="{value}"' for name, value in wanted.items())
         return {"WWW-Authenticate": f"Bearer {pairs}"} if pairs else {}
