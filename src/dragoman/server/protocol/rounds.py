@@ -8,7 +8,8 @@ answered one after the other, in the order of the server's object: the user sees
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import mcp_types as types
 from mcp.client.context import ClientRequestContext
@@ -20,6 +21,30 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mcp.client.session import ClientSession
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOptions:
+    """How the rounds of a call differ from the usual ones."""
+
+    pauses: bool = False
+    """Whether the call ends when a person is asked, instead of waiting for the answers."""
+    responses: Mapping[str, Any] | None = None
+    """Answers for the first round, if the call was paused before."""
+    state: str | None = None
+    """The state of the paused call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The answer to a call that is not its result: the server asks a person, or goes on with a task."""
+
+    kind: Literal["input_required", "task"]
+    data: Mapping[str, Any]
+    """The raw answer."""
+    answered: Mapping[str, Any] | None = None
+    """Answers that the application's handlers gave without a person: models and roots."""
+
 
 MAX_ROUNDS = 10
 """How often a server may ask for input in one call."""
@@ -34,25 +59,25 @@ async def call_in_rounds(
     session: ClientSession,
     tool: str,
     relist: Callable[[], Awaitable[None]] | None,
-    responses: Mapping[str, Any] | None = None,
-    state: str | None = None,
-    pauses: bool = False,
-) -> Any:
-    """Send a call until its result is something else than a request for input.
+    options: RoundOptions,
+) -> tuple[Any, Mapping[str, Any] | None]:
+    """Send a call until its result is something else than a request for input that can be answered here.
 
     Args:
         send: Sends the call with the answers and the state of the round before.
         session: Runs the application's handlers.
         tool: The tool, for errors.
         relist: Lists the tools again after a refused header; `None` if that does not help.
-        responses: Answers for the first round, if an earlier call was paused.
-        state: The state of that call.
-        pauses: Whether to return the first request for input instead of answering it.
+        options: How the rounds differ from the usual ones.
+
+    Returns:
+        The last result, and the answers that handlers have given already if that is a request for input.
 
     Raises:
         ProtocolError: The server asked too often.
         MCPError: The server refused, or a handler did.
     """
+    responses, state = options.responses, options.state
     pause = FIRST_PAUSE
     for _ in range(MAX_ROUNDS + 1):
         try:
@@ -68,11 +93,14 @@ async def call_in_rounds(
             relist = None
             result = await send(responses, state)
         if not isinstance(result, types.InputRequiredResult):
-            return result
+            return result, None
         if result.input_requests:
-            if pauses:
-                return result
-            responses = await answer_requests(session, result.input_requests)
+            requests = dict(result.input_requests)
+            asked = [key for key, request in requests.items() if request.method == "elicitation/create"]
+            if options.pauses and asked:
+                others = {key: request for key, request in requests.items() if key not in asked}
+                return result, await answer_requests(session, others)
+            responses = await answer_requests(session, requests)
             pause = FIRST_PAUSE
         else:
             responses = None

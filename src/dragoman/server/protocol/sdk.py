@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx2
 import mcp_types as types
 from mcp.client.client import Client
-from mcp.client.extension import advertise
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
@@ -41,6 +40,7 @@ from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
 from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
+from dragoman.server.protocol.extensions import declared_extensions
 from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
 from dragoman.server.protocol.session import Era, Session, Stamp
 from dragoman.server.transports.http_client import HttpOptions
@@ -140,6 +140,11 @@ async def open_session(
         elif (what := _CHANGES.get(type(message))) is not None:
             changed(what)
 
+    def on_task(state: dict[str, Any]) -> None:
+        if opened and (watcher := opened[0].task_watchers.get(str(state.get("taskId")))) is not None:
+            watcher(state)
+
+    opened: list[Session] = []
     known = era if spec.protocol == "auto" else None
     client = Client(
         wire,
@@ -148,7 +153,7 @@ async def open_session(
         client_info=types.Implementation(name="dragoman", version=VERSION),
         message_handler=on_message,
         cache=None,
-        extensions=_extensions(),
+        extensions=declared_extensions(on_task),
         **(answers or {}),
     )
     if dispatcher is not None:
@@ -164,16 +169,8 @@ async def open_session(
             session_id: str | None = getattr(dispatcher.wire, "session_id", None)
             spoken = client.protocol_version
             dispatcher.peer = Peer.of(transport, protocol_version=spoken, session_id=session_id or "")
-        yield Session(client, dispatcher, stamp=_stamp_of(client))
-
-
-APPS = "io.modelcontextprotocol/ui"
-APP_TYPES = ("text/html;profile=mcp-app",)
-
-
-def _extensions() -> list[Any]:
-    """Return the extensions that a connection declares."""
-    return [advertise(APPS, {"mimeTypes": list(APP_TYPES)})]
+        opened.append(Session(client, dispatcher, stamp=_stamp_of(client)))
+        yield opened[0]
 
 
 def is_answer(exc: BaseException) -> bool:

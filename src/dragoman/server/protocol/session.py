@@ -11,11 +11,23 @@ import mcp_types as types
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ServerError
 from dragoman.server.protocol.dispatcher import current_deadline, known_outcome, raw_result
-from dragoman.server.protocol.rounds import call_in_rounds
+from dragoman.server.protocol.extensions import (
+    SKILLS,
+    TASKS,
+    CancelTask,
+    GetSkill,
+    GetTask,
+    Listen,
+    ListSkills,
+    ReadDirectory,
+    TaskCreated,
+    UpdateTask,
+)
+from dragoman.server.protocol.rounds import RoundOptions, Unfinished, answer_requests, call_in_rounds
 from dragoman.server.protocol.wire import Traffic, current_traffic
 from dragoman.tools.result.render import to_answer
 
@@ -230,6 +242,22 @@ Stamp: TypeAlias = "Callable[[dict[str, Any], CallOptions], None]"
 """Adds the fields of the session to a request, and its HTTP headers to the options."""
 
 
+class Freshness(NamedTuple):
+    """How long a listing may be used, and by whom."""
+
+    ttl: float = 0.0
+    """Seconds; 0 if the server says nothing, or that it changes at any time."""
+    is_private: bool = False
+    """Whether the listing may differ for other credentials."""
+
+    @classmethod
+    def of(cls, page: Mapping[str, Any]) -> Freshness:
+        """Read the fields of a page."""
+        ttl = page.get("ttlMs")
+        seconds = ttl / 1000 if isinstance(ttl, int | float) and not isinstance(ttl, bool) else 0.0
+        return cls(max(0.0, seconds), page.get("cacheScope") == "private")
+
+
 class Era(NamedTuple):
     """The protocol generation of a server, remembered so that the next connection need not ask."""
 
@@ -330,6 +358,10 @@ class Session:
         self._is_modern = modern
         self._listening = Listening(client, self.server_name or "") if modern else None
         self._log_level: str | None = None
+        self.task_watchers: dict[str, Callable[[dict[str, Any]], None]] = {}
+        """Called with the states of tasks that the server announces, by task id."""
+        self.freshness = Freshness()
+        """What the server said about the latest listing of its tools."""
         if dispatcher is not None:
             dispatcher.cleans_results = modern
 
@@ -452,8 +484,10 @@ class Session:
             if exc.code == types.METHOD_NOT_FOUND:
                 return [], None
             raise
-        if kind == "tools" and self._dispatcher is not None:
-            return self._admitted(page.tools), page.next_cursor
+        if kind == "tools":
+            self.freshness = Freshness.of(page.model_dump(by_alias=True, include={"ttl_ms", "cache_scope"}))
+            if self._dispatcher is not None:
+                return self._admitted(page.tools), page.next_cursor
         raw = self._raw(page)
         return [entry for entry in raw.get(kind) or () if isinstance(entry, dict)], page.next_cursor
 
@@ -485,7 +519,8 @@ class Session:
         *,
         on_progress: Any = None,
         meta: Mapping[str, Any] | None = None,
-    ) -> ServerAnswer:
+        rounds: RoundOptions | None = None,
+    ) -> ServerAnswer | Unfinished:
         """Call a tool.
 
         Over our own wires the request is sent without the SDK's models: nearly every answer is final and
@@ -494,7 +529,7 @@ class Session:
         answer that is already here, so that the call is not sent twice.
         """
         meta = self._with_log_level(meta)
-        if self._dispatcher is not None:
+        if self._dispatcher is not None and (rounds is None or rounds.responses is None):
             request: Any = _ToolCall(name=name, arguments=arguments)
             if meta is not None:
                 request["_meta"] = dict(meta)
@@ -519,12 +554,19 @@ class Session:
                 if is_final and raw is not None:
                     return await _read(raw)
                 known_outcome.set(raw)
-        result = await self._call_in_rounds(name, arguments, on_progress=on_progress, meta=meta)
-        return await _read(self._raw(result))
+        return await self._call_in_rounds(
+            name, arguments, on_progress=on_progress, meta=meta, rounds=rounds or _USUAL_ROUNDS
+        )
 
     async def _call_in_rounds(
-        self, name: str, arguments: dict[str, Any], *, on_progress: Any, meta: Mapping[str, Any] | None
-    ) -> BaseModel:
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        on_progress: Any,
+        meta: Mapping[str, Any] | None,
+        rounds: RoundOptions,
+    ) -> ServerAnswer | Unfinished:
         """Call a tool through the SDK's session, and answer what the server asks."""
         given = cast("Any", meta)
 
@@ -537,6 +579,7 @@ class Session:
                 request_state=state,
                 meta=given,
                 allow_input_required=True,
+                allow_claimed=True,
             )
 
         async def relist() -> None:
@@ -547,9 +590,96 @@ class Session:
                 if cursor is None or any(tool.name == name for tool in page.tools):
                     return
 
-        return await call_in_rounds(
-            send, session=self._session, tool=name, relist=relist if self._is_modern else None
+        result, answered = await call_in_rounds(
+            send,
+            session=self._session,
+            tool=name,
+            relist=relist if self._is_modern else None,
+            options=rounds,
         )
+        if isinstance(result, types.InputRequiredResult):
+            raw = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+            return Unfinished("input_required", raw, _dumped(answered or {}))
+        if isinstance(result, TaskCreated):
+            return Unfinished("task", self._raw(result))
+        return await _read(self._raw(result))
+
+    # Tasks: work that goes on after its call was answered
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether the server declares tasks."""
+        return TASKS in (self._client.server_capabilities.extensions or {})
+
+    async def get_task(self, task_id: str) -> dict[str, Any]:
+        """Return the state of a task."""
+        return await self._send_raw(GetTask(taskId=task_id))
+
+    async def update_task(self, task_id: str, answers: Mapping[str, Any]) -> None:
+        """Send answers to the questions of a task."""
+        await self._send_raw(UpdateTask(taskId=task_id, inputResponses=dict(answers)))
+
+    async def cancel_task(self, task_id: str) -> None:
+        """Tell the server that the result of a task is not wanted any more."""
+        await self._send_raw(CancelTask(taskId=task_id))
+
+    async def listen_to_task(self, task_id: str) -> None:
+        """Ask the server to announce the states of a task, until cancelled."""
+        await self._send_raw(Listen(notifications={"taskIds": [task_id]}))
+
+    async def answer_question(self, request: object) -> dict[str, Any]:
+        """Answer one question of a task with the application's handler.
+
+        Raises:
+            ValidationError: It is not a question that the protocol knows.
+            MCPError: There is no handler for it, or the handler failed.
+        """
+        answers = await answer_requests(self._session, {"": _QUESTION.validate_python(request)})
+        return _dumped(answers)[""]
+
+    # Skills
+
+    @property
+    def skill_settings(self) -> Mapping[str, Any] | None:
+        """The settings of the skills extension; `None` if the server does not declare it."""
+        return (self._client.server_capabilities.extensions or {}).get(SKILLS)
+
+    async def list_skills(self, limits: Limits) -> list[dict[str, Any]]:
+        """Return the raw entries of all pages of `skills/list`."""
+        return await self._all_pages(ListSkills, {}, "skills", limits)
+
+    async def get_skill(self, uri: str) -> dict[str, Any]:
+        """Return the raw entry of one skill."""
+        found = (await self._send_raw(GetSkill(uri=uri))).get("skill")
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    async def read_directory(self, uri: str, limits: Limits) -> list[dict[str, Any]]:
+        """Return the direct children of a directory resource."""
+        return await self._all_pages(ReadDirectory, {"uri": uri}, "resources", limits)
+
+    async def _all_pages(
+        self, request: type[Any], params: Mapping[str, Any], key: str, limits: Limits
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor: dict[str, str] = {}
+        for _ in range(limits.pages):
+            page = await self._send_raw(request({**params, **cursor}))
+            listed: object = page.get(key)
+            entries = cast("list[object]", listed) if isinstance(listed, list) else []
+            found += [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
+            following = page.get("nextCursor")
+            if (
+                not isinstance(following, str)
+                or cursor.get("cursor") == following
+                or len(found) > limits.tools
+            ):
+                break
+            cursor = {"cursor": following}
+        return found[: limits.tools]
+
+    async def _send_raw(self, request: Any) -> dict[str, Any]:
+        """Send a request that the SDK has no model for, and return the raw result."""
+        return await self._session.send_request(request, cast("Any", _RAW))
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Return the raw contents of a resource."""
@@ -609,6 +739,19 @@ async def _read(raw: dict[str, Any]) -> ServerAnswer:
     if isinstance(content, list) and len(cast("list[object]", content)) > MANY_PIECES:
         return await asyncio.to_thread(to_answer, raw)
     return to_answer(raw)
+
+
+_RAW: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_QUESTION: TypeAdapter[Any] = TypeAdapter(types.InputRequest)
+_USUAL_ROUNDS = RoundOptions()
+
+
+def _dumped(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return answers as JSON."""
+    return {
+        key: answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for key, answer in answers.items()
+    }
 
 
 async def _accept(name: str, result: types.CallToolResult) -> None:
