@@ -7,6 +7,7 @@ typed exception. Only a cancellation is raised.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import itertools
 import json
 import logging
@@ -15,7 +16,7 @@ import secrets
 import time
 from collections import deque
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import (
@@ -30,27 +31,33 @@ from dragoman.errors import (
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
-from dragoman.model import Part, ServerState, Texts, ToolResult
+from dragoman.model import Continuation, Part, ServerState, Task, Texts, ToolDef, ToolResult
 from dragoman.observe.metrics import CANCELLED, Metrics
-from dragoman.server.protocol.wire import Traffic, with_headers
+from dragoman.server.protocol.wire import RoundOptions, Traffic, with_headers
+from dragoman.server.tasks import TaskFollower, new_record
+from dragoman.storage.tasks import TaskStore, signing_key
 from dragoman.tools.registry import run_builtin
 from dragoman.tools.result.build import LARGE_CHARS, ResultContext, build_result, check, is_large, size_of
+from dragoman.tools.result.render import ServerAnswer, to_answer
 from dragoman.tools.schema.coerce import COERCED
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import rate_text
 from dragoman.trust.masking import mask_arguments
 from dragoman.trust.policy import copied
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
-    from dragoman.model import Audience, ProgressHandler, ServerSpec, ToolDef
+    from dragoman.model import Audience, ProgressHandler, ServerSpec
     from dragoman.observe.call_log import CallLog
+    from dragoman.server.protocol.wire import Unfinished
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
+    from dragoman.storage.tasks import TaskRecord
     from dragoman.tools.registry import ToolRegistry
     from dragoman.tools.result.budget import TextBudget
     from dragoman.tools.schema.coerce import ArgumentChange
@@ -189,6 +196,9 @@ class CallContext:
     """Decides whether a call is made; the default allows every call."""
     metrics: Metrics = field(default_factory=Metrics)
     log: CallLog | None = None
+    tasks: TaskStore = field(default_factory=TaskStore)
+    server_key: Callable[[ServerSpec], str] = lambda spec: spec.name
+    """Returns the fingerprint of a server's entry, without its secrets."""
     audience: Audience = "model"
     """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
 
@@ -215,6 +225,18 @@ class Caller(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMode:
+    """How a call differs from one that waits for its result."""
+
+    detach: bool = False
+    """Whether a call that becomes a task ends with that task."""
+    pauses: bool = False
+    """Whether a call that asks a person ends with the questions."""
+    paused: Continuation | None = None
+    """The call that goes on, with all answers."""
+
+
 class _Call:
     """One call in progress."""
 
@@ -225,6 +247,7 @@ class _Call:
         "fields",
         "id",
         "meta",
+        "mode",
         "name",
         "on_progress",
         "timeout",
@@ -238,9 +261,11 @@ class _Call:
         timeout: float | None,
         on_progress: ProgressHandler | None,
         meta: Mapping[str, Any] | None,
+        mode: CallMode | None,
     ) -> None:
         self.name = name
         self.meta = meta
+        self.mode = mode
         self.arguments = arguments
         self.timeout = timeout
         self.on_progress = on_progress
@@ -260,9 +285,10 @@ async def run(
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
     meta: Mapping[str, Any] | None = None,
+    mode: CallMode | None = None,
 ) -> ToolResult:
     """Call a tool by its exposed name; a failure is a result too."""
-    call = _Call(name, arguments, timeout, on_progress, meta)
+    call = _Call(name, arguments, timeout, on_progress, meta, mode)
     tool = context.registry.get(name)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
@@ -493,6 +519,7 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     on_progress=call.on_progress,
                     meta=call.meta,
                     traffic=call.traffic,
+                    rounds=None if call.mode is None else _rounds(call.mode),
                 )
             break
         except TimeoutError as exc:
@@ -505,6 +532,137 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
             if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= deadline:
                 raise _unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
+    if type(answer) is not ServerAnswer:
+        return await _unfinished(context, tool, call, supervisor, cast("Unfinished", answer))
+    return await _built(context, tool, call, supervisor, answer)
+
+
+def _rounds(mode: CallMode) -> RoundOptions:
+    if (paused := mode.paused) is None:
+        return RoundOptions(pauses=mode.pauses)
+    return RoundOptions(pauses=mode.pauses, responses=paused.answers, state=paused.state)
+
+
+async def _unfinished(
+    context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: Unfinished
+) -> ToolResult:
+    """Return the questions of a call, its task, or the result of its task."""
+    key = context.server_key(supervisor.spec)
+    if answer.kind == "input_required":
+        made = await asyncio.to_thread(paused_call, answer, tool=tool, server_key=key, call=call)
+        text = f"`{tool.name}` asks: {'; '.join(_question(one) for one in made.questions.values())}"
+        return ToolResult(
+            success=False,
+            text=text,
+            error=text,
+            input_required=made,
+            call_id=call.id,
+            duration=time.monotonic() - call.began,
+        )
+    record = new_record(
+        answer.data, server=tool.server, server_key=key, tool=tool.name, name=tool.original_name
+    )
+    try:
+        await asyncio.to_thread(context.tasks.save, record)
+    except OSError as exc:
+        logger.warning("%s: task %s cannot be resumed: it was not stored: %s", tool.server, record.id, exc)
+    if call.mode is not None and call.mode.detach:
+        task = as_task(record)
+        text = f"`{tool.name}` goes on as task `{task.id}` of server `{tool.server}`"
+        return ToolResult(
+            success=True, text=text, task=task, call_id=call.id, duration=time.monotonic() - call.began
+        )
+    return await follow_task(context, record, supervisor, call=call, wait_first=True)
+
+
+async def follow_task(
+    context: CallContext,
+    record: TaskRecord,
+    supervisor: Supervisor,
+    *,
+    call: _Call | None = None,
+    timeout: float | None = None,
+    wait_first: bool = False,
+) -> ToolResult:
+    """Wait for the end of a task, and return the result of its call; a failure is a result too."""
+    call = call or _Call(record.tool, {}, timeout, None, None, None)
+    tool = _tool_of(context, record)
+    follower = TaskFollower(record, supervisor, context.tasks)
+    # Without a limit of the caller's own, a task is followed to its end, however long it takes.
+    until = None if call.timeout is None else call.began + call.timeout
+    try:
+        raw = await follower.result(until=until, wait_first=wait_first)
+        return await _built(context, tool, call, supervisor, to_answer(raw))
+    except TimeoutError as exc:
+        msg = f"the task of `{tool.name}` did not end within {call.timeout:g} s, and was cancelled"
+        error = CallTimeoutError(msg, seconds=call.timeout or 0.0, tool=tool.name, server=tool.server)
+        error.__cause__ = exc
+        return _failed(context, tool, call, error)
+    except ServerError as exc:
+        return _failed(context, tool, call, _unavailable(tool, exc))
+    except ToolExecutionError as exc:
+        return _failed(context, tool, call, exc)
+
+
+def _tool_of(context: CallContext, record: TaskRecord) -> ToolDef:
+    """Return the tool of a task; the server may not list it any more."""
+    name = context.registry.exposed_name(record.server, record.original_name)
+    tool = context.registry.get(name) if name is not None else None
+    return tool or ToolDef(
+        name=record.tool,
+        description="",
+        input_schema={},
+        server=record.server,
+        original_name=record.original_name,
+    )
+
+
+def as_task(record: TaskRecord) -> Task:
+    """Return what a program may see of a record."""
+    return Task(
+        id=record.id,
+        server=record.server,
+        tool=record.tool,
+        status=record.status,
+        message=record.message,
+        created=record.created,
+        ttl=record.ttl,
+    )
+
+
+def paused_call(answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Call) -> Continuation:
+    """Return a signed continuation of a call that asks a person; reads the user's key."""
+    raw = cast("dict[str, Any]", answer.data.get("inputRequests") or {})
+    answered = dict(answer.answered or {})
+    made = Continuation(
+        id=secrets.token_hex(16),
+        server=tool.server,
+        server_key=server_key,
+        tool=tool.name,
+        arguments=call.fields,
+        questions={key: one.get("params") or {} for key, one in raw.items() if key not in answered},
+        state=answer.data.get("requestState"),
+        answers=answered,
+        meta=call.meta,
+    )
+    return replace(made, signature=signature_of(made, signing_key()))
+
+
+def signature_of(continuation: Continuation, key: bytes) -> str:
+    """Return the signature of a continuation."""
+    signed = {**asdict(continuation), "signature": ""}
+    text = json.dumps(signed, sort_keys=True, separators=(",", ":"))
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+def _question(params: Mapping[str, Any]) -> str:
+    return for_log(str(params.get("message", "a question")), SUMMARY_CHARS)
+
+
+async def _built(
+    context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: ServerAnswer
+) -> ToolResult:
+    """Build the result of a call from its answer."""
     limits = supervisor.limits
     wanted = supervisor.spec.sources_in_text
     by = ResultContext(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints  # noqa: TC003 -- users resolve the fields' type hints
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
 
@@ -115,6 +115,9 @@ class Handlers:
     approval: ApprovalHandler | None = None
     """Asks a person whether a call may be made; without it what would be asked is denied. No deadline runs
     meanwhile, and a plain function is run in a thread."""
+    durable_questions: bool = False
+    """Whether to tell servers that questions can be answered although `elicitation` is not set: calls with
+    `on_input="return"` hand them to the caller."""
     login: Handler | None = None
     """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at."""
 
@@ -197,6 +200,76 @@ class App:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A call that its server goes on with after its answer; `McpManager.resume` waits for the result."""
+
+    id: str
+    """Our own id; it is not a secret."""
+    server: str
+    tool: str
+    """The exposed name."""
+    status: str = "working"
+    """`working`, `input_required`, `completed`, `failed` or `cancelled`, when the server last said it."""
+    message: str = ""
+    """What the server says about it."""
+    created: float = 0.0
+    """Seconds since the epoch."""
+    ttl: float | None = None
+    """Seconds after which the server may drop it; `None` for never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """A call that waits for a person: everything needed to go on with it, in any process of the same user.
+
+    It holds the arguments of the call: store it where you would store those. It is signed, and can be used
+    once.
+    """
+
+    id: str
+    server: str
+    server_key: str
+    """The fingerprint of the server's entry."""
+    tool: str
+    """The exposed name."""
+    arguments: Mapping[str, Any] = field(repr=False)
+    questions: Mapping[str, Mapping[str, Any]]
+    """The parameters of `elicitation/create` by key, in the order in which the server asks."""
+    state: str | None = field(default=None, repr=False)
+    """The server's own state, which is sent back unchanged."""
+    answers: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The answers that are known already."""
+    meta: Mapping[str, Any] | None = field(default=None, repr=False)
+    signature: str = field(default="", repr=False)
+
+    @property
+    def open_questions(self) -> list[str]:
+        """The keys of the questions without an answer, in order."""
+        return [key for key in self.questions if key not in self.answers]
+
+    def to_json(self) -> str:
+        """Return the continuation as a text that `from_json` reads."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a continuation; `McpManager.resume` checks its signature.
+
+        Raises:
+            ValueError: The text is not a continuation.
+        """
+        raw: object = json.loads(text)
+        if not isinstance(raw, dict):
+            msg = "not a continuation"
+            raise ValueError(msg)  # noqa: TRY004 -- it is about the text
+        try:
+            return cls(**cast("dict[str, Any]", raw))
+        except TypeError as exc:
+            msg = "not a continuation"
+            raise ValueError(msg) from exc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a call gave, whether it went well or not."""
 
@@ -214,6 +287,10 @@ class ToolResult:
     call_id: str = ""
     app: App | None = None
     """The tool's user interface, if it has one."""
+    task: Task | None = None
+    """The task that the call has become, if the caller did not want to wait."""
+    input_required: Continuation | None = None
+    """What the server asks a person, if the caller wanted to have the questions itself."""
 
     @property
     def output(self) -> str:
@@ -240,6 +317,7 @@ __all__ = [
     "Audience",
     "Auth",
     "CallRequest",
+    "Continuation",
     "Handler",
     "Handlers",
     "HeaderProvider",
@@ -263,6 +341,7 @@ __all__ = [
     "Sse",
     "Statement",
     "Stdio",
+    "Task",
     "Timeouts",
     "Tls",
     "ToolDef",

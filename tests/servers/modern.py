@@ -27,7 +27,108 @@ TOOLS = [
     tool("nothing", _meta={"ui": {"visibility": "app"}}),
     tool("long", _meta={"anthropic/maxResultSizeChars": 5_000}),
     tool("short"),
+    tool("order"),
+    tool("work"),
 ]
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+def question(message: str) -> dict[str, Any]:
+    return {
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": message, "requestedSchema": FORM},
+    }
+
+
+# ── Tasks, kept in the file
+
+
+def tasks() -> dict[str, Any]:
+    return json.loads(FILE.read_text()) if FILE is not None and FILE.exists() else {}
+
+
+def keep(known: dict[str, Any]) -> None:
+    assert FILE is not None
+    FILE.write_text(json.dumps(known))
+
+
+def shown(task_id: str, task: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a task as `tasks/get` gives it."""
+    state = {
+        "taskId": task_id,
+        "status": task["status"],
+        "statusMessage": f"{task['left']} to go",
+        "createdAt": "2026-11-17T10:00:00Z",
+        "lastUpdatedAt": "2026-11-17T10:00:00Z",
+        "ttlMs": task["ttl"],
+        "pollIntervalMs": task["poll"],
+    }
+    if task["status"] == "completed":
+        state["result"] = text(f"{task['kind']} done {json.dumps(task['answers'])}", isError=False)
+    if task["status"] == "failed":
+        state["error"] = {"code": -32603, "message": "out of paper"}
+    if task["status"] == "input_required":
+        state["inputRequests"] = {key: question(key) for key in task["asks"] if key not in task["answers"]}
+    return state
+
+
+def begin(arguments: dict[str, Any]) -> dict[str, Any]:
+    known = tasks()
+    task_id = f"secret-{len(known)}"
+    task = known[task_id] = {
+        "kind": arguments.get("kind", "work"),
+        "status": "working",
+        "left": arguments.get("polls", 1),
+        "asks": arguments.get("asks", []),
+        "ttl": arguments.get("ttl"),
+        "poll": arguments.get("poll", 50),
+        "answers": {},
+    }
+    keep(known)
+    return {**shown(task_id, task), "resultType": "task"}
+
+
+def get_task(params: dict[str, Any]) -> dict[str, Any]:
+    note("tasks/get", params)
+    known, task_id = tasks(), params["taskId"]
+    task = known.get(task_id)
+    if task is None or task["kind"] == "vanish":
+        raise RefusalError(-32602, "Task has expired")
+    task["left"] -= 1
+    if task["left"] <= 0 and task["status"] in ("working", "input_required"):
+        waiting = [key for key in task["asks"] if key not in task["answers"]]
+        task["status"] = "input_required" if waiting else "failed" if task["kind"] == "fail" else "completed"
+    keep(known)
+    return {**COMPLETE, **shown(task_id, task)}
+
+
+def update_task(params: dict[str, Any]) -> dict[str, Any]:
+    note("tasks/update", params)
+    known = tasks()
+    known[params["taskId"]]["answers"].update(params["inputResponses"])
+    known[params["taskId"]]["status"] = "working"
+    keep(known)
+    return dict(COMPLETE)
+
+
+def cancel_task(params: dict[str, Any]) -> dict[str, Any]:
+    note("tasks/cancel", params)
+    known = tasks()
+    known[params["taskId"]]["status"] = "cancelled"
+    keep(known)
+    return dict(COMPLETE)
+
+
+def order(params: dict[str, Any]) -> dict[str, Any]:
+    """Ask for two names in one round, then run once."""
+    answers, wanted = params.get("inputResponses"), params["arguments"].get("asks", ["first", "second"])
+    if answers is None:
+        requests = {key: question(key) for key in wanted}
+        return {"resultType": "input_required", "inputRequests": requests, "requestState": "state-7"}
+    if params.get("requestState") != "state-7":
+        raise RefusalError(-32602, "wrong state")
+    names = [answers[key].get("content", {}).get("name", answers[key]["action"]) for key in wanted]
+    return {**COMPLETE, **text(f"ordered for {', '.join(names)}")}
 
 
 def note(what: str, params: Any) -> None:
@@ -40,7 +141,11 @@ def discover(_: Any) -> dict[str, Any]:
     return {
         **KEPT,
         "supportedVersions": [VERSION],
-        "capabilities": {"tools": {}, "resources": {}},
+        "capabilities": {
+            "tools": {},
+            "resources": {},
+            "extensions": {"io.modelcontextprotocol/tasks": {}},
+        },
     }
 
 
@@ -49,6 +154,10 @@ def call(params: dict[str, Any], _request: Any) -> dict[str, Any]:
     match params["name"]:
         case "meta":
             return {**COMPLETE, **text(json.dumps(params.get("_meta")))}
+        case "order":
+            return order(params)
+        case "work":
+            return begin(params["arguments"])
         case "long" | "short":
             return {**COMPLETE, **text("x" * 4_000)}
         case name:
@@ -83,7 +192,10 @@ METHODS: dict[str, Any] = {
     },
     "resources/templates/list": lambda _: {**KEPT, "resourceTemplates": []},
     "resources/read": read,
+    "tasks/get": get_task,
+    "tasks/update": update_task,
+    "tasks/cancel": cancel_task,
 }
 
 if __name__ == "__main__":
-    serve(METHODS)
+    serve(METHODS, note)

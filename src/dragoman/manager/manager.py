@@ -22,7 +22,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dragoman.errors import ConnectError, DragomanError
 from dragoman.manager.catalog import ToolCatalog
@@ -30,7 +30,7 @@ from dragoman.manager.pool import ServerPool, find_server, wait_all
 from dragoman.manager.reload import Watcher
 from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
-from dragoman.model import App, Handlers, LoginUI, ServerState, Settings
+from dragoman.model import App, Continuation, Handlers, LoginUI, ServerState, Settings
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.protocol.wire import with_headers
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         Resource,
         ServerSpec,
         ServerStatus,
+        Task,
         ToolDef,
         ToolResult,
     )
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from dragoman.observe.metrics import ServerMetrics
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
+    from dragoman.storage.tasks import TaskRecord
     from dragoman.tools.result.budget import TextBudget
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.pin_checker import Changes
@@ -114,7 +116,7 @@ class McpManager:
             ConfigError: The policy cannot be read.
         """
         read = servers if isinstance(servers, Settings) else Settings(servers=tuple(servers))
-        root = read.root or str(Path.cwd())
+        self._root = root = read.root or str(Path.cwd())
         if header_provider is not None:
             handlers = replace(handlers or Handlers(), headers=header_provider)
         self.registry = ToolRegistry() if registry is None else registry
@@ -318,6 +320,8 @@ class McpManager:
         Args:
             audience: For whom: tools for a model by default, or those that a server's app may call.
         """
+        for supervisor in self._supervisors.values():
+            supervisor.need_listing()
         return [
             tool
             for tool in self.registry
@@ -334,6 +338,8 @@ class McpManager:
         headers: Mapping[str, str] | None = None,
         meta: Mapping[str, Any] | None = None,
         audience: Audience = "model",
+        detach: bool = False,
+        on_input: Literal["ask", "return"] = "ask",
     ) -> ToolResult:
         """Call a tool by its exposed name; a failed call is a result.
 
@@ -348,18 +354,82 @@ class McpManager:
                 that the protocol reserves for itself are refused.
             audience: For whom the call is made. A tool that a server has for its app only is called with
                 `"app"`, and never for a model.
+            detach: Whether to return at once if the server makes a task of the call, with `ToolResult.task`.
+                By default the call waits for the task's end: until `timeout` if it is given, else as long as
+                it takes.
+            on_input: If the server needs input from a person in the middle of the call: `"ask"` the handlers
+                and wait, or `"return"` the questions as `ToolResult.input_required`. The latter needs
+                `Handlers(durable_questions=True)` or an elicitation handler, and a server of 2026-07-28.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
+        mode = None
+        if detach or on_input == "return":
+            from dragoman.call import CallMode
+
+            mode = CallMode(detach=detach, pauses=on_input == "return")
         context = (
             self._call_context if audience == "model" else replace(self._call_context, audience=audience)
         )
         with with_headers(headers) if headers else nullcontext():
             return await self._run(
-                context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta
+                context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
+
+    async def tasks(self) -> list[Task]:
+        """Return the tasks that servers of this manager still work on, also those of earlier programs."""
+        from dragoman.call import as_task
+
+        records = await asyncio.to_thread(self._call_context.tasks.all)
+        return [as_task(one) for one in records if self._knows(one)]
+
+    async def resume(
+        self,
+        what: Task | Continuation | str,
+        answers: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Wait for the result of a task, or go on with a call that asked a person; any process can do it.
+
+        Args:
+            what: A task or its id, or a continuation.
+            answers: For a continuation: the answers by key, as `elicitation/create` is answered:
+                `{"action": "accept", "content": {…}}`. If some are missing, the result has the rest of the
+                questions, and nothing is sent: a host can ask one question at a time.
+            timeout: Seconds, after which a task is cancelled; unlimited by default.
+
+        Raises:
+            DragomanError: The manager is not started, the task is unknown, its server is not the one that it
+                began with, or the continuation was changed, used already, or answered in a wrong way. Nothing
+                is sent then.
+        """
+        self._check_open()
+        from dragoman.manager.resuming import resume_call, resume_task
+
+        if isinstance(what, Continuation):
+            return await resume_call(self._call_context, what, answers or {})
+        return await resume_task(self._call_context, what if isinstance(what, str) else what.id, timeout)
+
+    async def cancel_task(self, task: Task | str) -> None:
+        """Ask a server to cancel a task, and forget the task.
+
+        Raises:
+            DragomanError: The task is unknown, or its server does not answer.
+        """
+        self._check_open()
+        from dragoman.manager.resuming import find_task
+        from dragoman.server.tasks import TaskFollower
+
+        context = self._call_context
+        record, supervisor = await find_task(context, task if isinstance(task, str) else task.id)
+        await TaskFollower(record, supervisor, context.tasks).cancel()
+
+    def _knows(self, record: TaskRecord) -> bool:
+        supervisor = self._supervisors.get(record.server)
+        return supervisor is not None and self._call_context.server_key(supervisor.spec) == record.server_key
 
     async def open_app(self, result: ToolResult | App) -> AppProxy:
         """Read the page of a result's app; return it with the calls that it may make.
@@ -712,6 +782,7 @@ class McpManager:
             gate=self._gate,
             metrics=self._metrics,
             log=self.call_log,
+            server_key=lambda spec: spec_key(spec, self._root),
         )
 
     async def _start(self) -> None:

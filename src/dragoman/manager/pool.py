@@ -298,6 +298,7 @@ class ServerPool:
                 self.settings.naming,
                 is_current=self.supervisors.get(spec.name) is supervisor,
                 is_ready=supervisor.state is ServerState.READY,
+                is_private=supervisor.has_private_listing,
             )
 
         def publish(event: Event) -> None:

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import Handler, ProgressHandler, ServerSpec, Transport
     from dragoman.server.process.spawn import Prespawn
-    from dragoman.server.protocol.rounds import RoundOptions, Unfinished
-    from dragoman.server.protocol.wire import ConnectionEvents, Traffic
+    from dragoman.server.protocol.wire import ConnectionEvents, RoundOptions, Traffic, Unfinished
     from dragoman.server.transports.http_client import HttpAuth
     from dragoman.tools.result.render import ServerAnswer
 
@@ -63,7 +62,11 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
 
         answers["sampling_callback"] = sample
         answers["sampling_capabilities"] = types.SamplingCapability(tools=types.SamplingToolsCapability())
-    if (elicitation := handlers.elicitation) is not None:
+    elicitation = handlers.elicitation
+    if elicitation is None and handlers.durable_questions:
+        # Only calls that wait get here: a server of the older protocol cannot be asked to wait.
+        elicitation = _cannot_ask
+    if elicitation is not None:
 
         async def elicit(_context: object, params: BaseModel) -> Any:
             if (url := getattr(params, "url", None)) is not None:
@@ -94,6 +97,10 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
 
     answers["logging_callback"] = take_log
     return answers
+
+
+def _cannot_ask(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "cancel"}
 
 
 def _roots_of(handlers: Handlers, server: str) -> Sequence[str] | None:

@@ -128,6 +128,11 @@ class AuthorizerSlot:
             self._authorizer, self._made_of = made, made_of
         return made
 
+    @property
+    def has_login(self) -> bool:
+        """Whether requests carry a token."""
+        return self._authorizer is not None and self._authorizer.has_login
+
     async def login(self, transport: Transport, auth: Auth | None, ui: LoginUI) -> None:
         """Have a person log in.
 
@@ -400,6 +405,24 @@ class Supervisor(ConnectionEvents):
         Both may need the same port, file or lock.
         """
         self._earlier = earlier
+
+    def need_listing(self) -> None:
+        """Fetch the listing again if the server says that it is outdated by now; do not wait."""
+        if (connection := self._connection) is not None and connection.session is not None:
+            connection.need_listing()
+
+    @property
+    def has_private_listing(self) -> bool:
+        """Whether the listing belongs to the credentials in use, so that it must not be kept for others."""
+        connection = self._connection
+        if connection is None or not connection.is_private or isinstance(self.spec.transport, Stdio):
+            return False
+        return bool(
+            self.spec.transport.headers
+            or (self._handlers is not None and self._handlers.headers is not None)
+            or (self.spec.auth is not None and self.spec.auth.mode != "none")
+            or self._authorizer_slot.has_login
+        )
 
     def offer(self) -> None:
         """Offer the tools of the latest listing again, if the server is ready."""

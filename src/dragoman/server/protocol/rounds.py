@@ -8,8 +8,7 @@ answered one after the other, in the order of the server's object: the user sees
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 from mcp.client.context import ClientRequestContext
@@ -22,28 +21,7 @@ if TYPE_CHECKING:
 
     from mcp.client.session import ClientSession
 
-
-@dataclass(frozen=True, slots=True)
-class RoundOptions:
-    """How the rounds of a call differ from the usual ones."""
-
-    pauses: bool = False
-    """Whether the call ends when a person is asked, instead of waiting for the answers."""
-    responses: Mapping[str, Any] | None = None
-    """Answers for the first round, if the call was paused before."""
-    state: str | None = None
-    """The state of the paused call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """The answer to a call that is not its result: the server asks a person, or goes on with a task."""
-
-    kind: Literal["input_required", "task"]
-    data: Mapping[str, Any]
-    """The raw answer."""
-    answered: Mapping[str, Any] | None = None
-    """Answers that the application's handlers gave without a person: models and roots."""
+    from dragoman.server.protocol.wire import RoundOptions
 
 
 MAX_ROUNDS = 10

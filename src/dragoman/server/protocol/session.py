@@ -27,8 +27,8 @@ from dragoman.server.protocol.extensions import (
     TaskCreated,
     UpdateTask,
 )
-from dragoman.server.protocol.rounds import RoundOptions, Unfinished, answer_requests, call_in_rounds
-from dragoman.server.protocol.wire import Traffic, current_traffic
+from dragoman.server.protocol.rounds import answer_requests, call_in_rounds
+from dragoman.server.protocol.wire import RoundOptions, Traffic, Unfinished, current_traffic
 from dragoman.tools.result.render import to_answer
 
 if TYPE_CHECKING:
