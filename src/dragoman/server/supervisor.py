@@ -411,15 +411,18 @@ class Supervisor(ConnectionEvents):
         if (connection := self._connection) is not None and connection.session is not None:
             connection.need_listing()
 
-    @property
-    def has_private_listing(self) -> bool:
-        """Whether the listing belongs to the credentials in use, so that it must not be kept for others."""
+    def has_private_listing(self, *, adds_headers: bool) -> bool:
+        """Return whether the listing belongs to the credentials in use, and must not be kept for others.
+
+        Args:
+            adds_headers: Whether the application adds headers of its own.
+        """
         connection = self._connection
         if connection is None or not connection.is_private or isinstance(self.spec.transport, Stdio):
             return False
         return bool(
-            self.spec.transport.headers
-            or (self._handlers is not None and self._handlers.headers is not None)
+            adds_headers
+            or self.spec.transport.headers
             or (self.spec.auth is not None and self.spec.auth.mode != "none")
             or self._authorizer_slot.has_login
         )

@@ -22,12 +22,6 @@ APP_TYPES = ("text/html;profile=mcp-app",)
 SKILLS = "io.modelcontextprotocol/skills"
 TASKS = "io.modelcontextprotocol/tasks"
 
-try:
-    from mcp.client.extension import ClientExtension, NotificationBinding, ResultClaim, advertise
-except ImportError as exc:  # pragma: no cover -- every 2.x has them so far
-    logger.warning("this release of mcp has no client extensions: no tasks, apps and skills (%s)", exc)
-    ClientExtension = None
-
 
 class TaskCreated(types.Result):
     """The answer to a call that the server goes on with as a task."""
@@ -108,7 +102,10 @@ def declared_extensions(on_task: Callable[[dict[str, Any]], None]) -> list[Any]:
     Args:
         on_task: Called with the state of a task when the server announces it.
     """
-    if ClientExtension is None:
+    try:
+        from mcp.client.extension import ClientExtension, NotificationBinding, ResultClaim, advertise
+    except ImportError as exc:
+        logger.warning("this release of mcp has no client extensions: no tasks, apps and skills (%s)", exc)
         return []
 
     async def refuse(created: Any, _context: Any) -> Any:
