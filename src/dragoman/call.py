@@ -15,6 +15,7 @@ import re
 import secrets
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -28,6 +29,7 @@ from dragoman.errors import (
     InvalidResultError,
     ServerError,
     ToolExecutionError,
+    ToolFailedError,
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
@@ -48,7 +50,7 @@ from dragoman.trust.policy import copied
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
@@ -208,6 +210,16 @@ def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
     return replace(context, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarded:
+    """What another client sent with a call that is forwarded for it; the result has the raw answer."""
+
+    inputs: Mapping[str, Any] | None = None
+    """Its `inputResponses` and `requestState`, empty in the first round; `None` if our handlers are asked."""
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of its request that goes on to the server."""
+
+
 class Caller(Protocol):
     """A function that calls a tool like `McpManager.call`."""
 
@@ -245,6 +257,7 @@ class _Call:
         "began",
         "changes",
         "fields",
+        "forwarded",
         "id",
         "meta",
         "mode",
@@ -260,10 +273,12 @@ class _Call:
         arguments: object,
         timeout: float | None,
         on_progress: ProgressHandler | None,
+        forwarded: Forwarded | None,
         meta: Mapping[str, Any] | None,
         mode: CallMode | None,
     ) -> None:
         self.name = name
+        self.forwarded = forwarded
         self.meta = meta
         self.mode = mode
         self.arguments = arguments
@@ -284,11 +299,12 @@ async def run(
     *,
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
+    forwarded: Forwarded | None = None,
     meta: Mapping[str, Any] | None = None,
     mode: CallMode | None = None,
 ) -> ToolResult:
     """Call a tool by its exposed name; a failure is a result too."""
-    call = _Call(name, arguments, timeout, on_progress, meta, mode)
+    call = _Call(name, arguments, timeout, on_progress, forwarded, meta, mode)
     tool = context.registry.get(name)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
@@ -447,37 +463,60 @@ async def _answered_instead(
     supervisor = context.supervisors.get(tool.server) if tool is not None else None
     if exc.may_have_run or tool is None or tool.func is not None or supervisor is None:
         return None
-    for name in supervisor.spec.fallback:
-        if (other := _stand_in(context, tool, name)) is not None:
-            result = await _stood_in(context, other, call, _checked(context, tool, call))
-            if result is not None:
-                note = f"[answered by `{name}`, since `{tool.server}` is not available]"
-                meta = {**result.meta, FALLBACK: name}
-                return replace(result, text=f"{note}\n{result.text}", meta=meta)
+    arguments = _checked(context, tool, call)
+    for name in supervisor.spec.fallbacks_of(tool.original_name):
+        other = _stand_in(context, supervisor.spec, tool, name)
+        if other is None:
+            continue
+        try:
+            result = await _stood_in(context, other, call, arguments)
+        except ToolExecutionError as failure:
+            context.gate.scrub(failure)
+            line = "%s: the fallback `%s` for `%s` did not answer: %s"
+            logger.warning(line, tool.server, name, tool.name, for_log(str(failure)))
+            if isinstance(failure, CallTimeoutError) or getattr(failure, "may_have_run", False):
+                return None
+            continue
+        note = f"[answered by `{name}`, since `{tool.server}` is not available]"
+        meta = {**result.meta, FALLBACK: name}
+        return replace(result, text=f"{note}\n{result.text}", meta=meta)
     return None
 
 
-def _stand_in(context: CallContext, tool: ToolDef, name: str) -> ToolDef | None:
-    """Return the tool that a fallback names: a built-in tool, or the same tool of another server."""
-    found = context.registry.get(name)
-    if found is not None and found.func is not None:
-        return found
+def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) -> ToolDef | None:
+    """Return the tool that a fallback names for this tool.
+
+    A server stands for its tool of the same name. A tool that is named for this tool is taken as it is. In a
+    list for all tools it serves only the tool of its own name: any other could give a wrong answer that looks
+    right.
+    """
+    named = context.registry.get(name)
+    if named is not None:
+        own_name = named.original_name or named.name
+        given = isinstance(spec.fallback, Mapping) and tool.original_name in spec.fallback
+        if given or own_name == tool.original_name:
+            return named
+        theirs = (one.original_name for one in context.registry if one.server == tool.server)
+        if name not in context.supervisors and own_name not in theirs:
+            hint = f'write fallback = {{{tool.original_name} = "{name}"}} if it answers for this tool'
+            logger.warning(
+                "%s: the fallback `%s` is not used for `%s`: the names differ (%s)",
+                *(spec.name, name, tool.original_name, hint),
+            )
+    elif name not in context.supervisors:
+        line = "%s: the fallback `%s` is neither a server nor a tool here; check `fallback` of this server"
+        logger.warning(line, spec.name, name)
     same = (one for one in context.registry if one.server == name and one.original_name == tool.original_name)
     return next(same, None)
 
 
 async def _stood_in(
     context: CallContext, other: ToolDef, call: _Call, arguments: dict[str, Any]
-) -> ToolResult | None:
-    try:
-        if context.gate.watches_calls:
-            arguments = await _permit(context, other, arguments)
-        if other.func is not None:
-            return await _run_here(other, call, arguments)
-        return await _send(context, other, call, arguments)
-    except ToolExecutionError:
-        logger.exception("%s: the fallback failed too", other.server or other.name)
-        return None
+) -> ToolResult:
+    fields, _ = check(context.validators.of(other.input_schema), other, arguments)
+    if context.gate.watches_calls:
+        fields = await _permit(context, other, fields)
+    return await (_send(context, other, call, fields) if other.server else _run_here(other, call, fields))
 
 
 async def _run_here(tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
@@ -517,10 +556,14 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     arguments,
                     deadline=deadline,
                     on_progress=call.on_progress,
-                    meta=call.meta,
+                    meta=call.forwarded.meta if call.forwarded else call.meta,
+                    inputs=call.forwarded.inputs if call.forwarded else None,
                     traffic=call.traffic,
                     rounds=None if call.mode is None else _rounds(call.mode),
                 )
+                if call.forwarded is not None and connection.session is not None:
+                    # What the server logged during the call goes to the same client, before the result.
+                    await connection.session.wait_delivered()
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -585,7 +628,7 @@ async def follow_task(
     wait_first: bool = False,
 ) -> ToolResult:
     """Wait for the end of a task, and return the result of its call; a failure is a result too."""
-    call = call or _Call(record.tool, {}, timeout, None, None, None)
+    call = call or _Call(record.tool, {}, timeout, None, None, None, None)
     tool = _tool_of(context, record)
     follower = TaskFollower(record, supervisor, context.tasks)
     # Without a limit of the caller's own, a task is followed to its end, however long it takes.
@@ -683,8 +726,28 @@ async def _built(
         wrong := limits.excess("result_bytes", size_of(answer), what=f"the result of `{tool.name}`")
     ):
         raise InvalidResultError(wrong, tool=tool.name, server=tool.server, problems=[wrong])
+    if call.forwarded is not None:
+        return _forwarded_result(answer, by)
     # A large result is written to files and searched: in a thread, so that other calls go on.
     return await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
+
+
+def _forwarded_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
+    """Return an answer for another client: as it came, with its text for the call log only."""
+    text = "\n".join(part.text for part in answer.parts if part.kind == "text")
+    failure = None
+    if answer.is_error:
+        text = text or "the tool failed without a message"
+        failure = ToolFailedError(text, tool=by.tool.name, server=by.tool.server)
+    return ToolResult(
+        success=failure is None,
+        text=text,
+        error=None if failure is None else text,
+        exception=failure,
+        raw=answer.raw,
+        call_id=by.call_id,
+        duration=by.duration,
+    )
 
 
 async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: float) -> None:

@@ -292,6 +292,11 @@ class AgentEngine:
             await self.close()
             raise
 
+    def forget(self) -> None:
+        """Start a new conversation with the same model and tools; the transcript keeps the old one."""
+        self._messages = []
+        self._transcript = None
+
     async def close(self) -> None:
         """Close every connection that the engine opened; calling it again does nothing."""
         self._closed = True

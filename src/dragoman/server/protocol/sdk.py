@@ -43,7 +43,7 @@ from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.extensions import declared_extensions
 from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
 from dragoman.server.protocol.session import Era, Session, Stamp
-from dragoman.server.transports.http_client import HttpOptions
+from dragoman.server.transports.http_client import BUSY_SHARE, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
 from dragoman.version import VERSION
 
@@ -130,6 +130,7 @@ async def open_session(
             ended=lambda: ended(""),
             header_provider=header_provider,
             auth=auth,
+            busy_seconds=spec.connect_timeout * BUSY_SHARE,
         )
 
     async def on_message(message: object) -> None:
@@ -159,7 +160,12 @@ async def open_session(
     if dispatcher is not None:
         dispatcher.peer = Peer.of(transport)
         limit = spec.max_message_bytes or MAX_MESSAGE_BYTES
-        options = HttpOptions(limit=limit, header_provider=header_provider, auth=auth)
+        options = HttpOptions(
+            limit=limit,
+            header_provider=header_provider,
+            auth=auth,
+            busy_seconds=spec.connect_timeout * BUSY_SHARE,
+        )
         _install_transport(
             client, dispatcher, transport, env=env, attempt=attempt, options=options, start=start
         )
