@@ -39,6 +39,7 @@ from dragoman.server.protocol.wire import RoundOptions, Traffic, with_headers
 from dragoman.server.tasks import TaskFollower, new_record
 from dragoman.server.throttle import CallThrottle
 from dragoman.storage.tasks import TaskStore, signing_key
+from dragoman.tools.names import Pair
 from dragoman.tools.registry import run_builtin
 from dragoman.tools.result.build import LARGE_CHARS, ResultContext, build_result, check, is_large, size_of
 from dragoman.tools.result.render import ServerAnswer, to_answer
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
-    from dragoman.tools.names import Pair
     from dragoman.tools.registry import ToolRegistry, ToolView
     from dragoman.tools.result.budget import TextBudget
     from dragoman.tools.schema.coerce import ArgumentChange
@@ -567,8 +567,7 @@ async def follow_task(
 
 def _tool_of(context: CallContext, record: TaskRecord) -> ToolDef:
     """Return the tool of a task; the server may not list it any more."""
-    name = context.registry.exposed_name(record.server, record.original_name)
-    tool = context.registry.get(name) if name is not None else None
+    tool = context.registry.find(Pair(record.server, record.original_name))
     return tool or ToolDef(
         name=record.tool,
         description="",

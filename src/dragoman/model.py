@@ -54,6 +54,41 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkillFile:
+    """A file of a skill, as its server lists it."""
+
+    uri: str
+    digest: str
+    """`sha256:` and 64 hexadecimal digits."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """Instructions for agents that a server publishes; its identity is its server and its URI."""
+
+    server: str
+    uri: str
+    """The URI of its `SKILL.md`."""
+    name: str
+    """A label; several skills may have the same."""
+    description: str = ""
+    frontmatter: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    files: Sequence[SkillFile] = field(default=(), repr=False)
+    is_dynamic: bool = False
+    """Whether its files are made on demand and cannot be verified."""
+    is_approved: bool = False
+    """Whether the user has approved it with exactly these files."""
+    problem: str = ""
+    """Why it cannot be used; empty if it can."""
+
+    @property
+    def root(self) -> str:
+        """The URI of its folder."""
+        return self.uri.removesuffix("/SKILL.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """A message, or several, that a server has prepared for a person to use."""
 
@@ -91,7 +126,7 @@ class CallRequest:
     """What the server calls it, which is what rules are about."""
     arguments: Mapping[str, Any] = field(repr=False)
     """As they will be sent; a copy: what is changed in it is not sent."""
-    kind: Literal["tool", "resource", "prompt"] = "tool"
+    kind: Literal["tool", "resource", "prompt", "skill"] = "tool"
     rule: str = ""
     """The rule that wants it confirmed; empty where the policy's default does."""
     reason: str = ""
@@ -340,6 +375,8 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "Settings",
+    "Skill",
+    "SkillFile",
     "Source",
     "SourceRef",
     "Sse",
@@ -936,6 +973,7 @@ def _compared(tool: ToolDef) -> tuple[object, ...]:
         tool.source,
         tool.description,
         tool.title,
+        tool.meta,
         tool.input_schema,
         tool.output_schema,
         tool.annotations,

@@ -5,6 +5,7 @@ Usage: modern.py [FILE]. The file keeps its tasks, so that they survive the proc
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -38,6 +39,65 @@ def question(message: str) -> dict[str, Any]:
         "method": "elicitation/create",
         "params": {"mode": "form", "message": message, "requestedSchema": FORM},
     }
+
+
+# ── Skills
+
+REFUNDS = (
+    b"---\nname: refunds\ndescription: How to refund\nallowed-tools: Bash\n---\n# Refunds\nSee mail.md.\n"
+)
+SKILL_FILES = {
+    "skill://acme/refunds/SKILL.md": REFUNDS,
+    "skill://acme/refunds/mail.md": b"Dear customer",
+    "skill://acme/refunds/secret.md": b"not listed",
+    "skill://size/SKILL.md": b"---\nname: size\ndescription: d\n---\n",
+    "skill://digest/SKILL.md": b"---\nname: digest\ndescription: d\n---\n",
+    "skill://front/SKILL.md": b"---\nname: front\ndescription: another\n---\n",
+    "skill://live/SKILL.md": b"---\nname: live\ndescription: d\n---\n",
+}
+
+
+def skill(path: str, *files: str, description: str = "d", **more: Any) -> dict[str, Any]:
+    root, name = f"skill://{path}", path.rpartition("/")[2]
+    listed = [
+        {
+            "uri": uri,
+            "digest": f"sha256:{hashlib.sha256(SKILL_FILES[uri]).hexdigest()}",
+            "size": len(SKILL_FILES[uri]),
+        }
+        for uri in (f"{root}/SKILL.md", *(f"{root}/{file}" for file in files))
+    ]
+    if name == "size":
+        listed[0]["size"] += 1
+    if name == "digest":
+        listed[0]["digest"] = f"sha256:{'0' * 64}"
+    frontmatter = {"name": name, "description": description, **more}
+    return {"uri": f"{root}/SKILL.md", "frontmatter": frontmatter, "resources": listed}
+
+
+def skills() -> list[dict[str, Any]]:
+    changed = FILE is not None and FILE.with_suffix(".changed").exists()
+    refunds = ("acme/refunds", "mail.md", *(["secret.md"] if changed else []))
+    return [
+        skill(*refunds, description="How to refund", **{"allowed-tools": "Bash"}),
+        skill("size"),
+        skill("digest"),
+        skill("front"),
+        {**skill("live"), "resources": "dynamic"},
+        {
+            "uri": "skill://bad/SKILL.md",
+            "frontmatter": {"name": "other", "description": "d"},
+            "resources": [],
+        },
+    ]
+
+
+def get_skill(params: dict[str, Any]) -> dict[str, Any]:
+    note("skills/get", params)
+    found = [one for one in skills() if one["uri"] == params["uri"]]
+    if not found:
+        raise RefusalError(-32602, "No skill is served there")
+    return {**KEPT, "skill": found[0]}
 
 
 # ── Tasks, kept in the file
@@ -144,7 +204,10 @@ def discover(_: Any) -> dict[str, Any]:
         "capabilities": {
             "tools": {},
             "resources": {},
-            "extensions": {"io.modelcontextprotocol/tasks": {}},
+            "extensions": {
+                "io.modelcontextprotocol/tasks": {},
+                "io.modelcontextprotocol/skills": {"directoryRead": True},
+            },
         },
     }
 
@@ -177,6 +240,8 @@ def read(params: dict[str, Any]) -> dict[str, Any]:
             content = {"uri": uri, "mimeType": MIME, "text": PAGE, "_meta": {"ui": ui}}
         case "ui://panel/plain":
             content = {"uri": uri, "mimeType": "text/html", "text": PAGE}
+        case _ if uri in SKILL_FILES:
+            content = {"uri": uri, "mimeType": "text/markdown", "text": SKILL_FILES[uri].decode()}
         case _:
             raise RefusalError(-32602, f"no resource {uri}")
     return {**KEPT, "contents": [content]}
@@ -192,6 +257,12 @@ METHODS: dict[str, Any] = {
     },
     "resources/templates/list": lambda _: {**KEPT, "resourceTemplates": []},
     "resources/read": read,
+    "skills/list": lambda _: {**KEPT, "skills": skills()},
+    "skills/get": get_skill,
+    "resources/directory/read": lambda _: {
+        **COMPLETE,
+        "resources": [{"uri": "skill://live/SKILL.md", "name": "SKILL.md"}],
+    },
     "tasks/get": get_task,
     "tasks/update": update_task,
     "tasks/cancel": cancel_task,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from dragoman.events import ConfigReloaded, Event
     from dragoman.manager.apps import AppProxy
     from dragoman.manager.forward import Forward
+    from dragoman.manager.skills import Skills
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
         Audience,
@@ -132,6 +133,7 @@ class McpManager:
         self.registry = registry if isinstance(registry, ToolRegistry) else ToolRegistry(host=registry)
         self.registry.owners.append(self)
         self.trust_project = trust_project
+        self._approval = handlers.approval if handlers else None
         self._started = False
         self._closed = False
         self._bus = EventBus()
@@ -445,6 +447,18 @@ class McpManager:
     def _knows(self, record: TaskRecord) -> bool:
         supervisor = self._supervisors.get(record.server)
         return supervisor is not None and self._call_context.server_key(supervisor.spec) == record.server_key
+
+    @cached_property
+    def skills(self) -> Skills:
+        """The skills of the connected servers: `all`, `get`, `load`, `read`, `directory`, `approve`."""
+        from dragoman.manager.skills import Skills
+
+        return Skills(
+            self._resources,
+            key=lambda server: spec_key(find_server(self._supervisors, server).spec, self._root),
+            limits=lambda server: find_server(self._supervisors, server).limits,
+            approval=self._approval,
+        )
 
     async def open_app(self, result: ToolResult | App) -> AppProxy:
         """Read the page of a result's app; return it with the calls that it may make.
