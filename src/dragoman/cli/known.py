@@ -146,8 +146,11 @@ def find_tool(registry: ToolRegistry, name: str) -> ToolDef:
 def unknown_tool(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownToolError:
     """Return the error for an unknown tool; it suggests names of all servers, first those of `server`."""
     every = list(tools)
-    own = [tool.original_name for tool in every if server and tool.server == server]
-    similar = suggest(name, own)
+    # The right name at the wrong server is likelier than a similar name at the right one.
+    similar = [f"{tool.server}.{name}" for tool in every if tool.original_name == name][:3]
+    similar = similar or suggest(
+        name, [tool.original_name for tool in every if server and tool.server == server]
+    )
     if not similar:
         proper = {f"{tool.server}.{tool.original_name}": tool.original_name or tool.name for tool in every}
         near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])
