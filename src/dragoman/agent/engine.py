@@ -494,7 +494,7 @@ class AgentEngine:
 
     def _make_caller(self, budget: TextBudget) -> pipeline.Caller:
         if self.manager is not None:
-            return self.manager.caller(coerce=self._coerce, budget=budget, spill=self._spill)
+            return self.manager.caller(coerce=self._coerce, budget=budget, spill=self._spill, for_model=True)
         route = replace(_route(self.registry), coerce=self._coerce, budget=budget, spill=self._spill)
         return pipeline.make_caller(route, lambda: None)
 

@@ -176,6 +176,7 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
         shown |= {name: getattr(spec, name)} if getattr(spec, name) else {}
     shown |= {} if spec.reconnect else {"reconnect": False}
     shown |= {} if spec.coerce_arguments is None else {"coerce_arguments": spec.coerce_arguments}
+    shown |= {} if spec.sources_in_text is None else {"sources_in_text": spec.sources_in_text}
     shown |= {"attribution": dict(spec.attribution)} if spec.attribution else {}
     shown |= {"timeouts": dict(spec.timeouts)} if spec.timeouts else {}
     shown |= {} if spec.allowed_tools is None else {"allowed_tools": list(spec.allowed_tools)}

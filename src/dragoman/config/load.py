@@ -340,6 +340,8 @@ class _Search:
         )
         read = Settings(
             collisions=self.profile.collisions,
+            sources_in_text=self.profile.sources_in_text,
+            texts=self.profile.texts,
             by_field=combine == "fields",
             profile=self.profile.app,
             root=self.expansion.root,

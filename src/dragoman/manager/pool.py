@@ -319,6 +319,7 @@ class ServerPool:
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,
             gate=self._gate,
+            texts=self.settings.texts,
         )
         return supervisor
 

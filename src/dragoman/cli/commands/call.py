@@ -68,6 +68,7 @@ def call(
         output.say_json(_report(tool, result, saved))
     elif result.success or result.text != result.error:
         print_text(result.text, raw=raw)
+        _print_sources(result)
     if result.exception is None:
         return
     if not options.json:
@@ -295,6 +296,15 @@ def _report(tool: ToolDef, result: ToolResult, saved: Any) -> CallReport:
         "duration": round(result.duration, 6),
         "call_id": result.call_id,
     }
+
+
+def _print_sources(result: ToolResult) -> None:
+    """Name the sources on stderr, unless the text does: the output stays what the server said."""
+    from dragoman.tools.result.render import attribution
+
+    end = attribution(result.provenance.sources if result.provenance else ())
+    if end and not result.text.endswith(end):
+        output.note(end.strip())
 
 
 def print_text(text: str, *, raw: bool) -> None:
