@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from dragoman import call as pipeline
 from dragoman.agent.messages import (
+    SEARCH,
     Answer,
     Answered,
     Message,
@@ -37,6 +39,7 @@ from dragoman.events import StateChanged, ToolsChanged
 from dragoman.manager.manager import McpManager
 from dragoman.manager.resources import result_tool
 from dragoman.model import ServerState, Settings, ToolResult
+from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result.budget import TextBudget
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 8
 MAX_REASON = 500
+MAX_HISTORY = 500
+"""Calls of the call log that are read for the search's order."""
 
 _LOST = frozenset({ServerState.BACKOFF, ServerState.FAILED, ServerState.NEEDS_AUTH, ServerState.CLOSED})
 
@@ -251,6 +256,8 @@ class AgentEngine:
         self._start_wait = start_wait
         self._messages: list[Message] = []
         self._offering: ToolOffer | None = None
+        self._prompt: str | None = None
+        """The system prompt of the first request; it never changes, so that prompt caches stay valid."""
         self._notices = Notices()
         self._working = asyncio.Lock()
         self._closed = False
@@ -285,7 +292,16 @@ class AgentEngine:
             self._provider = await open_provider(cast("str", self._model))
         if self._transcript is not None:
             self._messages = await asyncio.to_thread(self._transcript.read)
-        self._offering = ToolOffer(self.registry, self._provider.api, self._limit)
+        self._offering = ToolOffer(
+            self.registry,
+            self._provider.api,
+            self._limit,
+            loads=self._provider.loads_tools,
+            reader=result_tool(self._spill),
+            about=self._instructions,
+            unavailable=self._unavailable,
+            used=self._earlier_calls,
+        )
         try:
             await self._start_manager()
         except BaseException:
@@ -375,11 +391,15 @@ class AgentEngine:
     async def _work(self, asked: Message, spending: Spending, emit: Callable[[AgentEvent], None]) -> Answer:
         first = len(self._messages)
         self._record([asked])
-        system = self._system_prompt()
         while True:
             spending.check(time.monotonic())
             self._add_notices(emit)
             offered = cast("ToolOffer", self._offering).current()
+            if added := cast("ToolOffer", self._offering).take_added():
+                self._record([added])
+            if self._prompt is None:
+                self._prompt = self._system_prompt()
+            system = self._prompt
             emit(StepStarted(step=spending.steps + 1, tools=len(offered.tools)))
             said = await self._ask(system, offered, emit)
             spending.steps += 1
@@ -442,7 +462,7 @@ class AgentEngine:
             {spec.name for spec in self.manager.settings.servers if spec.parallel} if self.manager else ()
         )
         for at, call in enumerate(calls):
-            tool = self.registry.get(offered.meaning(call.name))
+            tool = self.registry.get(offered.restore(call.name, call.arguments)[0])
             server = tool.server if tool is not None else ""
             lane = f"{server}\n{at}" if server in parallel else server
             lanes.setdefault(lane, []).append(at)
@@ -469,6 +489,7 @@ class AgentEngine:
                 logger.exception("agent: the call of `%s` failed unexpectedly", name)
                 result = _refused(f"`{name}` could not be run: {type(exc).__name__}: {exc}")
         emit(ToolFinished(call=call, tool=name, result=result))
+        cast("ToolOffer", self._offering).note_call(name)
         return Message(
             role="tool",
             text=for_model(result.text),
@@ -476,7 +497,16 @@ class AgentEngine:
             call_id=call.id,
             name=call.name,
             is_error=not result.success,
+            native=self._found(name),
         )
+
+    def _found(self, name: str) -> dict[str, Any]:
+        """Return the tools that a search found, in the form that the API loads."""
+        found = cast("ToolOffer", self._offering).take_found() if name == SEARCH else None
+        if found is None or not (found.tools or found.references):
+            return {}
+        loaded = {"tools": list(found.tools), "references": list(found.references), "note": found.note}
+        return {self.provider.api: {key: value for key, value in loaded.items() if value}}
 
     async def _call(
         self, name: str, arguments: Any, on_progress: Callable[[float, float | None, str | None], None]
@@ -509,9 +539,40 @@ class AgentEngine:
         pieces = [self._system] if self._system else []
         if len(self.registry):
             pieces.append(ATTRIBUTION)
-        said = self.manager.instructions() if self.manager is not None else {}
-        pieces += [f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(said)]
+        if not cast("ToolOffer", self._offering).searching:
+            said = self._instructions()
+            pieces += [
+                f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(said)
+            ]
+        # With a search, instructions come with the first tool of their server that is found.
         return "\n\n".join(pieces)
+
+    def _instructions(self) -> dict[str, str]:
+        return self.manager.instructions() if self.manager is not None else {}
+
+    def _unavailable(self) -> list[str]:
+        """Return a line for each configured server that is broken or needs a login."""
+        if self.manager is None:
+            return []
+        lines: list[str] = []
+        for name, status in sorted(self.manager.status().items()):
+            if status.state is ServerState.NEEDS_AUTH:
+                lines.append(f"- `{name}`: needs a login (`dragoman login {name}`)")
+            elif status.state in _LOST and status.state is not ServerState.CLOSED:
+                why = for_model(status.last_error or "", 200).splitlines()
+                lines.append(f"- `{name}`: not available{f': {why[0]}' if why else ''}")
+        return lines[:MAX_NAMES]
+
+    def _earlier_calls(self) -> dict[str, int]:
+        """Return how often each tool was called, from the call log if there is one; runs in a thread."""
+        log = self.manager.call_log if self.manager is not None else None
+        if log is None:
+            return {}
+        try:
+            calls = CallHistory(log.path).list(limit=MAX_HISTORY)
+        except DragomanError:
+            return {}
+        return Counter(call.tool for call in calls if not call.error_code)
 
     def _record(self, messages: Sequence[Message]) -> None:
         """Add messages to the transcript and the conversation: all of them, or none if writing fails."""

@@ -44,6 +44,8 @@ _HALF = 8.0
 """The BM25 score that is worth half of the most."""
 _UNKNOWN = 0.2
 """The similarity of a tool whose vector is not known yet."""
+_MOST_UNKNOWN = 0.1
+"""With a larger share of tools without vectors, words alone decide."""
 _SERVER_SHARE, _SERVER_TOOLS = 0.2, 3
 """A tool gains with the mean of its server's best tools."""
 _USED_SHARE, _MOST_USED = 0.01, 0.05
@@ -335,7 +337,7 @@ class ToolIndex:
                 entry.place = -1 if vector is None else len(rows)
                 if vector is not None:
                     rows.append(vector)
-            if not rows:
+            if len(rows) < (1 - _MOST_UNKNOWN) * len(self._entries):
                 return None
             self._matrix = numpy.stack(rows).astype(numpy.float32)
         return vectors.encoder().encode(texts) @ self._matrix.T
