@@ -85,7 +85,8 @@ class OfferedTools:
         """Return the exposed name and the original arguments of a call, directly or by `call_tool`."""
         if self.searching and alias == CALL and isinstance(arguments, dict):
             asked = cast("dict[str, Any]", arguments)
-            inner, given = asked.get("name"), asked.get("arguments", {})
+            inner = asked.get("name")
+            given: Any = asked.get("arguments", {})
             if isinstance(inner, str) and inner not in {CALL, ""}:
                 return self.restore(inner, given)
         for export in self.exports:
@@ -128,8 +129,8 @@ class ToolOffer:
             registry: All tools.
             api: The model's API.
             limit: How many tools it is offered at once.
-            loads: Where the API takes found tools from: definitions in the answer, references to deferred tools
-                of the list, or nothing.
+            loads: Where the API takes found tools from: definitions in the answer, references to deferred
+                tools of the list, or nothing.
             reader: The tool that reads long results; offered from the start if the model searches.
             about: The instructions of servers, by name.
             unavailable: One line for each configured server whose tools are missing now.
@@ -436,7 +437,7 @@ def _exposed(tool: JsonObject, export: Export) -> str:
 
 def _schema(definition: JsonObject) -> str:
     inner: Mapping[str, Any] = definition.get("function", definition)
-    schema = inner.get("parameters") or inner.get("input_schema") or {}
+    schema: Any = inner.get("parameters") or inner.get("input_schema") or {}
     text = _json(schema)
     return text if len(text) <= MAX_SCHEMA else _json(_without_descriptions(schema))[: 2 * MAX_SCHEMA]
 

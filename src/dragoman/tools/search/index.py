@@ -428,8 +428,8 @@ def _parameters(tool: ToolDef) -> str:
     if not isinstance(properties, dict):
         return ""
     known = cast("dict[str, Any]", properties)
-    about = (schema.get("description") for schema in known.values() if isinstance(schema, dict))
-    told = " ".join(text for text in about if isinstance(text, str))
+    schemas = [cast("dict[str, Any]", schema) for schema in known.values() if isinstance(schema, dict)]
+    told = " ".join(text for schema in schemas if isinstance(text := schema.get("description"), str))
     return f"{' '.join(known)} {told}"[:MAX_PARAMETER_CHARS]
 
 
