@@ -95,8 +95,8 @@ picture: env-dev ## Redraw the README's picture from a real run
 	@$(BIN)/python scripts/picture.py $(ARGS)
 
 lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
-	@$(COMPILE) $(UPGRADE) --extra tui pyproject.toml requirements/build.in -o requirements/run.txt
-	@$(COMPILE) $(UPGRADE) --extra tui --extra search pyproject.toml requirements/build.in requirements/dev.in \
+	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic pyproject.toml requirements/build.in -o requirements/run.txt
+	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic --extra search pyproject.toml requirements/build.in requirements/dev.in \
 		-c requirements/run.txt -o requirements/dev.txt
 	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/adapters/frameworks.in \
 		-c requirements/run.txt -o requirements/adapters/frameworks.txt

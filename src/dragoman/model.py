@@ -8,10 +8,10 @@ may contain a literal secret are left out of every `repr`.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints  # noqa: TC003 -- users resolve the fields' type hints
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -104,6 +104,8 @@ class Handlers:
     """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
     roots: Sequence[str] | RootsProvider | None = None
     """The URIs of the directories that servers may look at, or what gives them."""
+    list_roots: Handler | None = None
+    """Answers `roots/list` itself, in place of `roots`: returns `{"roots": [{"uri": …}]}`."""
     logging: Handler | None = None
     """Gets each log message: level, logger, data."""
     headers: HeaderProvider | None = None
@@ -165,6 +167,8 @@ class ToolResult:
     provenance: Provenance | None = None
     duration: float = 0.0
     call_id: str = ""
+    raw: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The server's own answer to a call that was forwarded for another client; it has no parts then."""
 
     @property
     def output(self) -> str:
@@ -253,7 +257,7 @@ class Stdio:
     env_file: Sequence[str] = ()
     """Files of `NAME=value` lines, read when the server is started; `env` wins over them."""
     inherit_env: Literal["safe", "all"] | Sequence[str] = "safe"
-    """`safe`: HOME, PATH and their like; `all`: everything; or the names to add to `safe`."""
+    """`safe`: HOME, PATH, proxies and their like; `all`: everything; or the names to add to `safe`."""
     log_file: str | None = None
     """Where its standard error is kept besides the tail in memory; a few files of bounded size."""
 
@@ -377,6 +381,14 @@ class Note:
     message: str
 
 
+def _fallback(
+    given: str | Sequence[str] | Mapping[str, str | Sequence[str]],
+) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
+    if isinstance(given, Mapping) and given:
+        return {tool: (names,) if isinstance(names, str) else tuple(names) for tool, names in given.items()}
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
     """One server as it is wanted: how to reach it, and the rules that hold for it."""
@@ -417,8 +429,11 @@ class ServerSpec:
     `result.provenance` either way, and an agent's model always reads them."""
     naming: str | None = None
     """A template such as `{server}__{tool}`; the settings' scheme unless given."""
-    fallback: Sequence[str] = ()
-    """Servers that answer for this one while it is unavailable, in order."""
+    fallback: Sequence[str] | Mapping[str, str | Sequence[str]] = ()
+    """What answers while this server is unavailable, in order: servers and local tools, or these by tool.
+
+    A server answers with its tool of the same name. A local tool answers for the tool of the same name, or
+    for the one that the mapping gives to it. The key `*` stands for every tool without a key."""
     # Trust
     auth: Auth | None = None
     trust: Literal["warn", "ask", "strict", "off"] | None = None
@@ -461,8 +476,7 @@ class ServerSpec:
         object.__setattr__(self, "limits", dict(self.limits))
         if self.allowed_tools is not None:
             object.__setattr__(self, "allowed_tools", tuple(self.allowed_tools))
-        fallback = (self.fallback,) if isinstance(self.fallback, str) else tuple(self.fallback)
-        object.__setattr__(self, "fallback", fallback)
+        object.__setattr__(self, "fallback", _fallback(self.fallback))
         for name in ("denied_tools", "shadowed", "notes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
@@ -476,6 +490,21 @@ class ServerSpec:
                 return "http"
             case Sse():
                 return "sse"
+
+    def fallbacks_of(self, tool: str) -> tuple[str, ...]:
+        """Return what answers for a tool, given by the server's own name for it."""
+        if isinstance(self.fallback, Mapping):
+            by_tool = cast("Mapping[str, tuple[str, ...]]", self.fallback)
+            return by_tool.get(tool, by_tool.get("*", ()))
+        return tuple(self.fallback)
+
+    @property
+    def fallback_names(self) -> tuple[str, ...]:
+        """Every server and local tool in `fallback`, each once."""
+        if isinstance(self.fallback, Mapping):
+            by_tool = cast("Mapping[str, tuple[str, ...]]", self.fallback)
+            return tuple(dict.fromkeys(name for names in by_tool.values() for name in names))
+        return tuple(dict.fromkeys(self.fallback))
 
     @property
     def connect_timeout(self) -> float:

@@ -43,6 +43,7 @@ from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result.budget import TextBudget
+from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
@@ -308,6 +309,11 @@ class AgentEngine:
             await self.close()
             raise
 
+    def forget(self) -> None:
+        """Start a new conversation with the same model and tools; the transcript keeps the old one."""
+        self._messages = []
+        self._transcript = None
+
     async def close(self) -> None:
         """Close every connection that the engine opened; calling it again does nothing."""
         self._closed = True
@@ -551,17 +557,7 @@ class AgentEngine:
         return self.manager.instructions() if self.manager is not None else {}
 
     def _unavailable(self) -> list[str]:
-        """Return a line for each configured server that is broken or needs a login."""
-        if self.manager is None:
-            return []
-        lines: list[str] = []
-        for name, status in sorted(self.manager.status().items()):
-            if status.state is ServerState.NEEDS_AUTH:
-                lines.append(f"- `{name}`: needs a login (`dragoman login {name}`)")
-            elif status.state in _LOST and status.state is not ServerState.CLOSED:
-                why = for_model(status.last_error or "", 200).splitlines()
-                lines.append(f"- `{name}`: not available{f': {why[0]}' if why else ''}")
-        return lines[:MAX_NAMES]
+        return [] if self.manager is None else missing_servers(self.manager.status())
 
     def _earlier_calls(self) -> dict[str, int]:
         """Return how often each tool was called, from the call log if there is one; runs in a thread."""

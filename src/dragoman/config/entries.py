@@ -316,7 +316,7 @@ class _Common(TypedDict, total=False):
     max_message_bytes: int
     allowed_tools: list[str]
     denied_tools: list[str]
-    fallback: list[str]
+    fallback: list[str] | dict[str, list[str]]
     max_concurrency: int
     health_check_interval: float
     naming: str
@@ -480,8 +480,8 @@ def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, re
         _put(found, name, reader.boolean(name, fields.get(name)))
     for name in ("naming", "title", "description"):
         _put(found, name, reader.text(name, fields.get(name)))
-    for name in ("denied_tools", "fallback"):
-        _put(found, name, reader.one_or_many(name, fields.get(name)) or None)
+    _put(found, "denied_tools", reader.one_or_many("denied_tools", fields.get("denied_tools")) or None)
+    _put(found, "fallback", _fallback(fields.get("fallback"), reader) or None)
     for name, choices in _CHOICES.items():
         _put(found, name, reader.choice(name, fields.get(name), choices))
     _put(found, "allowed_tools", _allowed(fields, dialect, reader))
@@ -526,6 +526,18 @@ def _allowed(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> l
     if allowed == [] and dialect.empty_allows_all:
         return None
     return None if allowed is not None and "*" in allowed else allowed
+
+
+def _fallback(value: object, reader: EntryReader) -> list[str] | dict[str, list[str]] | None:
+    """Read the fallbacks: one or many names, or one or many for each tool."""
+    if not isinstance(value, dict):
+        return reader.one_or_many("fallback", value)
+    found: dict[str, list[str]] = {}
+    for tool, names in cast("dict[str, object]", value).items():
+        several = reader.strings("fallback", [names] if isinstance(names, str) else names, inner=tool)
+        if several is not None:
+            found[tool] = several
+    return found
 
 
 def _attribution(fields: dict[str, Any], reader: EntryReader) -> dict[str, str] | None:

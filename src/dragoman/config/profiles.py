@@ -55,6 +55,8 @@ class Profile:
     """The file that `add` and `import` write to; empty: none."""
     default_dialect: str = "mcp-json"
     """The dialect of a file that is named instead of found."""
+    hosts: Sequence[str] = ()
+    """Other hosts whose servers are used too, after its own: names such as `claude-code`, `cursor`."""
 
     def all_places(self) -> Sequence[Place]:
         """Return the files that may hold servers, the strongest first."""

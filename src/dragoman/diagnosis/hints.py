@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.diagnosis.packages import package_of
 from dragoman.model import Stdio
+from dragoman.server.process.environment import is_launcher, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -143,7 +144,6 @@ _UNTRUSTED = re.compile(
     r"|invalid peer certificate"
 )
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
-_BUNDLES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 _OLD_NODE = re.compile(
     r"EBADENGINE|Unsupported engine|requires Node|SyntaxError: Unexpected (?:token|identifier)"
     r"|does not support Node(?:\.js)? v?\d|Please upgrade to a newer LTS"
@@ -218,7 +218,6 @@ def _stderr(facts: Facts) -> Iterable[str]:
         yield f"The registry has no package `{shown}` (or not this version). Check the name."
     elif _UNTRUSTED.search(text):
         yield "It does not trust the certificate of a service. Point it to your CA certificate file."
-        yield from _not_passed(facts, _BUNDLES)
     else:
         yield from _unreached(facts, is_installing=package is not None and bool(_INSTALLER.search(text)))
     if _OLD_NODE.search(text):
@@ -251,18 +250,24 @@ def _unreached(facts: Facts, *, is_installing: bool) -> Iterable[str]:
         host = _HOST.search(facts.stderr)
         what = f"`{host[1]}`" if host else "a service that it needs"
         yield f"It runs, but cannot reach {what}. Check network, proxy and DNS."
-    yield from _not_passed(facts, _PROXIES)
+    yield from _without_password(facts)
 
 
-def _not_passed(facts: Facts, names: Sequence[str]) -> Iterable[str]:
-    """Suggest to pass on the first variable that is set here and not passed to the server."""
+def _without_password(facts: Facts) -> Iterable[str]:
+    """Suggest to pass on the password of a proxy: only package launchers get it by default."""
     transport = facts.spec.transport
     if not isinstance(transport, Stdio) or transport.inherit_env == "all" or facts.env is None:
         return
     given = {*transport.env, *(() if transport.inherit_env == "safe" else transport.inherit_env)}
-    for name in names:
-        if facts.env.get(name) and name not in given:
-            yield _pass_on([name])
+    for name in _PROXIES:
+        value = facts.env.get(name, "")
+        if without_password(value) != value and name not in given:
+            if not is_launcher(transport.command, facts.env, transport.env):
+                entry = f'"{name}": "${{{name}}}"'
+                yield (
+                    f"The password in `{name}` is not passed to the server. "
+                    f"If it needs it, add `{entry}` to its `env`."
+                )
             return
 
 

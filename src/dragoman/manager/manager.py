@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
+    from dragoman.manager.forward import Forward
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
         HeaderProvider,
@@ -370,6 +371,13 @@ class McpManager:
         if registry is not None:
             context = unrecorded(context, registry)
         return make_caller(context, self._check_open)
+
+    @cached_property
+    def forward(self) -> Forward:
+        """Passes requests of other clients on, and returns the servers' answers as they came."""
+        from dragoman.manager.forward import Forward
+
+        return Forward(self._supervisors, self._resources, self._call_context, self._check_open)
 
     # ── Status and events
 

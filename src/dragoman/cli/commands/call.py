@@ -12,11 +12,18 @@ import click
 
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.arguments import STDIN, type_name
+from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option
 from dragoman.cli.output import part_json, save
-from dragoman.errors import CallDeniedError, InvalidArgumentsError, ServerNotReadyError, UnknownToolError
+from dragoman.errors import (
+    CallDeniedError,
+    InvalidArgumentsError,
+    ServerNotReadyError,
+    UnknownServerError,
+    UnknownToolError,
+)
 from dragoman.model import Handlers
 from dragoman.suggest import suggest
 
@@ -58,8 +65,11 @@ def call(
     if not words:
         msg = "Missing SERVER and TOOL. Run `dragoman tools` for a list."
         raise click.UsageError(msg)
-    settings = options.load()
+    options.yes |= yes
+    settings = find_servers(options)
     exits.insist(settings)
+    if not settings.servers:
+        raise UnknownServerError(no_servers(options), server=words[0])
     asked, rest = _split(settings, words)
     given = _Given(rest, whole)
     result, tool = run(_call(options, settings, asked, given, yes=yes))
@@ -180,7 +190,7 @@ async def _call(
     from dragoman.cli.connect import connected
 
     specs = asked.specs
-    names = [other for spec in specs for other in spec.fallback]
+    names = [other for spec in specs for other in spec.fallback_names]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
 
     asking = Handlers(approval=lambda request: confirmed(request, live, yes=yes))

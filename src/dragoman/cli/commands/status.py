@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import exits, output
+from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import known_tools, named
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
 from dragoman.errors import DragomanError
 from dragoman.trust.layers import rivalry
 
@@ -37,6 +38,7 @@ _COLOURS = {
 @click.command()
 @common_options
 @timeout_option
+@yes_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--no-connect", is_flag=True, help="Start no servers; show configuration and cache.")
 @click.pass_obj
@@ -45,7 +47,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
 
     Servers are started for this and stopped afterwards. The exit code is 0 if every enabled server is ready.
     """
-    settings = options.load()
+    settings = find_servers(options)
     exits.insist(settings)
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
     if no_connect:
@@ -67,6 +69,8 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
     if options.json:
         output.say_json(report)
     else:
+        if not rows:
+            output.say(no_servers(options))
         _show(rows)
         for spec in theirs:
             output.warn(rivalry(spec))
@@ -174,7 +178,6 @@ def _logged() -> dict[str, LoggedShape]:
 def _show(rows: Sequence[StatusShape]) -> None:
     """Print a table; errors go below their row, so that columns keep their width."""
     if not rows:
-        output.say("No servers configured. Add one with `dragoman add NAME`.")
         return
     heads = ["server", "state", "transport", "protocol", "tools", "latency"]
     heads += ["calls", "p95"] if any(row["logged"] for row in rows) else []

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.widgets import DataTable, Log, Static
 
 from dragoman.cli.arguments import pieces, properties_of, required_of, resolved, type_name
-from dragoman.cli.output import one_line, safe
+from dragoman.cli.output import NO_SERVERS, one_line, safe
 from dragoman.tools.result.render import image_size, image_type
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ class ServerLine(Static):
             problem: A problem in the configuration, shown without servers.
         """
         if status is None:
-            text = Text(problem or "No servers configured. Add one with `dragoman add NAME`.", "yellow")
+            text = Text(problem or NO_SERVERS, "yellow")
         else:
             text = Text.assemble((one_line(status.name), "bold"), "  ", note_of(status, is_on=is_on))
         text.truncate(max(10, 2 * width - 10), overflow="ellipsis")
