@@ -115,7 +115,7 @@ def imports_of(module: Module, modules: dict[str, Module]) -> Iterator[Import]:
     """Find every import, by statement or by `import_module("…")`; our own modules lack the package's name."""
     for node, late in walk(module.tree):
         for target in targets_of(node, module):
-            yield Import(ours_or_theirs(target, modules), node.lineno, late)
+            yield Import(ours_or_theirs(target, modules), getattr(node, "lineno", 0), late)
 
 
 def walk(tree: ast.AST, *, late: bool = False) -> Iterator[tuple[ast.AST, bool]]:

@@ -18,7 +18,7 @@ from dragoman.agent.providers.anthropic import INLINE_TOOLS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "openai": ("openai", {}),
     "responses": ("responses", {"loads_tools": True}),
     "responses of another vendor": ("responses", {}),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MARK = "cache_control"
@@ -116,7 +116,9 @@ def check_anthropic(body: dict[str, Any]) -> str:
     waiting: list[str] = []
     for at, message in enumerate(body["messages"]):
         content = message["content"]
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks: list[dict[str, Any]] = (
+            [{"type": "text", "text": content}] if isinstance(content, str) else content
+        )
         if not blocks:
             return f"messages.{at}: all messages must have non-empty content"
         if message["role"] == "system" and {block["type"] for block in blocks} == {"tool_addition"}:
@@ -146,8 +148,9 @@ def check_anthropic(body: dict[str, Any]) -> str:
 
 def _check_references(blocks: list[dict[str, Any]], known: set[str]) -> str:
     for block in blocks:
-        content = block.get("content") if block["type"] == "tool_result" else None
-        for piece in content if isinstance(content, list) else ():
+        content: Any = block.get("content") if block["type"] == "tool_result" else None
+        pieces = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+        for piece in pieces:
             if piece.get("type") == "tool_reference" and piece.get("tool_name") not in known:
                 return f"Tool reference '{piece.get('tool_name')}' not found in available tools"
     return ""

@@ -88,11 +88,12 @@ class OfferedTools:
             inner = asked.get("name")
             given: Any = asked.get("arguments", {})
             if isinstance(inner, str) and inner not in {CALL, ""}:
-                return self.restore(inner, given)
+                name, restored = self.restore(inner, given)
+                return name, cast("Any", restored)
         for export in self.exports:
             if alias in export.names and isinstance(arguments, dict):
                 return export.restore(alias, cast("dict[str, Any]", arguments))
-        return self.meaning(alias), arguments
+        return self.meaning(alias), cast("Any", arguments)
 
 
 @dataclass(frozen=True, slots=True)
