@@ -66,6 +66,7 @@ PYDANTIC_USERS = re.compile(
 
 LONGEST_FILE = 800
 LONG_FILES = {
+    "manager.manager": "the object that users hold: a documented method for each thing it does",
     "observe.call_log": "one SQLite file: its schema, its rows, what writes and what reads them",
 }
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""

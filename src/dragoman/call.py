@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from dragoman.observe.call_log import CallLog
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
-    from dragoman.tools.registry import ToolRegistry
+    from dragoman.tools.names import Pair
+    from dragoman.tools.registry import ToolRegistry, ToolView
     from dragoman.tools.result.budget import TextBudget
     from dragoman.tools.result.render import ServerAnswer
     from dragoman.tools.schema.coerce import ArgumentChange
@@ -167,7 +168,8 @@ _NUMBERS = itertools.count(1)
 class CallContext:
     """What a call needs: the tools, the servers, and the rules."""
 
-    registry: ToolRegistry
+    registry: ToolRegistry | ToolView
+    """The tools that can be called."""
     supervisors: Mapping[str, Supervisor]
     publish: Callable[[Event], None]
     is_heard: Callable[[], bool] = lambda: True
@@ -263,22 +265,28 @@ class _Call:
 
 async def run(
     context: CallContext,
-    name: str,
+    name: str | Pair,
     arguments: object,
     *,
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
     forwarded: Forwarded | None = None,
 ) -> ToolResult:
-    """Call a tool by its exposed name; a failure is a result too."""
-    call = _Call(name, arguments, timeout, on_progress, forwarded)
-    tool = context.registry.get(name)
+    """Call a tool by its exposed name, an alias of an export, or its server and own name.
+
+    A failure is a result too.
+    """
+    tool = context.registry.get(name) if isinstance(name, str) else None
+    if tool is None:
+        tool = context.registry.find(name)
+    exposed = context.registry.shown_name(name) if tool is None else tool.name
+    call = _Call(exposed, arguments, timeout, on_progress, forwarded)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("%s: calling `%s` with %s", server or "builtin", name, summary(arguments))
+        logger.debug("%s: calling `%s` with %s", server or "builtin", exposed, summary(arguments))
     if context.is_heard():
-        context.publish(CallStarted(server=server, tool=name, call_id=call.id))
-    context.metrics.begun(server, name)
+        context.publish(CallStarted(server=server, tool=exposed, call_id=call.id))
+    context.metrics.begun(server, exposed)
     try:
         result = await _answered(context, tool, call)
     except BaseException:
@@ -301,7 +309,7 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> 
         fields = _checked(context, tool, call)
         if context.gate.watches_calls:
             fields = await _permit(context, tool, fields)
-        if tool.func is not None:
+        if tool.source == "builtin":
             return await _run_here(tool, call, fields)
         return await _send(context, tool, call, fields)
     except ToolUnavailableError as exc:
@@ -382,7 +390,7 @@ async def _answered_instead(
     A call that may have run is not sent to a fallback: it could run twice.
     """
     supervisor = context.supervisors.get(tool.server) if tool is not None else None
-    if exc.may_have_run or tool is None or tool.func is not None or supervisor is None:
+    if exc.may_have_run or tool is None or tool.source == "builtin" or supervisor is None:
         return None
     arguments = _checked(context, tool, call)
     for name in supervisor.spec.fallbacks_of(tool.original_name):
@@ -587,7 +595,7 @@ def _failed(context: CallContext, tool: ToolDef | None, call: _Call, exc: ToolEx
     exc.__traceback__ = None
     context.gate.scrub(exc)
     text = str(exc)
-    if context.texts.call_failed and tool is not None and tool.func is None:
+    if context.texts.call_failed and tool is not None and tool.source == "mcp":
         text = context.texts.call_failed.replace("{error}", text)
     return ToolResult(
         success=False,

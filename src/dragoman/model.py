@@ -13,10 +13,10 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from dragoman.errors import DragomanError
 
-    from dragoman.errors import DragomanError
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
 
 # ── Resources, prompts, results of calls, and the application's handlers
 
@@ -672,8 +672,37 @@ class ServerStatus:
     origin: Origin = CODE
 
 
+class RemoteTool:
+    """The way to a server's tool; its method `call` is the tool's `func`.
+
+    It finds the tool by server and own name, so it follows the tool when its exposed name changes. A pickled
+    or deep copy has lost its manager and says so when it is run.
+    """
+
+    __slots__ = ("_run", "server", "tool")
+
+    def __init__(self, server: str, tool: str, run: Callable[..., Any] | None = None) -> None:
+        """Run a tool with `run(server, tool, arguments, timeout=…)`, which may be async."""
+        self.server = server
+        self.tool = tool
+        self._run = run
+
+    def execute(self, arguments: Mapping[str, Any] | None, *, timeout: float | None = None) -> Any:
+        """Return what `run` returns: a result, or a coroutine of one."""
+        if self._run is None:
+            msg = f"tool `{self.tool}` of server `{self.server}` is a copy without a manager"
+            raise DragomanError(msg, hint="take the tool from `mcp.tools()`, or use `mcp.call`")
+        return self._run(self.server, self.tool, arguments, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.server!r}, {self.tool!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.server, self.tool)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDef:
+class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
     """One tool as an agent sees it."""
 
     name: str
@@ -681,7 +710,9 @@ class ToolDef:
     description: str
     input_schema: JsonObject
     func: Callable[..., Awaitable[Any]] | Callable[..., Any] | None = None
-    """What runs a built-in tool; remote tools run on their server."""
+    """Runs the tool; takes its arguments as keywords. A server's tool that a manager offers has one too: it
+    calls the tool through the manager, returns the text, and raises `ToolExecutionError`. It is async, or
+    blocks if the manager is from `dragoman.blocking`."""
     server: str = ""
     original_name: str = ""
     """What the server calls it."""
@@ -689,8 +720,41 @@ class ToolDef:
     output_schema: JsonObject | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     source: Literal["builtin", "mcp"] = "mcp"
+    """Where it runs: in this process (always, if it has a `func` and no `server`), or on its server."""
     _schemas: str = field(default="", init=False, repr=False, compare=False)
     """Both schemas as JSON, until one of them is asked for."""
+
+    def __post_init__(self) -> None:
+        if self.func is not None and not self.server:
+            object.__setattr__(self, "source", "builtin")
+
+    def execute(
+        self, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, ToolResult]:
+        """Run a server's tool like `McpManager.call`: by the same rules, and a failed call is a result.
+
+        A tool of `dragoman.blocking` returns the result itself, without `await`.
+
+        Args:
+            arguments: The tool's arguments.
+            timeout: Seconds; by default the server's `timeouts.call`.
+
+        Raises:
+            DragomanError: The manager is not started, or closed; or no manager offers the tool.
+        """
+        remote = getattr(self.func, "__self__", None)
+        if isinstance(remote, RemoteTool):
+            return remote.execute(arguments, timeout=timeout)
+        if self.source == "builtin":
+            msg, hint = f"`{self.name}` is a built-in tool", f"use `await mcp.call({self.name!r}, …)`"
+        else:
+            msg, hint = f"no manager offers the tool `{self.name}`", "take the tool from `mcp.tools()`"
+        raise DragomanError(msg, hint=hint)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolDef) or other.__class__ is not self.__class__:
+            return NotImplemented
+        return _compared(self) == _compared(other)
 
     @classmethod
     def undecoded(cls, schemas: str, **fields: Any) -> Self:
@@ -710,3 +774,19 @@ class ToolDef:
             for key, schema in zip(_SCHEMAS, json.loads(self._schemas), strict=True):
                 object.__setattr__(self, key, schema)
             return getattr(self, name)
+
+
+def _compared(tool: ToolDef) -> tuple[object, ...]:
+    """Return what makes two tools equal; the way to a server's tool is not part of its definition."""
+    return (
+        tool.name,
+        tool.server,
+        tool.original_name,
+        tool.source,
+        tool.description,
+        tool.title,
+        tool.input_schema,
+        tool.output_schema,
+        tool.annotations,
+        tool.func if tool.source == "builtin" else None,
+    )

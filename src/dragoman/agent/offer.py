@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import JsonObject
     from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.registry import ToolView
     from dragoman.tools.search import Hit
 
 CALL = "call_tool"
@@ -89,7 +90,7 @@ class OfferedTools:
             given: Any = asked.get("arguments", {})
             if isinstance(inner, str) and inner not in {CALL, ""}:
                 name, restored = self.restore(inner, given)
-                return name, cast("Any", restored)
+                return name, restored
         for export in self.exports:
             if alias in export.names and isinstance(arguments, dict):
                 return export.restore(alias, cast("dict[str, Any]", arguments))
@@ -110,11 +111,11 @@ class Found:
 
 
 class ToolOffer:
-    """The offer to one model from one registry."""
+    """The offer to one model from one registry, or from a view of it."""
 
     def __init__(
         self,
-        registry: ToolRegistry,
+        registry: ToolRegistry | ToolView,
         api: Api,
         limit: ToolLimit,
         *,

@@ -7,22 +7,37 @@ dialect's own variable syntax. Nothing is expanded, looked up or run.
 
 from __future__ import annotations
 
+import copy
+import logging
 import re
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS
-from dragoman.config.documents import dotted, printable
+from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS, Entry
+from dragoman.config.documents import Document, dotted, printable
 from dragoman.config.templates import AUTH_TEXTS, spelled, to_template
 from dragoman.config.values import UNKNOWN_UNIT_LIMIT, EntryReader, is_plain, seconds, shown, size_in_bytes
 from dragoman.errors import InvalidSpecError
-from dragoman.model import ATTRIBUTION_KEYS, Auth, Http, Origin, ServerSpec, Sse, Stdio, Timeouts, Tls
+from dragoman.model import (
+    ATTRIBUTION_KEYS,
+    Auth,
+    Http,
+    Origin,
+    ServerSpec,
+    Settings,
+    Sse,
+    Stdio,
+    Timeouts,
+    Tls,
+)
 from dragoman.suggest import suggest
 from dragoman.trust.limits import read_limits
 
 if TYPE_CHECKING:
-    from dragoman.config.dialect import Dialect, Entry, Scope
+    from dragoman.config.dialect import Dialect, Scope
     from dragoman.model import Transport
 
 # ── The transport of an entry: a command, or a URL with headers and certificates
@@ -373,6 +388,31 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
         notes=[*entry.notes, *reader.notes],
         **common,
     )
+
+
+def read_entries(servers: Mapping[str, ServerSpec | Mapping[str, Any]]) -> Settings:
+    """Read the servers of a program, by name: specs, or entries as in our own files.
+
+    An invalid entry is logged and skipped; the settings have it as a problem.
+    """
+    from dragoman.config.dialects import dialect
+
+    specs: list[ServerSpec] = []
+    problems: list[InvalidSpecError] = []
+    for name, given in servers.items():
+        if isinstance(given, ServerSpec):
+            specs.append(replace(given, name=name))
+            continue
+        fields: dict[str, Any] = (
+            dict(given) if isinstance(cast("object", given), Mapping) else {NOT_A_MAP: given}
+        )
+        entry = Entry(name, copy.deepcopy(fields), Document("code", "json", {}), ("mcpServers", name))
+        try:
+            specs.append(build(entry, dialect("dragoman"), "code"))
+        except InvalidSpecError as error:
+            logging.getLogger("dragoman").error("%s", error)
+            problems.append(error)
+    return Settings(servers=tuple(specs), problems=tuple(problems))
 
 
 def _note_references(entry: Entry, dialect: Dialect, reader: EntryReader) -> None:
