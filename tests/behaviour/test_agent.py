@@ -8,7 +8,7 @@ import os
 import re
 import signal
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
@@ -34,7 +34,7 @@ from dragoman.errors import AgentError, BudgetExceededError, ModelError
 from dragoman.events import StateChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from dragoman.agent.messages import AgentEvent
@@ -141,7 +141,7 @@ async def test_calls_to_one_server_keep_their_order_and_other_servers_do_not_wai
                 # Only once the other server has answered is the first call let go.
                 helpers.append(asyncio.ensure_future(mcp.call("mcp_one_slow", {}, timeout=0.05)))
 
-        helpers: list[asyncio.Future[object]] = []
+        helpers: list[asyncio.Future[Any]] = []
         async with AgentEngine(model, mcp) as agent:
             await agent.run("go", on_event=heard)
         await asyncio.gather(*helpers)
@@ -297,8 +297,8 @@ async def test_events_come_as_they_happen_and_the_answer_last(server: Make) -> N
 async def test_leaving_the_stream_early_cancels_the_work(server: Make) -> None:
     model = ScriptedProvider([Say(calls=[("mcp_one_slow", {})])])
     async with AgentEngine(model, [server("one", "plain.py")]) as agent:
-        async with aclosing(agent.stream("go")) as events:
-            async for event in events:
+        async with aclosing(cast("Any", agent.stream("go"))) as events:
+            async for event in cast("AsyncIterator[AgentEvent]", events):
                 if isinstance(event, ToolStarted):
                     break
         assert agent.messages[-1].text == INTERRUPTED
@@ -476,7 +476,7 @@ async def test_arguments_are_coerced_unless_turned_off(option: dict[str, Any], i
 
 
 @pytest.mark.parametrize("how", [{"coerce": True}, {"mends": True}], ids=str)
-async def test_a_caller_coerces_arguments_on_request(how: dict[str, bool]) -> None:
+async def test_a_caller_coerces_arguments_on_request(how: dict[str, Any]) -> None:
     def double(number: int) -> str:
         return str(2 * number)
 
