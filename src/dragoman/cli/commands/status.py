@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import exits, output
+from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import known_tools, named
@@ -35,7 +36,7 @@ _COLOURS = {
 }
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
 @common_options
 @timeout_option
 @yes_option
@@ -47,6 +48,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
 
     Servers are started for this and stopped afterwards. The exit code is 0 if every enabled server is ready.
     """
+    names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
@@ -75,6 +77,8 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
         for spec in theirs:
             output.warn(rivalry(spec))
         exits.remark(settings)
+    if code is Exit.DONE:
+        offer_to_keep(options)
     raise click.exceptions.Exit(code)
 
 
