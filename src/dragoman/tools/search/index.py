@@ -53,7 +53,9 @@ _USED_SHARE, _MOST_USED = 0.01, 0.05
 _WEAK_BELOW = 0.27
 """A similarity under this is weak, unless the tool has most words of the request."""
 _WEAK_WORDS_BELOW = 0.6
-"""A share of the request's words under this is weak."""
+"""A share of the request's words under this is weak, unless the similarity says something else."""
+_WEAK_WORDS_ALONE = 0.3
+"""The same without vectors: a user's words are seldom the tool's, so little is asked for."""
 
 _FIRST_SENTENCE = re.compile(r"(?<=[.!?。])\s|\n|。")
 
@@ -113,6 +115,8 @@ class ToolIndex:
         self._next = 1
         self._known: dict[bytes, Any] = {}
         self._matrix: Any = None
+        self._placed: list[_Entry] = []
+        """The tools of the matrix's rows."""
         self._worker: threading.Thread | None = None
         self._closed = threading.Event()
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
@@ -280,7 +284,7 @@ class ToolIndex:
         hits: list[Hit] = []
         for score, entry in scored[:_MOST]:
             covered = _covered(said, entry)
-            hits.append(Hit(entry.name, score, covered, weak=covered < _WEAK_WORDS_BELOW))
+            hits.append(Hit(entry.name, score, covered, weak=covered < _WEAK_WORDS_ALONE))
         return hits
 
     def _by_meaning(
@@ -296,12 +300,10 @@ class ToolIndex:
         similarities: list[float] = similar.tolist()
         scored: list[tuple[float, float, _Entry]] = []
         servers: dict[str, list[float]] = {}
-        for number, entry in self._by_number.items():
-            if among is not None and not among(entry.name):
-                continue
+        for entry in self._candidates(matched, similar, among=among):
             known = entry.place >= 0
             similarity = similarities[entry.place] if known else _UNKNOWN
-            worth = matched.get(number, 0.0)
+            worth = matched.get(entry.number, 0.0)
             share = _WORDS_SHARE if known else _WORDS_ALONE
             score = similarity + share * worth / (worth + _HALF) + _usage(used, entry.name)
             scored.append((score, similarity, entry))
@@ -323,6 +325,21 @@ class ToolIndex:
             hits.append(Hit(entry.name, score, similarity if entry.place >= 0 else covered, weak=weak))
         return hits
 
+    def _candidates(
+        self, matched: Mapping[int, float], similar: Any, *, among: Callable[[str], bool] | None
+    ) -> list[_Entry]:
+        """Return the most similar tools and those that share words: ranking all of them takes too long."""
+        found = {number: self._by_number[number] for number in matched}
+        close = 0
+        for place in (-similar).argsort(kind="stable").tolist():
+            entry = self._placed[place]
+            if among is None or among(entry.name):
+                found[entry.number] = entry
+                close += 1
+                if close == _MOST:
+                    break
+        return [entry for entry in found.values() if among is None or among(entry.name)]
+
     # ── Vectors
 
     def _similarities(self, texts: Sequence[str]) -> Any:
@@ -332,11 +349,13 @@ class ToolIndex:
         numpy: Any = importlib.import_module("numpy")
         if self._matrix is None:
             rows: list[Any] = []
+            self._placed = []
             for entry in self._entries.values():
                 vector = self._known.get(entry.key)
                 entry.place = -1 if vector is None else len(rows)
                 if vector is not None:
                     rows.append(vector)
+                    self._placed.append(entry)
             if len(rows) < (1 - _MOST_UNKNOWN) * len(self._entries):
                 return None
             self._matrix = numpy.stack(rows).astype(numpy.float32)

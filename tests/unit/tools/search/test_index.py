@@ -109,7 +109,7 @@ def test_a_hit_without_most_of_the_words_is_weak() -> None:
     index = words(TOOLS)
 
     (strong, *_) = index.find("delete a repository")
-    (weak, *_) = index.find("delete my bank account and its money")
+    (weak, *_) = index.find("delete my bank account with its money")
 
     assert (strong.name, strong.weak) == ("mcp_hub_erase", False)
     assert weak.weak
