@@ -331,7 +331,8 @@ class ToolIndex:
         """Return the most similar tools and those that share words: ranking all of them takes too long."""
         found = {number: self._by_number[number] for number in matched}
         close = 0
-        for place in (-similar).argsort(kind="stable").tolist():
+        places: list[int] = (-similar).argsort(kind="stable").tolist()
+        for place in places:
             entry = self._placed[place]
             if among is None or among(entry.name):
                 found[entry.number] = entry
