@@ -154,11 +154,13 @@ def insist(settings: Settings) -> None:
 
 
 def remark(settings: Settings) -> None:
-    """Print a warning if the configuration files have problems."""
-    if settings.problems:
-        from dragoman.cli import output
+    """Print a warning if the configuration files have problems, or keys that were probably misspelt."""
+    from dragoman.cli import output
 
+    if settings.problems:
         output.warn(f"{many(settings)}: {CHECK}")
+    for warning in settings.warnings:
+        output.warn(f"warning: {warning}")
 
 
 def many(settings: Settings) -> str:
