@@ -163,6 +163,14 @@ def _tls(fields: dict[str, Any], url: str, dialect: Dialect, reader: EntryReader
     return Tls(**files, verify=verify is not False)
 
 
+def _meant(entry: Entry) -> str:
+    """Return the problem with a key that may be a misspelt `command` or `url`; empty if none looks so."""
+    for key in entry.fields:
+        if near := suggest(key.lower(), ("command", "url"), count=1, cutoff=0.7):
+            return f"unknown key `{printable(key):.40}`; did you mean `{near[0]}`?"
+    return ""
+
+
 def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryReader) -> str | None:
     """Decide between `stdio`, `http` and `sse`, or say why it cannot be decided."""
     written = fields.get("transport")
@@ -182,7 +190,8 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryR
         if not has_command and not has_url and entry.problems:
             return None
         if not has_command and not has_url:
-            reader.problem("", "a server needs a `command` (stdio) or a `url` (http, sse)")
+            meant = _meant(entry)
+            reader.problem("", meant or "a server needs a `command` (stdio) or a `url` (http, sse)")
             return None
         return "stdio" if has_command else "http"
     if not isinstance(written, str):
@@ -606,6 +615,7 @@ def _invalid(reader: EntryReader, entry: Entry) -> InvalidSpecError:
     return InvalidSpecError(
         f"{what} is skipped: {'; '.join(reader.problems)}",
         problems=reader.problems,
+        server=entry.name,
         source=reader.culprit.document.source,
         pointer=dotted(reader.pointer),
         line=reader.line or entry.line(),

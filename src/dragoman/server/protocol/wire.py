@@ -113,6 +113,12 @@ class ConnectAttempt:
     """The status of the last HTTP response."""
     challenge: str = ""
     """The login challenge of a refusal."""
+    is_page: bool = False
+    """Whether the last HTTP response was a web page."""
+    network: tuple[str, str] = ("", "")
+    """Why the address could not be reached, as `reason` and `subject` of `ConnectError`."""
+    junk: int = 0
+    """How many messages could not be used, such as lines of text on a child's standard output."""
     on_stage: Callable[[str], None] | None = None
     """Called with each stage as it begins, the first included."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dragoman.model import Http, Sse, Stdio
@@ -135,7 +137,13 @@ async def open_pipe(
     attempt.enter("spawn")
     child = start.take() if start is not None else None
     if child is None:
-        child = await spawn(stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name)
+        try:
+            child = await spawn(stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name)
+        except FileNotFoundError as exc:
+            if stdio.cwd is None or await asyncio.to_thread(Path(stdio.cwd).is_dir):
+                raise
+            # The system reports a missing working directory in the same way as a missing program.
+            raise NotADirectoryError(errno.ENOTDIR, "its directory does not exist") from exc
     attempt.pid = child.pid
     with StderrTail(child.stderr, stderr_log(stdio, name, given)) as stderr:
         attempt.stderr = stderr
