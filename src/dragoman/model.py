@@ -522,6 +522,8 @@ class Statement:
     """The matter, by the name that it has in `Settings`; also `only_servers` and `without_servers`."""
     pointer: str = ""
     line: int | None = None
+    rule_lines: Sequence[int | None] = field(default=(), compare=False)
+    """Of a policy: the line of each rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,9 +153,9 @@ def insist(settings: Settings) -> None:
     raise ConfigError(first.message, source=first.source, pointer=first.pointer, line=first.line, hint=hint)
 
 
-def remark(settings: Settings) -> None:
-    """Print a warning if the configuration files have problems."""
-    if settings.problems:
+def remark(settings: Settings, *, but_for: int = 0) -> None:
+    """Print a warning if the configuration files have more problems than those that were shown already."""
+    if len(settings.problems) > but_for:
         from dragoman.cli import output
 
         output.warn(f"{many(settings)}: {CHECK}")

@@ -80,6 +80,14 @@ def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return _bound(click.option("--timeout", type=Duration(), metavar="DURATION", help=text))(command)
 
 
+def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--wait`, also called `--timeout`, stored in the shared `Options`."""
+    text = "How long servers may take to start, e.g. 5, 30s."
+    return _bound(
+        click.option("--wait", "--timeout", "timeout", type=Duration(), metavar="DURATION", help=text)
+    )(command)
+
+
 def _store(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
     options = context.ensure_object(Options)
     if value is not None and parameter.name:

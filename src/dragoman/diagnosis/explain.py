@@ -56,7 +56,8 @@ class Explanation:
     """The command to run next, for example `dragoman doctor files`."""
 
     def __str__(self) -> str:
-        return f"{self.cause}{'' if self.cause.endswith("?") else "."} Run: {self.next_step}"
+        stop = "" if self.cause.endswith("?") else "."
+        return f"{self.cause}{stop} Run: {self.next_step}"
 
 
 def explain(error: BaseException, spec: ServerSpec | None = None, *, name: str = "") -> Explanation:
@@ -70,6 +71,17 @@ def explain(error: BaseException, spec: ServerSpec | None = None, *, name: str =
     found = root_cause(error)
     server = name or (spec.name if spec is not None else "") or str(getattr(found, "server", ""))
     return Explanation(cause=one_line(_cause(found, spec)), next_step=_next_step(found, server))
+
+
+def explain_status(status: ServerStatus, spec: ServerSpec | None = None) -> Explanation | None:
+    """Explain why a server is not ready; `None` if it is ready, or was not started."""
+    if status.state.value in ("ready", "idle", "closed"):
+        return None
+    if status.error is not None:
+        return explain(status.error, spec, name=status.name)
+    return Explanation(
+        cause="waiting for its first answer", next_step=f"dragoman doctor {shlex.quote(status.name)}"
+    )
 
 
 def root_cause(error: BaseException) -> BaseException:
@@ -138,7 +150,7 @@ def _cause(error: BaseException, spec: ServerSpec | None) -> str:
         case ConnectError(stage="approval"):
             return "not approved: it comes from this project's files"
         case AuthRequiredError():
-            return "the token was rejected (HTTP 401)" if error.reason == "token" else "login required"
+            return "the token was rejected (HTTP 401)" if error.reason == "token" else "needs login"
         case HttpStatusError():
             return _http(error.status)
         case ConnectError():

@@ -630,6 +630,11 @@ class Supervisor(ConnectionEvents):
         """Publish a change of prompts or resources."""
         self._publish(event)
 
+    def on_timed_out(self, connection: Connection, error: DragomanError) -> None:
+        """Change the state at once, so that nothing waits for the end of a process that hangs."""
+        if self._connection is connection and self._state is ServerState.CONNECTING:
+            self._signal(verdict(error, reconnect=self.spec.reconnect), error)
+
     def on_lost(self, connection: Connection, error: DragomanError) -> None:
         """Change the state at once: closing the rest of the connection takes up to `CLOSE_SECONDS`."""
         if self._connection is connection:

@@ -330,7 +330,12 @@ def silenced(read: ReadPolicy, source: str) -> ReadPolicy:
     """Return a project's rules without their text: no text of an unapproved file reaches a model."""
     file = for_log(source.replace("\\", "/").rpartition("/")[2], 100)
     rules = [
-        replace(rule, name=f"rule {number} of {file}", reason=f"a rule of the project's file {file}")
+        replace(
+            rule,
+            name=f"rule {number} of {file}",
+            reason=f"a rule of the project's file {file}",
+            source=for_log(rule.source.replace("\\", "/").rpartition("/")[2], 100),
+        )
         for number, rule in enumerate(read.rules, 1)
     ]
     return replace(read, rules=rules)

@@ -31,14 +31,16 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 @common_options
 @timeout_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
-@click.option("--verbose", "-v", is_flag=True, help="Show the stderr of servers that work, too.")
+@click.option(
+    "--verbose", "-v", is_flag=True, help="Show the stages and the stderr of servers that work, too."
+)
 @click.pass_obj
 def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
     """Find out why a server does not work, and what to do about it.
 
     Each server is started or connected once, and checked in stages: configuration, variables, the command
-    or the host, the start or the connection, the handshake, the tool list, the schemas, and a ping. Disabled
-    servers are checked only if you name them.
+    or the host, the start or the connection, the handshake, the tool list, the schemas, and a ping. A server
+    that works is one line; `-v` shows its stages. Disabled servers are checked only if you name them.
 
     Advice does not change the exit code. It covers changed definitions, definitions that look like an
     attack, names that look alike, and packages without an exact version.
@@ -68,8 +70,12 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
         }
         output.say_json(report)
     else:
-        for index, (one, looked) in enumerate(zip(found, reviews, strict=True)):
-            click.echo("\n" * bool(index), nl=False)
+        before = ""
+        # The servers that work come first, so that what needs attention stands at the end.
+        for one, looked in sorted(zip(found, reviews, strict=True), key=lambda pair: not pair[0].ok):
+            folded = one.ok and not verbose
+            click.echo("\n" * bool(before and not (folded and before == "folded")), nl=False)
+            before = "folded" if folded else "whole"
             _show(one, looked, verbose=verbose)
         for finding in alike:
             output.say(f"\nadvice: {finding}", fg="yellow")
@@ -137,7 +143,13 @@ def _json(one: Diagnosis, looked: Review) -> DiagnosisShape:
             }
             for stage in one.stages
         ],
-        "cause": None if one.error is None else {"code": one.error.code, "message": one.finding, "hint": ""},
+        "cause": None
+        if one.error is None or one.explanation is None
+        else {
+            "code": one.error.code,
+            "message": one.explanation.cause,
+            "hint": one.hint,
+        },
         "exit_code": one.exit_code,
         "stderr": one.stderr.splitlines(),
         "hints": one.hints,
@@ -150,9 +162,16 @@ def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:
 
     width = shutil.get_terminal_size().columns if output.columns() else 10_000
     head = f"{output.one_line(one.spec.name)}  {output.one_line(output.command_line(one.spec.transport))}"
-    name, _, rest = output.cut(head, width).partition("  ")
-    click.echo(f"{click.style(name, bold=True)}  {click.style(rest, dim=True)}")
+    if one.ok and not verbose:
+        _show_folded(one, width)
+    else:
+        name, _, rest = output.cut(head, width).partition("  ")
+        click.echo(f"{click.style(name, bold=True)}  {click.style(rest, dim=True)}")
+    if one.explanation is not None:
+        _say_wrapped("  ", output.safe(one.explanation.cause), width, fg="red")
     for stage in one.stages:
+        if one.ok and not verbose and stage.outcome == "ok":
+            continue
         _show_stage(stage, width, one.spec.origin.source)
     if one.stderr and (verbose or not one.ok):
         click.secho("  Last stderr lines:", dim=True)
@@ -162,6 +181,17 @@ def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:
         _say_wrapped("  → ", output.safe(hint), width, fg="cyan")
     for text in advice(looked):
         _say_wrapped("  advice: ", output.safe(text), width, fg="yellow")
+
+
+def _show_folded(one: Diagnosis, width: int) -> None:
+    """Print a server that works on one line."""
+    facts = [stage.detail for stage in one.stages if stage.name in ("listing", "handshake") and stage.detail]
+    took = _took(sum(stage.seconds for stage in one.stages))
+    line = output.cut(f"{output.one_line(one.spec.name)}  {', '.join([*reversed(facts), took])}", width - 2)
+    name, _, rest = line.partition("  ")
+    click.echo(
+        f"{click.style('✓', fg='green')} {click.style(name, bold=True)}  {click.style(rest, dim=True)}"
+    )
 
 
 def _show_stage(stage: Stage, width: int, file: str) -> None:

@@ -170,5 +170,8 @@ class ConnectionEvents:
     def on_changed(self, connection: Connection, event: OfferChanged) -> None:
         """Handle a change of something other than the tools."""
 
+    def on_timed_out(self, connection: Connection, error: DragomanError) -> None:
+        """Handle that the connection could not be opened in time; it is closed after this."""
+
     def on_lost(self, connection: Connection, error: DragomanError) -> None:
         """Handle that the connection ended and that `close` was not the reason."""

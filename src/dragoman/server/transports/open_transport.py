@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server.late_import import late_import_module
 from dragoman.server.process.environment import StderrTail, stderr_log, whole_environment
-from dragoman.server.process.spawn import spawn
+from dragoman.server.process.spawn import STDIN_GRACE, spawn
 from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES
 from dragoman.server.transports.http_client import PLAIN
 from dragoman.server.transports.stdio import Pipe
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 EXIT_GRACE = 0.1
 """How long after the end of its output a child may still exit, so that we can report its exit code."""
+UNREADY_GRACE = 0.3
+"""How long a child that never answered may take to exit by itself after its input was closed."""
 ENDED_BY_US = "dragoman stopped the process because it did not exit when its input was closed"
 
 
@@ -187,6 +189,8 @@ async def open_pipe(
             yield pipe
         finally:
             try:
-                await child.stop(pipe.close_stdin)
+                # A child that never answered has nothing to finish.
+                is_unready = attempt.stage in ("spawn", "handshake")
+                await child.stop(pipe.close_stdin, grace=UNREADY_GRACE if is_unready else STDIN_GRACE)
             finally:
                 pipe.close()
