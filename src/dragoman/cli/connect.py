@@ -252,7 +252,9 @@ async def connected(
     later = [replace(spec, lazy=True, required=False) for spec in beside]
     names = [spec.name for spec in now]
     chosen = replace(settings, servers=[*now, *later], auto_reload=False)
-    manager = McpManager(chosen, handlers=handlers, default_trust=default_trust)
+    manager = McpManager(
+        chosen, handlers=handlers, default_trust=default_trust, call_log=settings.call_log is not False
+    )
     async with Progress(_waiting(names)) as show, manager as mcp:
         unapproved = await asyncio.to_thread(refused, settings, now)
         live = Connected(mcp, names, until=until, limit=limit, show=show, refused=unapproved)

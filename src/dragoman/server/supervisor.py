@@ -22,6 +22,7 @@ from dragoman.server.late_import import late_import_module
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
+from dragoman.server.process.stderr_log import kept_path
 from dragoman.server.protocol.wire import ConnectionEvents
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import TokenBucket
@@ -197,6 +198,7 @@ class Supervisor(ConnectionEvents):
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
         gate: Gate | None = None,
+        keeps_stderr: bool = False,
     ) -> None:
         """Prepare a server without starting it.
 
@@ -209,7 +211,9 @@ class Supervisor(ConnectionEvents):
             health_check_interval: Seconds without a message after which an idle connection is probed.
             handlers: The application's handlers for requests from the server.
             gate: The rules for all servers; the default allows everything.
+            keeps_stderr: Whether the standard error of a child without `log_file` is kept for some days.
         """
+        self._keeps_stderr = keeps_stderr
         self._gate = gate = gate or Gate()
         self.error: DragomanError | None = gate.refusal(spec) if spec.enabled else None
         """Why the server is not ready, or was not ready the last time."""
@@ -589,7 +593,10 @@ class Supervisor(ConnectionEvents):
             self._stderr = connection.attempt.stderr or self._stderr
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
-        return await prepare(self.spec, self._expansion, self._gate)
+        transport, auth = await prepare(self.spec, self._expansion, self._gate)
+        if self._keeps_stderr and isinstance(transport, Stdio) and transport.log_file is None:
+            transport = replace(transport, log_file=str(kept_path(self.spec)))
+        return transport, auth
 
     # The events of the connection. A connection that was replaced may still end or list: it is ignored.
 

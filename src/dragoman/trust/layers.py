@@ -101,7 +101,7 @@ def _decided(
         servers=_switched(chosen, settings, counted),
         enabled=_strongest(counted, "enabled") is not False,
         auto_reload=_strongest(counted, "auto_reload") is True,
-        call_log=_strongest(counted, "call_log") is True,
+        call_log=_strongest(counted, "call_log"),
         health_check_interval=_strongest(counted, "health_check_interval") or 30.0,
         naming=_strongest(counted, "naming") or layers.naming,
         inputs=_inputs(layers.statements),

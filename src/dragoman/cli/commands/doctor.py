@@ -12,7 +12,7 @@ import click
 
 from dragoman.cli import output
 from dragoman.cli.exits import Exit, code_of, run, together
-from dragoman.cli.known import named
+from dragoman.cli.known import broken_entries, named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 @common_options
 @timeout_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
-@click.option(
-    "--verbose", "-v", is_flag=True, help="Show the stages and the stderr of servers that work, too."
-)
+@click.option("--verbose", "-v", is_flag=True, help="Show stages and stderr of servers that work, too.")
 @click.pass_obj
 def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
     """Find out why a server does not work, and what to do about it.
@@ -46,6 +44,7 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
     attack, names that look alike, and packages without an exact version.
     """
     from dragoman.cli.json_shapes import finding_json
+    from dragoman.diagnosis.explain import explain
     from dragoman.diagnosis.review import look_alikes, review
 
     settings = options.load()
@@ -79,8 +78,15 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
             _show(one, looked, verbose=verbose)
         for finding in alike:
             output.say(f"\nadvice: {finding}", fg="yellow")
+        broken = broken_entries(settings) if not names else {}
+        for name, problem in broken.items():
+            click.echo(f"\n{click.style(output.one_line(name), bold=True)}")
+            one = explain(problem)
+            _say_wrapped("  ", output.safe(one.cause), shutil.get_terminal_size().columns, fg="red")
+            _say_wrapped("  → ", output.safe(one.next_step), shutil.get_terminal_size().columns, fg="cyan")
         for problem in problems:
-            output.say(f"error: {problem}", fg="red")
+            if problem not in broken.values():
+                output.say(f"error: {problem}", fg="red")
         _sum_up(found, problems=len(problems))
     raise click.exceptions.Exit(code)
 
@@ -179,7 +185,8 @@ def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:
             click.secho(f"    {output.cut(line, width - 4)}", dim=True)
     for hint in one.hints:
         _say_wrapped("  → ", output.safe(hint), width, fg="cyan")
-    for text in advice(looked):
+    # A server that does not work has other worries than the version of its package.
+    for text in advice(looked) if one.ok else ():
         _say_wrapped("  advice: ", output.safe(text), width, fg="yellow")
 
 
