@@ -12,6 +12,7 @@ if _TYPE_CHECKING:
     from dragoman.agent.engine import AgentEngine, Budget
     from dragoman.config.profiles import Profile
     from dragoman.diagnosis.doctor import Diagnosis, diagnose
+    from dragoman.diagnosis.explain import Explanation, explain
     from dragoman.errors import (
         AuthRequiredError,
         CallDeniedError,
@@ -54,6 +55,7 @@ _MODULES = {
     "dragoman.agent.engine": ("AgentEngine", "Budget"),
     "dragoman.config.profiles": ("Profile",),
     "dragoman.diagnosis.doctor": ("Diagnosis", "diagnose"),
+    "dragoman.diagnosis.explain": ("Explanation", "explain"),
     "dragoman.errors": (
         "AuthRequiredError",
         "CallDeniedError",
@@ -103,6 +105,7 @@ __all__ = [
     "ConnectError",
     "Diagnosis",
     "DragomanError",
+    "Explanation",
     "Handlers",
     "Http",
     "HttpStatusError",
@@ -131,6 +134,7 @@ __all__ = [
     "UnknownServerError",
     "UnknownToolError",
     "diagnose",
+    "explain",
     "tool",
 ]
 

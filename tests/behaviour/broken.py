@@ -110,3 +110,33 @@ async def _listen(stack: AsyncExitStack, app: web.Application, tls: Any) -> int:
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     return int(site.name.rpartition(":")[2]) if runner.addresses == [] else int(runner.addresses[0][1])
+
+
+CAUSES = {
+    "wrong-command": ("the program `pythonn3` was not found", "dragoman doctor wrong-command"),
+    "missing-variable": ("the variable `UNSET_TOKEN` is not set", "dragoman doctor missing-variable"),
+    "crash": (
+        r"exited with code 1: RuntimeError: cannot open index\.db: the file is corrupt",
+        "dragoman doctor crash",
+    ),
+    "hang": (r"no answer within [\d.]+ s after the start", "dragoman doctor hang"),
+    "oauth": ("needs login", "dragoman login oauth"),
+    "wrong-token": (r"the token was rejected \(HTTP 401\)", "dragoman doctor wrong-token"),
+    "wrong-url": (r"no MCP server at this URL \(HTTP 404\)", "dragoman doctor wrong-url"),
+    "dns": ("DNS: no such host `no-such-host.invalid`", "dragoman doctor dns"),
+    "tls": (r"TLS: the certificate is not trusted \(.*\)", "dragoman doctor tls"),
+    "html": ("a web page answers at this URL, not an MCP server", "dragoman doctor html"),
+    "junk": ("the server prints text that is not MCP on stdout", "dragoman doctor junk"),
+    "npm": ("npm has no package `@dragoman-test/no-such-server`", "dragoman doctor npm"),
+    "pypi": ("PyPI has no package `dragoman-no-such-server`", "dragoman doctor pypi"),
+    "permission": ("no permission to run `.*not-executable.sh`", "dragoman doctor permission"),
+    "protocol": (
+        "the server speaks MCP version 1999-01-01, which is not supported",
+        "dragoman doctor protocol",
+    ),
+    "slow": (r"no answer within [\d.]+ s after the start", "dragoman doctor slow"),
+    "refused": (r"nothing listens at `127\.0\.0\.1:\d+` \(connection refused\)", "dragoman doctor refused"),
+    "huge": ("the tool list is larger than `max_message_bytes`", "dragoman doctor huge"),
+    "misspelt": (r"mcp\.json:\d+: unknown key `comand`; did you mean `command`\?", "dragoman config check"),
+}
+"""For each broken server, a pattern of its cause, and the next step."""

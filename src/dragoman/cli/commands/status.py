@@ -48,7 +48,11 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
     broken = [] if names else _broken(settings)
     logged = _logged()
-    show = None if options.json else _Lines(specs, logged, [one["name"] for one in broken])
+    show = (
+        None
+        if options.json
+        else _Lines(specs, logged, [one["name"] for one in broken], connects=not no_connect)
+    )
     if no_connect:
         known = known_tools(settings, specs)
         rows = [_unconnected(spec, len(known[spec.name]) if spec.name in known else None) for spec in specs]
@@ -196,7 +200,12 @@ class _Lines:
     """Prints the servers that are ready as they come, then the others with their cause, then a total."""
 
     def __init__(
-        self, specs: Sequence[ServerSpec], logged: Mapping[str, LoggedShape], broken: Sequence[str]
+        self,
+        specs: Sequence[ServerSpec],
+        logged: Mapping[str, LoggedShape],
+        broken: Sequence[str],
+        *,
+        connects: bool,
     ) -> None:
         names = [output.one_line(name) for name in (*(spec.name for spec in specs), *broken)]
         calls = any(spec.name in logged for spec in specs)
@@ -204,7 +213,11 @@ class _Lines:
         self._heads = ["server", "state", "transport", "protocol", "tools", "latency"]
         self._heads += ["calls", "p95"] if calls else []
         width = min(LONGEST_NAME, max(map(output.width_of, names), default=0))
-        self._widths = [max(width, 6), 11, 9, 10, 5, 7, 12, 7][: len(self._heads)]
+        # Only these words stand in the table: what has trouble is not in it.
+        words = {"ready": 5, "disabled": 8, "not started": 11}
+        state = words["disabled" if any(not spec.enabled for spec in specs) else "ready"]
+        state = state if connects else words["not started"]
+        self._widths = [max(width, 6), state, 9, 10, 5, 7, 12, 7][: len(self._heads)]
         self._is_begun = False
         self._shown: set[str] = set()
 

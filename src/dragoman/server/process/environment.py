@@ -14,7 +14,7 @@ import tempfile
 from asyncio import get_running_loop
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Protocol, Self
 
 from dragoman.config.files import read_env_file
 from dragoman.errors import ConfigError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dragoman.model import Transport
-    from dragoman.server.process.stderr_log import BackgroundLog
 
 
 # ── The log file of a child's stderr: limited in size, with known secrets masked, safe to print
@@ -232,10 +231,20 @@ def kill_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
+class StderrSink(Protocol):
+    """Gets a child's standard error."""
+
+    def write(self, data: bytes) -> None:
+        """Add data."""
+
+    def close(self) -> None:
+        """Write what is left, and close."""
+
+
 class StderrTail:
     """Captures a child's stderr and keeps the last lines; use it in the event loop's thread."""
 
-    def __init__(self, source: int | None = None, log: BackgroundLog | None = None) -> None:
+    def __init__(self, source: int | None = None, log: StderrSink | None = None) -> None:
         """Start to capture.
 
         Args:

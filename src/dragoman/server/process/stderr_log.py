@@ -16,7 +16,7 @@ from collections import deque
 from contextvars import copy_context
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from dragoman.model import ServerSpec, Stdio
+    from dragoman.server.process.environment import StderrSink
 
 logger = logging.getLogger("dragoman")
 
@@ -61,21 +62,13 @@ def kept_files(spec: ServerSpec) -> list[Path]:
     return sorted(path.parent.glob(f"{path.stem}.????-??-??.log"))
 
 
-class _Log(Protocol):
-    """Something that takes a child's standard error."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class BackgroundLog:
     """Writes a log in a thread, which runs only while there is something to write."""
 
-    def __init__(self, open_log: Callable[[], _Log]) -> None:
+    def __init__(self, open_log: Callable[[], StderrSink]) -> None:
         """Remember how to open the log; that happens in the thread, with the first data."""
         self._open_log = open_log
-        self._log: _Log | None = None
+        self._log: StderrSink | None = None
         self._context = copy_context()
         self._lock = threading.Lock()
         self._waiting: deque[bytes | None] = deque()
@@ -218,7 +211,7 @@ def stderr_log(stdio: Stdio, name: str, given: Mapping[str, str]) -> BackgroundL
         return None
     path = Path(stdio.log_file)
 
-    def open_log() -> _Log:
+    def open_log() -> StderrSink:
         secrets = set(secrets_of(stdio, given, env_file_values(stdio)))
         if path.parent == kept_folder():
             return KeptLog(path, server=name, secrets=secrets)
