@@ -80,7 +80,6 @@ def hang_up(person: Terminal) -> int:
         (["status"], "mute", "pids"),
         (["tools", "s", "--refresh"], "mute", "pids"),
         (["doctor"], "mute", "pids"),
-        (["logs", "s"], "mute", "pids"),
         (["read", "x://y", "--server", "s"], "mute", "pids"),
         (["prompt", "p", "--server", "s"], "mute", "pids"),
         (["chat"], "answers", "pids"),

@@ -241,7 +241,7 @@ class _Lines:
     def finish(self, rows: Sequence[StatusShape], broken: Sequence[BrokenShape], *, connected: bool) -> None:
         """Print the servers that are left: those that were not started, and those with trouble."""
         if not rows and not broken:
-            output.say("No servers configured. Add one: dragoman add NAME. Import: dragoman import")
+            output.say("No servers configured. Add one with `dragoman add NAME`.")
             return
         for row in rows:
             if row["cause"] is None and row["name"] not in self._shown:
