@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from dragoman.cli.exits import Exit, code_of_status
+from dragoman.cli.options import typed
 from dragoman.cli.output import cut, safe, warn
 from dragoman.config.load import refused
 from dragoman.errors import (
@@ -202,8 +203,9 @@ class Connected:
         status = self.mcp.status()[name]
         found = explain_status(status, self.mcp.settings.server(name))
         if found is not None and status.error is None and self._limit is not None:
-            return replace(found, cause=f"waiting: no answer yet after {self._limit:g} s")
-        return found or Explanation(cause="not started", next_step=f"dragoman doctor {name}")
+            found = replace(found, cause=f"waiting: no answer yet after {self._limit:g} s")
+        found = found or Explanation(cause="not started", next_step=f"dragoman doctor {name}")
+        return replace(found, next_step=typed(found.next_step))
 
     def warn_of_failures(self) -> list[Exit]:
         """Warn about servers that are not ready, and return their exit codes."""

@@ -46,10 +46,11 @@ def in_question(settings: Settings, name: str) -> ServerSpec:
 def unknown(settings: Settings, name: str) -> DragomanError:
     """Return the error for a name that is not a server: it is unknown, or its entry or file is broken."""
     if (problem := broken_entries(settings).get(name)) is not None:
+        from dragoman.cli.options import typed
         from dragoman.diagnosis.explain import explain
 
         found = explain(problem)
-        return ConfigError(found.cause, hint=f"run `{found.next_step}`")
+        return ConfigError(found.cause, hint=f"run `{typed(found.next_step)}`")
     for problem in settings.problems:
         if isinstance(problem, ConfigSyntaxError) and _stands_in(name, problem.source):
             msg = f"server `{name}` stands in a file that cannot be read: {problem.message}"

@@ -59,6 +59,17 @@ class Options:
             context.find_root().call_on_close(lambda: setattr(logger, "disabled", False))
 
 
+def typed(command: str) -> str:
+    """Return a `dragoman …` command with the `--profile` and `--config` of the running one, so that it works."""
+    context = click.get_current_context(silent=True)
+    options = context.find_object(Options) if context is not None else None
+    if options is None:
+        return command
+    import shlex
+
+    return f"{shlex.join(options.program())} {command.removeprefix('dragoman ')}"
+
+
 class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -- not generic in older releases
     """Seconds, written as `30`, `30s`, `500ms` or `2m`."""
 

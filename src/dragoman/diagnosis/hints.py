@@ -261,7 +261,10 @@ def _ending(facts: Facts) -> Iterable[str]:
     if facts.timed_out and facts.stage in ("start", "handshake"):
         if package_of(transport) is not None:
             yield "The first start downloads the package. Run it yourself once, or raise `timeouts.connect`."
-        yield "It does not answer. Check that the command starts an MCP server over stdio."
+        yield (
+            "It does not answer. Check that the command starts an MCP server over stdio, or raise "
+            "`timeouts.connect` if it is only slow."
+        )
     elif facts.stage == "handshake" and facts.exit_code is not None and facts.exit_code < 0:
         yield f"It was killed by signal {-facts.exit_code}. Check whether memory ran out."
     elif facts.stage == "handshake" and facts.exit_code == 0:

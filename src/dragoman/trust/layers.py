@@ -95,7 +95,9 @@ def _decided(
     counted = [one for one in layers.statements if trusts_settings or one.scope != "project"]
     chosen, unapproved = _servers(layers, settings, refused, trusts_settings=trusts_settings)
     sources = _sources(settings, layers, trusts_settings=trusts_settings)
+    # A file that is named with `--config` may also stand in one of the usual places, where it is hidden.
     hidden = {source.path for source in sources if source.status == "hidden"}
+    hidden -= {source.path for source in sources if source.status != "hidden"}
     return replace(
         settings,
         servers=_switched(chosen, settings, counted),

@@ -14,7 +14,7 @@ from dragoman.cli import arguments, exits, output
 from dragoman.cli.arguments import STDIN, type_name
 from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import known_registry, may_own, wanted
-from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option
+from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import part_json, save
 from dragoman.errors import (
     CallDeniedError,
@@ -142,7 +142,8 @@ def _told(settings: Settings, tool: ToolDef, result: ToolResult) -> object:
 
     error = result.exception
     if isinstance(error, ToolUnavailableError) and isinstance(root_cause(error), ConnectError | ConfigError):
-        return explain(error, settings.server(tool.server), name=tool.server)
+        found = explain(error, settings.server(tool.server), name=tool.server)
+        return f"{found.cause} (run `{typed(found.next_step)}`)"
     return result.error or "The tool failed."
 
 

@@ -13,7 +13,7 @@ import click
 from dragoman.cli import output
 from dragoman.cli.exits import Exit, code_of, run, together
 from dragoman.cli.known import broken_entries, named
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -83,7 +83,9 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
             click.echo(f"\n{click.style(output.one_line(name), bold=True)}")
             one = explain(problem)
             _say_wrapped("  ", output.safe(one.cause), shutil.get_terminal_size().columns, fg="red")
-            _say_wrapped("  → ", output.safe(one.next_step), shutil.get_terminal_size().columns, fg="cyan")
+            _say_wrapped(
+                "  → ", output.safe(typed(one.next_step)), shutil.get_terminal_size().columns, fg="cyan"
+            )
         for problem in problems:
             if problem not in broken.values():
                 output.say(f"error: {problem}", fg="red")

@@ -10,7 +10,7 @@ import click
 from dragoman.cli import exits, output
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import broken_entries, known_tools, named
-from dragoman.cli.options import SERVERS, Options, common_options, wait_option
+from dragoman.cli.options import SERVERS, Options, common_options, typed, wait_option
 from dragoman.errors import DragomanError
 from dragoman.trust.layers import rivalry
 
@@ -166,7 +166,7 @@ def _broken(settings: Settings) -> list[BrokenShape]:
     found: list[BrokenShape] = []
     for name, problem in broken_entries(settings).items():
         one = explain(problem)
-        found.append({"name": name, "cause": one.cause, "next_step": one.next_step})
+        found.append({"name": name, "cause": one.cause, "next_step": typed(one.next_step)})
     return found
 
 
