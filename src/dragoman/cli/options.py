@@ -60,7 +60,7 @@ class Options:
 
 
 def typed(command: str) -> str:
-    """Return a `dragoman …` command with the `--profile` and `--config` of the running one, so that it works."""
+    """Return a `dragoman …` command with the `--profile` and `--config` of the running command."""
     context = click.get_current_context(silent=True)
     options = context.find_object(Options) if context is not None else None
     if options is None:
