@@ -58,7 +58,11 @@ def status_table(statuses: Iterable[ServerStatus]) -> Table:
         style, mark = _STATES[status.state.value]
         version = " ".join(part for part in (status.server_name, status.server_version) if part)
         found = explain_status(status)
-        note = Text(safe(found.cause), style="red") if found and status.error else Text(safe(version), "dim")
+        note = (
+            Text(safe(found.cause), style="red")
+            if found and status.last_error
+            else Text(safe(version), "dim")
+        )
         table.add_row(
             Text(safe(status.name), style="bold"),
             Text(f"{mark} {state_word(status)}", style=style),
@@ -140,7 +144,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[Text]:
     notes: list[Text] = []
     found = explain_status(status, spec)
-    if found is not None and status.error is not None:
+    if found is not None and status.last_error:
         # A login works inside the session, too.
         notes.append(Text(safe(str(found).replace("dragoman login ", "/mcp login ")), style="red"))
     if status.retry_in is not None:

@@ -79,9 +79,11 @@ def explain_status(status: ServerStatus, spec: ServerSpec | None = None) -> Expl
         return None
     if status.error is not None:
         return explain(status.error, spec, name=status.name)
-    return Explanation(
-        cause="waiting for its first answer", next_step=f"dragoman doctor {shlex.quote(status.name)}"
-    )
+    name = shlex.quote(status.name)
+    cause = one_line(_PREFIX.sub("", status.last_error or "waiting for its first answer"))
+    if status.state.value == "needs_auth":
+        return Explanation(cause=cause, next_step=f"dragoman login {name}")
+    return Explanation(cause=cause, next_step=f"dragoman doctor {name}")
 
 
 def root_cause(error: BaseException) -> BaseException:

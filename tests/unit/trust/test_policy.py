@@ -178,10 +178,16 @@ def test_the_error_names_the_rule() -> None:
     assert decision.rule == "user: deny server=fs tool=rm* destructive p=/*"
     error = denial(decision, tool="mcp_fs_rm", server="fs")
     assert error.rule == decision.rule
-    assert "mcp_fs_rm" in str(error)
-    assert decision.rule in str(error)
-    assert "no\\nway" in str(error)
+    assert error.tool == "mcp_fs_rm"
+    assert str(error).startswith("Blocked by rule `deny server=fs rm* destructive p=/*` in f#1: no\\nway (")
     assert found.decide(call("x")).rule == "user: my rule"
+
+
+def test_the_error_names_the_line_of_the_rule() -> None:
+    rules = [{"action": "allow", "tool": "a"}, {"action": "deny", "tool": "git_commit"}]
+    read = read_policy({"rules": rules}, scope="user", source="/home/me/dragoman.toml", lines=[3, 4])
+    error = denial(combine([("user", read)]).decide(call("git_commit")), tool="mcp_git_commit", server="fs")
+    assert error.message == "Blocked by rule `deny git_commit` in /home/me/dragoman.toml:4"
 
 
 def test_a_question_that_nobody_answers_is_a_denial() -> None:
@@ -327,7 +333,7 @@ def test_denial_and_rule_say_what_it_is_about() -> None:
         want("resource", "law://1", "law")
     )
     error = denial(decision, tool="law://1", server="law")
-    assert str(error).startswith("`law://1` is blocked by rule `user: deny server=law resource=law://*`")
+    assert str(error).startswith("Blocked by rule `deny server=law law://*` in f#1")
 
 
 def test_copy_shares_nothing_and_has_a_depth() -> None:

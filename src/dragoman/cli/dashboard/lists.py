@@ -210,7 +210,7 @@ def note_of(status: ServerStatus, spec: ServerSpec | None = None, *, is_on: bool
     """Return the cause and the next step, or the name and version of the server."""
     if not is_on:
         return Text("disabled (press e to enable)", "dim")
-    found = explain_status(status, spec) if status.error is not None else None
+    found = explain_status(status, spec) if status.last_error else None
     pieces: list[tuple[str, str]] = []
     if found is not None:
         step = "press l" if found.next_step.startswith("dragoman login ") else found.next_step
