@@ -29,11 +29,11 @@ def script(request: ModelRequest) -> Say:
     match request.messages[-1].role, results:
         case "user", []:
             zones = {"source_timezone": "Asia/Shanghai", "target_timezone": "Africa/Nairobi"}
-            return Say(calls=[("mcp_clock_convert_time", {**zones, "time": "09:00"})])
+            return Say(calls=[("convert_time", {**zones, "time": "09:00"})])
         case "tool", [converted]:
             return Say(text=f"It is {there(converted)}.")
         case "user", _:
-            return Say(calls=[("mcp_files_read_text_file", {"path": "notes.md"})])
+            return Say(calls=[("read_text_file", {"path": "notes.md"})])
         case _, [converted, notes, *_]:
             return Say(text=f"At {clock(notes)} in Shanghai, which is {there(converted)} in Nairobi.")
         case _:

@@ -28,7 +28,7 @@ from dragoman.errors import (
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
-from dragoman.model import Part, ServerState, ToolResult
+from dragoman.model import Part, ServerState, Texts, ToolResult
 from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.protocol.wire import Traffic, with_headers
 from dragoman.tools.registry import run_builtin
@@ -171,6 +171,12 @@ class CallContext:
     validators: Validators = field(default_factory=Validators)
     coerce: bool = False
     """Whether arguments of the wrong type are coerced, for servers whose spec does not say."""
+    sources_in_text: bool = False
+    """Whether texts end with their sources, for servers whose spec does not say."""
+    for_model: bool = False
+    """Whether a model reads the results: their texts end with their sources, whatever a spec says."""
+    texts: Texts = field(default_factory=Texts)
+    """The application's own words."""
     budget: TextBudget | None = None
     """The limit for the text of a result; unlimited by default."""
     spill: ResultStore | None = None
@@ -277,9 +283,9 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> 
             return await _run_here(tool, call, fields)
         return await _send(context, tool, call, fields)
     except ToolUnavailableError as exc:
-        return await _answered_instead(context, tool, call, exc) or _failed(context, call, exc)
+        return await _answered_instead(context, tool, call, exc) or _failed(context, tool, call, exc)
     except ToolExecutionError as exc:
-        return _failed(context, call, exc)
+        return _failed(context, tool, call, exc)
 
 
 def _unknown(context: CallContext, name: str) -> UnknownToolError:
@@ -440,6 +446,7 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                 raise _unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
     limits = supervisor.limits
+    wanted = supervisor.spec.sources_in_text
     by = ResultContext(
         tool=tool,
         validators=context.validators,
@@ -448,6 +455,8 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
         at=time.time(),
         duration=time.monotonic() - call.began,
         attribution=supervisor.spec.attribution,
+        sources_in_text=context.for_model or (context.sources_in_text if wanted is None else wanted),
+        texts=context.texts,
         budget=context.budget,
         keeper=context.spill,
     )
@@ -503,11 +512,13 @@ def _checked(context: CallContext, tool: ToolDef, call: _Call) -> dict[str, Any]
     return fields
 
 
-def _failed(context: CallContext, call: _Call, exc: ToolExecutionError) -> ToolResult:
+def _failed(context: CallContext, tool: ToolDef | None, call: _Call, exc: ToolExecutionError) -> ToolResult:
     # Results may be kept for long; the frames of a traceback would keep the arguments of the call alive.
     exc.__traceback__ = None
     context.gate.scrub(exc)
     text = str(exc)
+    if context.texts.call_failed and tool is not None and tool.func is None:
+        text = context.texts.call_failed.replace("{error}", text)
     return ToolResult(
         success=False,
         text=text,

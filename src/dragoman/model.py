@@ -410,7 +410,11 @@ class ServerSpec:
     mend_arguments: InitVar[bool | None] = None
     """The old keyword for `coerce_arguments`."""
     attribution: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Where an answer names its sources: JSON pointers in which `*` is any key, under `ATTRIBUTION_KEYS`."""
+    """Where an answer names its sources: JSON pointers in which `*` is any key, under `ATTRIBUTION_KEYS`.
+    `updated` may also be the name of a field, or a date for sources without one."""
+    sources_in_text: bool | None = None
+    """Whether the text of a result ends with its sources; the settings decide unless given. They are in
+    `result.provenance` either way, and an agent's model always reads them."""
     naming: str | None = None
     """A template such as `{server}__{tool}`; the settings' scheme unless given."""
     fallback: Sequence[str] = ()
@@ -527,6 +531,20 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """The words of an application for things that its users and its model read; empty: dragoman's own."""
+
+    image: str = ""
+    """What stands for an image in the text of a result; the image itself stays in `result.parts`."""
+    resource: str = ""
+    """What stands for an embedded resource."""
+    call_failed: str = ""
+    """The error of a call that got no answer; `{error}` is the reason."""
+    closed: str = ""
+    """The line of the log when a server was closed; `{server}` is its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
     """What the files say, before it is decided what of a project's is in effect."""
 
@@ -558,6 +576,9 @@ class Settings:
     collisions: Literal["rename", "skip"] = "rename"
     """An exposed name that tools of several servers want: each gets an unambiguous one instead, or the server
     that is configured first has it and the others' tools are left out."""
+    sources_in_text: bool = False
+    """Whether the text of a result ends with its sources, for servers that do not say."""
+    texts: Texts = field(default_factory=Texts)
     inputs: Sequence[Input] = ()
     policy: Sequence[Statement] = ()
     """Which calls are allowed, asked about or denied, the strongest file first; `trust.policy` reads it."""

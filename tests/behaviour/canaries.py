@@ -349,8 +349,8 @@ async def _run(garden: Garden, specs: list[ServerSpec], inputs: dict[str, str], 
         await _talk(garden, mcp, folder / "transcript.jsonl")
         garden.see("status", *mcp.status().values())
         garden.see("metrics", *mcp.metrics().values())
-        for name, supervisor in mcp._supervisors.items():
-            garden.see(f"error of {name}", supervisor.error)
+        for name, status in mcp.status().items():
+            garden.see(f"error of {name}", status.error)
             garden.see("changes", *map(str, mcp.changes(name)))
             garden.see("stderr", *mcp.logs(name))
         await asyncio.gather(*mcp._gate.pin_checker.looking())

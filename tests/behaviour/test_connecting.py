@@ -375,7 +375,7 @@ async def test_status_says_what_the_server_is(server: Make, protocol: str) -> No
             status = mcp.status()["plain"]
     assert (status.server_name, status.server_version, status.transport) == ("plain", "7.1", "stdio")
     assert status.protocol_version == "2025-11-25"
-    assert status.tools == 14
+    assert status.tools == 16
 
 
 async def next_state(mcp: McpManager, state: ServerState) -> None:

@@ -411,7 +411,7 @@ def test_kode_prefers_the_projects_own_servers(tmp_path: Path, home: Path) -> No
     names = "abcde"
 
     def servers(command: str, some: str) -> dict[str, Any]:
-        return {"mcpServers": {name: {"command": command} for name in some}}
+        return {"mcpServers": {name: {"command": command, "args": []} for name in some}}
 
     in_home = servers("global", names) | {"projects": {str(tmp_path): servers("local", "e")}}
     write(home / ".kode.json", json.dumps(in_home))
@@ -433,12 +433,19 @@ def test_kode_starts_a_command_with_arguments_and_environment(tmp_path: Path) ->
         """{"mcpServers": {
   "full": {"type": "stdio", "command": "npx", "args": ["x"], "env": {"A": "1"}},
   "short": {"command": "npx", "args": []},
-  "empty": {"type": "stdio", "args": []}
+  "empty": {"type": "stdio", "args": []},
+  "bare": {"command": "npx"}
 }}""",
     )
+    write(tmp_path / ".mcp.json", '{"mcpServers": {"shared": {"command": "npx"}}}')
     settings = load("kode")
-    assert transports(settings) == {"full": Stdio("npx", ["x"], env={"A": "1"}), "short": Stdio("npx")}
-    assert places(settings) == [f"{path}:4: mcpServers.empty"]
+    assert transports(settings) == {
+        "full": Stdio("npx", ["x"], env={"A": "1"}),
+        "short": Stdio("npx"),
+        "shared": Stdio("npx"),
+    }
+    assert places(settings) == [f"{path}:4: mcpServers.empty", f"{path}:5: mcpServers.bare"]
+    assert '`args` is missing: kode needs `command` and `args`; add "args": []' in str(settings.problems[1])
 
 
 @pytest.mark.requirement("kode-config.sse")

@@ -323,7 +323,7 @@ async def test_rules_change_without_a_new_process(site: Site) -> None:
         report = await mcp.reload()
         assert report.kept == ("s",)
         assert [tool.name for tool in mcp.tools()] == ["release", "wait", "who"]
-        assert (mcp.status()["s"].pid, mcp._supervisors["s"].spec.call_timeout) == (pid, 7)
+        assert (mcp.status()["s"].pid, mcp.settings.servers[0].call_timeout) == (pid, 7)
         assert isinstance(await anext(events), ToolsChanged)
 
 
@@ -357,10 +357,7 @@ async def test_server_that_was_switched_off_and_is_then_removed_is_forgotten(sit
 
 async def test_server_that_a_program_added_survives_a_reload(site: Site) -> None:
     async with site.running(site.server("s")) as mcp:
-        spec = mcp._supervisors["s"].spec
-        assert isinstance(spec.transport, Stdio)
-        own = type(spec)("own", spec.transport)
-        await mcp.add(own)
+        await mcp.add(ServerSpec("own", mcp.settings.servers[0].transport))
         pid = mcp.status()["own"].pid
         site.write()
         assert (await mcp.reload()).stopped == ("s",)

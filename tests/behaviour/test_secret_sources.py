@@ -107,5 +107,4 @@ async def test_what_a_command_gave_is_masked_wherever_it_stands(tmp_path: Path) 
             result = await mcp.call("mcp_coat_fail", {})
             assert result.error
             assert CANARY not in f"{result.error}{result.exception!r}{mcp.status()}{mcp.settings}"
-            assert mcp._gate.redactor.holds(CANARY)
     assert runs(tmp_path) == 1

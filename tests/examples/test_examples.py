@@ -27,21 +27,26 @@ START = (
     'set -a; if [ -f "$0/example.env" ]; then . "$0/example.env"; fi; set +a; exec "$1" -W error "$0/main.py"'
 )
 """What `make example` does, in a shell: the variables first, then the program."""
-SERVERS = ("excel-mcp-server", "china-law-mcp", "mcp-server-time", "mcp-server-filesystem")
 REASON = "the database is locked"
 """Why a call fails in tests/servers/refusing.py."""
-TOOLS: dict[str, list[str | None]] = {
-    "create_workbook": ["{}"],
-    "write_range": ["{}"],
-    "read_range": ['{"values": [[3580]]}'],
-    "get_article": ['{"text": "words."}'],
-    "list_laws": ["[]"],
-    "search_statutes": ["[]"],
-    "convert_time": ['"target": "04:00"'],
-    "read_text_file": ["the port 4096 is open at 09:00"],
-    "write_file": ["written"],
+SERVERS: dict[str, dict[str, list[str | None]]] = {
+    "excel-mcp-server": {
+        "create_workbook": ["{}"],
+        "write_range": ["{}"],
+        "read_range": ['{"values": [[3580]]}'],
+    },
+    "china-law-mcp": {
+        "get_article": ['{"text": "words."}'],
+        "list_laws": ["[]"],
+        "search_statutes": ["[]"],
+    },
+    "mcp-server-time": {"convert_time": ['"target": "04:00"']},
+    "mcp-server-filesystem": {
+        "read_text_file": ["the port 4096 is open at 09:00"],
+        "write_file": ["written"],
+    },
 }
-"""What stands in for all servers answers, where a test says nothing else."""
+"""What stands in for each server answers, where a test says nothing else."""
 
 
 def page(name: str) -> str:
@@ -112,11 +117,12 @@ async def run(name: str, programs: str, folder: Path, **variables: str) -> list[
 
 
 def stand_in(folder: Path, answers: dict[str, list[str | None]]) -> str:
-    """A PATH on which one small server stands in for all real ones."""
+    """A PATH on which one small server stands in for each real one."""
     folder.mkdir()
     server = Path(__file__).parents[1] / "servers/refusing.py"
-    command = shlex.join([sys.executable, str(server), json.dumps(TOOLS | answers)])
-    for name in SERVERS:
+    for name, tools in SERVERS.items():
+        told = {tool: answers.get(tool, usual) for tool, usual in tools.items()}
+        command = shlex.join([sys.executable, str(server), json.dumps(told)])
         (folder / name).write_text(f"#!/bin/sh\nexec {command}\n", "utf-8")
         (folder / name).chmod(0o755)
     return os.pathsep.join([str(folder), bare_path()])

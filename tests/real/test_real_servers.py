@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ async def test_every_installed_server_connects_lists_and_answers_in_one_manager(
                 spec_of("time"),
                 spec_of("git"),
                 spec_of("excel"),
-                spec_of("china-law"),
+                replace(spec_of("china-law"), sources_in_text=True, attribution={"updated": "2025-06-01"}),
             ]
         ) as mcp,
     ):
@@ -198,7 +199,8 @@ async def an_article_is_found_with_its_source(mcp: McpManager) -> None:
         source = result.provenance.sources[0]
         assert source.title.startswith("中华人民共和国")
         assert source.locator.startswith("第")
-        assert f"{source.title}, {source.locator}" in result.text.partition("Sources:")[2]
+        dated = f"- {source.title}, {source.locator} (updated 2025-06-01)"
+        assert dated in result.text.partition("Sources:")[2]
 
 
 @pytest.mark.requirement("legal-law.tools", "legal-law.attribution")

@@ -45,12 +45,22 @@ def call(params, _):
 
 
 def read(params):
+    if params["uri"].startswith("refuse:"):
+        raise RefusalError(-32002, "not this one")
     return {"contents": [{"uri": params["uri"], "text": f"{label} read {params['uri']}"}]}
 
 
 def prompt(params):
+    if params["name"] == "refused":
+        raise RefusalError(-32602, "not this one")
     said = f"{label} {params['name']} {json.dumps(params.get('arguments'))}"
     return {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]}
+
+
+def complete(params):
+    if params["argument"]["name"] == "refused":
+        raise RefusalError(-32602, "not this one")
+    return {"completion": {"values": [json.dumps(params["ref"])]}}
 
 
 serve(
@@ -69,6 +79,6 @@ serve(
         "resources/unsubscribe": lambda _: {},
         "prompts/list": lambda _: {"prompts": [{"name": name} for name in offer.get("prompts", ())]},
         "prompts/get": prompt,
-        "completion/complete": lambda params: {"completion": {"values": [json.dumps(params["ref"])]}},
+        "completion/complete": complete,
     }
 )

@@ -47,6 +47,8 @@ TOOLS = [
     tool("slow"),
     tool("cancelled"),
     tool("image"),
+    tool("mixed"),
+    tool("cited"),
     tool("law"),
     tool("environment"),
     tool("exit"),
@@ -81,6 +83,20 @@ def call(params, request_id):
         case "image":
             data = base64.b64encode(png(64, 32)).decode()
             return {"content": [{"type": "image", "data": data, "mimeType": "image/png"}]}
+        case "mixed":
+            data = base64.b64encode(png(64, 32)).decode()
+            note = {"uri": "note://1", "mimeType": "text/plain", "text": "the whole note"}
+            blocks = [
+                {"type": "image", "data": data, "mimeType": "image/png"},
+                {"type": "resource", "resource": note},
+            ]
+            return {"content": [*text("before")["content"], *blocks, *text("after")["content"]]}
+        case "cited":
+            # A law without a date that is named as usual; JSON that has to stay JSON.
+            found = {"law": "Sample Act", "article": "4"}
+            return text(
+                json.dumps(found | ({"in_force_since": "2026-03-01"} if arguments.get("dated") else {}))
+            )
         case "law":
             source = {"title": "Sample Act", "locator": "Art. 4", "url": "sample://act/4"}
             return text(

@@ -292,6 +292,11 @@ class AgentEngine:
             await self.close()
             raise
 
+    def forget(self) -> None:
+        """Start a new conversation with the same model and tools; the transcript keeps the old one."""
+        self._messages = []
+        self._transcript = None
+
     async def close(self) -> None:
         """Close every connection that the engine opened; calling it again does nothing."""
         self._closed = True
@@ -494,7 +499,7 @@ class AgentEngine:
 
     def _make_caller(self, budget: TextBudget) -> pipeline.Caller:
         if self.manager is not None:
-            return self.manager.caller(coerce=self._coerce, budget=budget, spill=self._spill)
+            return self.manager.caller(coerce=self._coerce, budget=budget, spill=self._spill, for_model=True)
         route = replace(_route(self.registry), coerce=self._coerce, budget=budget, spill=self._spill)
         return pipeline.make_caller(route, lambda: None)
 

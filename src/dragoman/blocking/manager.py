@@ -407,10 +407,13 @@ class McpManager:
         budget: TextBudget | None = None,
         spill: ResultStore | None = None,
         registry: AsyncRegistry | None = None,
+        for_model: bool = False,
         mends: bool | None = None,
     ) -> Callable[..., ToolResult]:
         """Return a function like `call` with other rules; as for `dragoman.McpManager`."""
-        run = self._mcp.caller(coerce=coerce, budget=budget, spill=spill, registry=registry, mends=mends)
+        run = self._mcp.caller(
+            coerce=coerce, budget=budget, spill=spill, registry=registry, for_model=for_model, mends=mends
+        )
         return lambda *args, **how: self._runner.run(lambda: run(*args, **how))
 
     def changes(self, name: str) -> Changes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.exits import EndedError, Exit, code_of
-from dragoman.cli.options import Options, common_options
+from dragoman.cli.options import Options, common_options, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +45,8 @@ COMMANDS = {
         "Import servers from Claude Code, Cursor and others.",
     ),
     "add": ("dragoman.cli.commands.edit:add", "Add a server by command, URL or catalog name."),
+    "set": ("dragoman.cli.commands.set_:set_", "Change values of a server."),
+    "unset": ("dragoman.cli.commands.set_:unset", "Remove values of a server."),
     "remove": ("dragoman.cli.commands.edit:remove", "Remove a server."),
     "enable": ("dragoman.cli.commands.edit:enable", "Enable a server."),
     "disable": ("dragoman.cli.commands.edit:disable", "Disable a server."),
@@ -103,6 +105,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     cls=_LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @common_options
+@yes_option
 @click.option(
     "--version",
     is_flag=True,
@@ -263,9 +266,9 @@ servers in effect, `config check` the problems. --config FILE reads only that
 file; --profile NAME uses the configuration of another app:
 PROFILES
 
-`dragoman add` adds a server, `dragoman import --all` imports servers from
-other apps. Write ${NAME} for the value of an environment variable; it is
-read when the server starts.""",
+`dragoman add` adds a server, `dragoman set` changes one, `dragoman import
+--all` imports servers from other apps. Write ${NAME} for the value of an
+environment variable; it is read when the server starts.""",
     ),
     "exit-codes": ("What each exit code means.", ""),
     "json": (

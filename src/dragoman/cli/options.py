@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -12,19 +13,33 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from dragoman.model import Settings, ToolDef
+    from dragoman.config.profiles import Profile
+    from dragoman.model import ServerSpec, Settings, ToolDef
+
+PROFILE_VARIABLE = "DRAGOMAN_PROFILE"
+_OWN = "dragoman"
+
+
+def _usual_profile() -> str:
+    return os.environ.get(PROFILE_VARIABLE, "").strip() or _OWN
 
 
 @dataclass(slots=True)
 class Options:
     """The values of the shared options; the last occurrence wins."""
 
-    profile: str = "dragoman"
+    profile: str = field(default_factory=_usual_profile)
     config: str | None = None
     json: bool = False
     debug: bool = False
+    yes: bool = False
+    """Whether questions are answered with yes instead of asked."""
     timeout: float | None = None
     """Seconds to wait for servers; None: the limits of each server apply."""
+    alone: bool = False
+    """Whether only the files of the profile are read, without those of other apps in use."""
+    server: ServerSpec | None = None
+    """A server from the command line, which is used instead of the configured ones."""
 
     def load(self) -> Settings:
         """Load the configuration that these options select.
@@ -34,17 +49,35 @@ class Options:
         from dragoman.config.load import load
         from dragoman.trust.layers import effective, has_project
 
-        settings = load(self.profile, config=self.config, log_problems=self.debug)
+        settings = load(self.with_hosts(), config=self.config, log_problems=self.debug)
         if not has_project(settings):
-            return effective(settings, refused=(), trusts_settings=False)
-        from dragoman.config.load import approvals
+            settings = effective(settings, refused=(), trusts_settings=False)
+        else:
+            from dragoman.config.load import approvals
 
-        return approvals().decide(settings, settings.root)
+            settings = approvals().decide(settings, settings.root)
+        if self.server is None:
+            return settings
+        return replace(settings, servers=[self.server], unapproved=[], problems=[], sources=[])
+
+    def with_hosts(self) -> str | Profile:
+        """Return the profile; dragoman's own includes the apps whose servers the user agreed to use."""
+        if not self.may_discover():
+            return self.profile
+        from dragoman.cli.discover import in_use
+        from dragoman.config.profiles import profile_named
+
+        return replace(profile_named(_OWN), hosts=used) if (used := in_use()) else self.profile
+
+    def may_discover(self) -> bool:
+        """Return whether servers of other apps may be used: no file or other app was named."""
+        named = self.config or os.environ.get("DRAGOMAN_MCP_CONFIG")
+        return self.profile == _OWN and not (named or self.alone or self.server)
 
     def program(self) -> list[str]:
         """Return the start of a command line with the same configuration, for hints."""
         words = ["dragoman"]
-        words += [] if self.profile == "dragoman" else ["--profile", self.profile]
+        words += [] if self.profile == _usual_profile() else ["--profile", self.profile]
         return [*words, "--config", self.config] if self.config else words
 
     def quiet_logs(self) -> None:
@@ -99,6 +132,12 @@ def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--yes`, stored in the shared `Options`."""
+    text = "Use the servers of other apps without asking."
+    return _bound(click.option("--yes", "-y", is_flag=True, default=None, help=text))(command)
+
+
 def _store(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
     options = context.ensure_object(Options)
     if value is not None and parameter.name:
@@ -113,7 +152,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--profile",
                 metavar="NAME",
-                help="Use another app's configuration, e.g. claude-code.",
+                help=f"Use another app's configuration, e.g. claude-code ({PROFILE_VARIABLE}).",
             ),
             click.option("--config", metavar="FILE", help="Read only this configuration file."),
             click.option("--json", is_flag=True, default=None, help="Print JSON."),

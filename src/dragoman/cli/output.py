@@ -33,6 +33,7 @@ _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     r"\U000e0000-\U000e007f]"
 )
+NO_SERVERS = "No servers. Import them: dragoman import --all. Add one: dragoman add NAME"
 _QUOTE_FREE = re.compile(r"[\w@%+=:,./${}\-•*~]+")
 
 
@@ -176,6 +177,7 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
         shown |= {name: getattr(spec, name)} if getattr(spec, name) else {}
     shown |= {} if spec.reconnect else {"reconnect": False}
     shown |= {} if spec.coerce_arguments is None else {"coerce_arguments": spec.coerce_arguments}
+    shown |= {} if spec.sources_in_text is None else {"sources_in_text": spec.sources_in_text}
     shown |= {"attribution": dict(spec.attribution)} if spec.attribution else {}
     shown |= {"timeouts": dict(spec.timeouts)} if spec.timeouts else {}
     shown |= {} if spec.allowed_tools is None else {"allowed_tools": list(spec.allowed_tools)}

@@ -66,6 +66,8 @@ class Context:
     """Sends a text to the model and shows the answer."""
     on_progress: ProgressHandler | None = None
     """Called with the progress of a call."""
+    clear: Callable[[], None] | None = None
+    """Clears the screen."""
     calls: deque[PastCall] = field(default_factory=lambda: deque[PastCall](maxlen=KEPT_CALLS))
     """The latest calls, the newest last."""
 
@@ -510,6 +512,31 @@ async def _available() -> list[tuple[str, str]]:
     return found + [(f"local:{one_line(name)}", f"at {local.base_url}") for name in local.models]
 
 
+async def new(context: Context, words: str) -> RenderableType:
+    """Start a new conversation."""
+    if words:
+        msg = "/new takes no arguments."
+        raise UsageError(msg)
+    return _forget(conversation_of(context, "/new"))
+
+
+async def clear(context: Context, words: str) -> RenderableType:
+    """Clear the screen, and start a new conversation if there is one."""
+    if words:
+        msg = "/clear takes no arguments."
+        raise UsageError(msg)
+    if context.clear is not None:
+        context.clear()
+    talk = context.conversation
+    return _forget(talk) if talk is not None and talk.messages else Text("")
+
+
+def _forget(talk: Conversation) -> RenderableType:
+    kept = talk.forget()
+    more = "" if kept is None else f" It is not saved; {shorten_path(str(kept))} keeps the previous one."
+    return Text(safe(f"New conversation.{more}"), style="dim")
+
+
 async def cost(context: Context, words: str) -> RenderableType:
     """Show the tokens and the cost so far."""
     if words:
@@ -679,7 +706,10 @@ COMMANDS: dict[str, Command] = {
         Command("/model", "[NAME]", "Show or switch the model.", model, _MODEL),
         Command("/cost", "", "Show tokens and cost so far.", cost),
         Command("/save", "[FILE]", "Save the conversation.", save, _SAVE),
+        Command("/new", "", "Start a new conversation.", new),
+        Command("/clear", "", "Clear the screen and start a new conversation.", clear),
         Command("/help", "[COMMAND]", "Show this list, or explain a command.", _help),
-        Command("/quit", "", "Quit (or press Ctrl-D).", _quit),
+        Command("/quit", "", "Quit (also: exit, quit, Ctrl-D).", _quit),
+        Command("/exit", "", "Quit.", _quit),
     )
 }

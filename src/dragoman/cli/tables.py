@@ -13,9 +13,9 @@ from rich.text import Text
 
 from dragoman.cli.arguments import pieces
 from dragoman.cli.known import broken_entries
-from dragoman.cli.output import cut, one_line, safe
+from dragoman.cli.output import NO_SERVERS, cut, one_line, safe
 from dragoman.diagnosis.explain import explain, explain_status, state_word
-from dragoman.tools.result.render import describe
+from dragoman.tools.result.render import describe, is_carried
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +89,7 @@ def servers_view(
     if not rows and broken:
         return Group(*broken)
     if not rows:
-        return Text("No servers configured. Add one with `dragoman add NAME`.", style="dim")
+        return Text(NO_SERVERS, style="dim")
     heads = ("server", "state", "transport", "era", "tools", "calls", "errors", "p50", "p95")
     cells = [_server_cells(status, metered) for status, metered in rows]
     widths = [max(cell_len(line[at]) for line in [heads, *cells]) for at in range(len(heads))]
@@ -186,7 +186,7 @@ def reload_view(report: ConfigReloaded) -> RenderableType:
     ]
     lines += [Text(safe(f"✗ {name}: {error}"), style="red") for name, error in report.failed.items()]
     lines += [Text(safe(f"! {problem}"), style="yellow") for problem in report.problems]
-    return Group(*lines) if lines else Text("No servers configured.", style="dim")
+    return Group(*lines) if lines else Text(NO_SERVERS, style="dim")
 
 
 def tools_table(tools: Iterable[ToolDef]) -> Table:
@@ -218,12 +218,12 @@ def result_view(result: ToolResult, *, limit: int = 2000) -> RenderableType:
 
 
 def shown_text(result: ToolResult) -> str:
-    """Return the text of a result; data is included if it is short or there is no text."""
-    text = "\n".join(describe(part) for part in result.parts if part.kind != "structured")
-    data = json.dumps(result.structured, ensure_ascii=False) if result.structured is not None else ""
-    if data and (not text or len(data) <= SHORT_DATA) and data not in text:
-        text = f"{text}\n{data}".strip()
-    return text
+    """Return the text of a result; data is included if the text does not contain it and it is short."""
+    shown = [describe(part) for part in result.parts if part.kind != "structured"]
+    if result.structured is not None and not is_carried(result.structured, shown):
+        data = json.dumps(result.structured, ensure_ascii=False)
+        shown += [data] if not any(shown) or len(data) <= SHORT_DATA else []
+    return "\n".join(text for text in shown if text)
 
 
 def _shortened_text(result: ToolResult, limit: int) -> str:

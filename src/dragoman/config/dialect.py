@@ -162,6 +162,8 @@ class Dialect:
     """Whether a typed URL is also tried as the other kind."""
     sse_is_http: bool = False
     """Whether `sse` means Streamable HTTP first, legacy SSE second."""
+    needs_args: bool = False
+    """Whether a command needs `args`, even if it is empty; not in `.mcp.json`, which hosts share."""
     listed_need_transport: bool = False
     """Whether an entry of a list must say its transport."""
     empty_allows_all: bool = False

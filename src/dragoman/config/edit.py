@@ -52,7 +52,7 @@ def slot(document: Document, dialect: Dialect, root: str, name: str) -> Pointer:
         if not _MARKS & entry.fields.keys():
             return _next(document, entry.pointer[:-1], name)
     for container in (tuple(dialect.container), *_CONTAINERS):
-        if isinstance(_at(document.data, container), dict | list):
+        if isinstance(value_at(document.data, container), dict | list):
             pointer = _next(document, container, name)
             if _is_read(document, dialect, root, pointer, name):
                 return pointer
@@ -91,7 +91,7 @@ def remove(document: Document, pointer: Pointer) -> Document:
     """
     wanted = copy.deepcopy(document.data)
     try:
-        del _at(wanted, pointer[:-1])[pointer[-1]]
+        del value_at(wanted, pointer[:-1])[pointer[-1]]
         _check_format(document)
         text = (remove_json if document.format == "json" else remove_toml)(document.text, pointer)
     except (KeyError, IndexError, TypeError):
@@ -139,7 +139,8 @@ def _without_empty(data: Any, pointer: Pointer) -> Any:
     return table if inner in ({}, [], None) else {**table, str(pointer[0]): inner}
 
 
-def _at(data: Any, pointer: Pointer) -> Any:
+def value_at(data: Any, pointer: Pointer) -> Any:
+    """Return the value at a pointer; None if a key on the way is missing."""
     for part in pointer:
         if isinstance(part, int):
             data = cast("list[Any]", data)[part]
@@ -149,7 +150,7 @@ def _at(data: Any, pointer: Pointer) -> Any:
 
 
 def _next(document: Document, container: Pointer, name: str) -> Pointer:
-    found = _at(document.data, container)
+    found = value_at(document.data, container)
     return (*container, len(cast("list[Any]", found)) if isinstance(found, list) else name)
 
 
@@ -196,7 +197,7 @@ def reworded(
     if not words:
         return document
     ((old, new),) = words
-    for place, text in _texts(_at(document.data, found.pointer), found.pointer):
+    for place, text in _texts(value_at(document.data, found.pointer), found.pointer):
         if old not in text:
             continue
         pattern = rf"(?<!\S){re.escape(old)}(?!\S)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields as dataclass_fields
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS
@@ -221,6 +222,8 @@ def _stdio(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Std
         if words is not None
         else None
     )
+    if dialect.needs_args and isinstance(command, str) and fields.get("args") is None:
+        _check_shared(dialect, reader)
     args = reader.strings("args", fields.get("args"))
     env = reader.environment("env", fields.get("env"))
     cwd = reader.text("cwd", fields.get("cwd"))
@@ -248,6 +251,12 @@ def _stdio(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Std
         inherit_env=inherit,
         log_file=None if log_file is None else template("log_file", log_file),
     )
+
+
+def _check_shared(dialect: Dialect, reader: EntryReader) -> None:
+    if PurePath(reader.culprit.document.source).name != ".mcp.json":
+        message = f'`args` is missing: {dialect.title} needs `command` and `args`; add "args": []'
+        reader.problem("", message)
 
 
 def _note_unsplit(command: str, args: list[str], reader: EntryReader) -> None:
@@ -288,6 +297,16 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
+_FIELD_OR_DATE = re.compile(
+    r"[^\W\d][\w.-]*|[12]\d{3}(?:[-/.年](?:0?[1-9]|1[0-2])(?:[-/.月](?:0?[1-9]|[12]\d|3[01])日?|月)?|年)?"
+)
+"""The name of a field, or a year with or without its month and day."""
+
+
+_BOOLEANS = (
+    *("required", "lazy", "reconnect", "trust_annotations", "parallel", "coerce_arguments"),
+    "sources_in_text",
+)
 
 
 class _Common(TypedDict, total=False):
@@ -300,6 +319,7 @@ class _Common(TypedDict, total=False):
     trust_annotations: bool
     parallel: bool
     coerce_arguments: bool
+    sources_in_text: bool
     attribution: dict[str, str]
     limits: dict[str, float]
     max_message_bytes: int
@@ -465,7 +485,7 @@ def _duration(name: str, value: object, dialect: Dialect, reader: EntryReader) -
 
 def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, reader: EntryReader) -> _Common:
     found: dict[str, object] = {}
-    for name in ("required", "lazy", "reconnect", "trust_annotations", "parallel", "coerce_arguments"):
+    for name in _BOOLEANS:
         _put(found, name, reader.boolean(name, fields.get(name)))
     for name in ("naming", "title", "description"):
         _put(found, name, reader.text(name, fields.get(name)))
@@ -524,8 +544,13 @@ def _attribution(fields: dict[str, Any], reader: EntryReader) -> dict[str, str] 
         if name not in ATTRIBUTION_KEYS:
             reader.problem("attribution", f"expected one of {', '.join(ATTRIBUTION_KEYS)}", name)
         elif (pointer := reader.text("attribution", value, inner=name)) is not None:
-            if _POINTER.fullmatch(pointer):
+            if _POINTER.fullmatch(pointer) or (name == "updated" and _FIELD_OR_DATE.fullmatch(pointer)):
                 found[name] = pointer
+            elif name == "updated":
+                message = (
+                    f"expected a date such as 2026-01-30, a field or a JSON pointer, not {shown(pointer)}"
+                )
+                reader.problem("attribution", message, name)
             else:
                 message = f"expected a JSON pointer such as /results/*/title, not {shown(pointer)}"
                 reader.problem("attribution", message, name)

@@ -33,6 +33,7 @@ _PLAIN_FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replace", "max_concurrency", "naming", "fallback"),
     *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
     *("title", "description", "max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits"),
+    "sources_in_text",
 )
 """Fields whose value is written as it is."""
 _DEFAULTS: dict[str, Any] = {
@@ -87,6 +88,8 @@ def entry(
     problems: Sequence[str] = ()
     for reached in writer.ways_to_reach():
         candidate = {**dialect.always, **reached, **written}
+        if dialect.needs_args and "command" in candidate:
+            candidate.setdefault("args", [])
         candidate = {"name": spec.name} | candidate if listed else candidate
         try:
             unlike = differences(spec, read_back(spec.name, candidate, dialect, listed=listed), dialect.title)

@@ -254,9 +254,13 @@ def load(
         root=os.path.abspath(root or Path.cwd()),  # noqa: PTH100 -- keeps symbolic links as the user wrote them
         home=str(home) if home else str(Path.home()),
     )
-    search = _Search(profile, expansion, platform or sys.platform)
-    search.run(None if config is None else str(config))
-    settings = search.settings()
+    platform = platform or sys.platform
+    settings = _search(profile, expansion, platform, None if config is None else str(config))
+    if profile.hosts and not any(source.scope == "session" for source in settings.sources):
+        from dragoman.config.hosts import with_hosts  # most configurations do not need it
+
+        hosts = [_search(profile_named(name), expansion, platform) for name in profile.hosts]
+        settings = with_hosts(settings, hosts)
     if settings.problems and log_problems:
         # Imported late: most configurations have no problems, and logging is slow to import.
         import logging
@@ -264,6 +268,14 @@ def load(
         for problem in settings.problems:
             logging.getLogger("dragoman").error("%s", problem)
     return settings
+
+
+def _search(
+    profile: Profile, expansion: ExpansionContext, platform: str, config: str | None = None
+) -> Settings:
+    search = _Search(profile, expansion, platform)
+    search.run(config)
+    return search.settings()
 
 
 def candidate_places(
@@ -340,6 +352,8 @@ class _Search:
         )
         read = Settings(
             collisions=self.profile.collisions,
+            sources_in_text=self.profile.sources_in_text,
+            texts=self.profile.texts,
             by_field=combine == "fields",
             profile=self.profile.app,
             root=self.expansion.root,

@@ -249,7 +249,7 @@ _FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replace", "health_check_interval", "denied_tools"),
     *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "wire", "protocol"),
     *("unset_variables", "title", "description"),
-    *("max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits"),
+    *("max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits", "sources_in_text"),
 )
 _ABSENT = object()
 

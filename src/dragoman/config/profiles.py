@@ -7,12 +7,13 @@ that dragoman knows are in `BUILT_IN`, and every host's dialect is a profile too
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from dragoman.config.dialect import Place
 from dragoman.config.dialects import HOSTS, dialect
 from dragoman.errors import ConfigError
+from dragoman.model import Texts
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
@@ -46,10 +47,16 @@ class Profile:
     """How tools are named for the model."""
     collisions: Literal["rename", "skip"] = "rename"
     """What becomes of an exposed name that tools of several servers want; see `Settings`."""
+    sources_in_text: bool = False
+    """Whether the text of a result ends with its sources, for servers that do not say."""
+    texts: Texts = field(default_factory=Texts)
+    """The application's own words for results and for the log."""
     write_to: str | None = None
     """The file that `add` and `import` write to; empty: none."""
     default_dialect: str = "mcp-json"
     """The dialect of a file that is named instead of found."""
+    hosts: Sequence[str] = ()
+    """Other hosts whose servers are used too, after its own: names such as `claude-code`, `cursor`."""
 
     def all_places(self) -> Sequence[Place]:
         """Return the files that may hold servers, the strongest first."""
@@ -93,7 +100,13 @@ BUILT_IN: dict[str, Profile] = {
         default_dialect="excelmanus",
     ),
     "legal": Profile(
-        app="legal", places=(), variable="", environment="LEGAL", write_to="", default_dialect="legal"
+        app="legal",
+        places=(),
+        variable="",
+        environment="LEGAL",
+        sources_in_text=True,
+        write_to="",
+        default_dialect="legal",
     ),
     "otter": Profile(
         app="otter",
@@ -102,6 +115,7 @@ BUILT_IN: dict[str, Profile] = {
             Place("${workspaceFolder}/.otter/config.toml", "project", dialect="otter"),
             Place("${XDG_CONFIG_HOME:-~/.config}/otter/config.toml", "user", dialect="otter"),
         ),
+        naming="{tool}",
         write_to="${XDG_CONFIG_HOME:-~/.config}/otter/config.toml",
         default_dialect="otter",
     ),
@@ -123,6 +137,12 @@ BUILT_IN: dict[str, Profile] = {
         places=(
             Place("${workspaceFolder}/config.toml", "project", dialect="rrclaw"),
             Place("~/.rrclaw/config.toml", "user", dialect="rrclaw"),
+        ),
+        texts=Texts(
+            image="[图片内容]",
+            resource="[资源内容]",
+            call_failed="MCP 调用失败: {error}",
+            closed="MCP Server '{server}' 已关闭",
         ),
         write_to="~/.rrclaw/config.toml",
         default_dialect="rrclaw",

@@ -9,31 +9,34 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import copy
+import difflib
 import stat
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock, Timeout
 
 from dragoman.config import edit
 from dragoman.config.dialects import HOSTS, dialect
-from dragoman.config.documents import MAX_BYTES, parse
+from dragoman.config.documents import MAX_BYTES, dotted, parse
 from dragoman.config.entries import build
 from dragoman.config.export import entry, read_back
 from dragoman.config.files import format_of
 from dragoman.config.load import detect, place_path
 from dragoman.config.merge import Reference, differences, pieces
 from dragoman.config.templates import ExpansionContext, expand_home, variables
-from dragoman.errors import ConfigError, ConfigSyntaxError
-from dragoman.model import Http, Origin, ServerSpec, Stdio
+from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
+from dragoman.model import Http, Origin, ServerSpec, Stdio, Timeouts
 from dragoman.storage.files import is_ours, private_folder, write_atomically
+from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from dragoman.config.dialect import Dialect, Scope
     from dragoman.config.documents import Document, Format, Pointer
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     from dragoman.config.profiles import Profile
 
 LOCK_TIMEOUT = 10.0
+_LOCAL = frozenset({"command", "args", "env", "env_file", "inherit_env", "cwd", "log_file"})
+_REMOTE = frozenset({"url", "headers", "tls", "allow_http", "alternate", "auth"})
+"""Keys of one kind of server that the other kind does not have."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -200,8 +206,151 @@ def switch(target: Target, name: str, pointer: str = "", *, on: bool) -> None:
     apply(target, change)
 
 
-def apply(target: Target, change: Callable[[Document], Document], *, private: bool = False) -> None:
-    """Change a configuration file.
+def change_values(target: Target, name: str, pointer: str, values: Mapping[str, Any]) -> bool:
+    """Change single values of a server's entry; everything else in the file stays byte for byte.
+
+    Args:
+        target: The file.
+        name: The server.
+        pointer: The dotted pointer of its entry.
+        values: By dragoman's own keys, as `env.TOKEN` or `timeouts.call`, whatever the dialect of the file
+            is; None removes a value.
+
+    Returns:
+        Whether anything was written.
+
+    Raises:
+        ConfigError: A key or value is invalid, or the file cannot express it; nothing was written.
+    """
+    return apply(target, lambda document: _with_values(document, target, name, pointer, values))
+
+
+def preview_values(target: Target, name: str, pointer: str, values: Mapping[str, Any]) -> str:
+    """Return what `change_values` would change, as a unified diff; empty if nothing would change."""
+    text = _text_of(target.path)
+    document = parse(text, str(target.path), target.format)
+    changed = _with_values(document, target, name, pointer, values).text
+    file = str(target.path)
+    lines = difflib.unified_diff(text.splitlines(), changed.splitlines(), file, file, n=2, lineterm="")
+    return "\n".join(lines)
+
+
+def _with_values(
+    document: Document, target: Target, name: str, pointer: str, values: Mapping[str, Any]
+) -> Document:
+    place = _pointer(document, target, name, pointer)
+    found = edit.entry_named(document, target.dialect, target.root, name, pointer)
+    assert found is not None  # noqa: S101 -- `_pointer` found it
+    listed = isinstance(place[-1], int)
+    before = build(found, target.dialect, "user")
+    after = _changed_spec(before, values, source=str(target.path))
+    how: dict[str, Any] = {"format": target.format, "listed": listed}
+    old, known = entry(before, target.dialect, **how)
+    new, losses = entry(after, target.dialect, **how)
+    lost = [str(loss) for loss in losses if loss not in known]
+    if lost:
+        msg = f"the format of this file cannot express it: {'; '.join(lost)}"
+        raise ConfigError(msg, source=str(target.path), pointer=dotted(place))
+    raw = edit.value_at(document.data, place)
+    for keys, value in _leaves(old, new):
+        for alias in _timeout_aliases(keys, raw, target.dialect):
+            document = edit.remove(document, (*place, alias))
+        written = (*place, *_as_spelled(keys, raw, target.dialect))
+        if value is not None:
+            document = edit.put(document, written, value)
+        elif edit.value_at(document.data, written) is not None:
+            document = edit.remove(document, written)
+    wanted = read_back(name, new, target.dialect, listed=listed)
+    changed = edit.entry_named(document, target.dialect, target.root, name, pointer)
+    if changed is None or differences(wanted, build(changed, target.dialect, "user"), target.dialect.title):
+        msg = f"the file is left as it is: server `{name}` would not be read back from it"
+        raise ConfigError(msg, source=str(target.path), pointer=dotted(place), hint="change it by hand")
+    return document
+
+
+def _changed_spec(spec: ServerSpec, values: Mapping[str, Any], *, source: str) -> ServerSpec:
+    """Return the spec with values changed by dragoman's own keys."""
+    own = dialect("dragoman")
+    fields = copy.deepcopy(entry(spec, own)[0])
+    for key, value in values.items():
+        first, _, rest = key.partition(".")
+        if first not in own.writes:
+            near = suggest(first, own.writes, count=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(own.writes))}"
+            msg = f"unknown key `{key}`"
+            raise ConfigError(msg, hint=hint)
+        table: dict[str, Any] = fields
+        if rest:
+            inner = fields.setdefault(first, {})
+            if not isinstance(inner, dict):
+                msg = f"`{first}` has no keys of its own, so `{key}` cannot be set"
+                raise ConfigError(msg)
+            table = cast("dict[str, Any]", inner)
+        if value is None:
+            table.pop(rest or first, None)
+        else:
+            table[rest or first] = value
+        if rest and not table:
+            del fields[first]
+    if isinstance(spec.transport, Stdio) == ("url" in fields):
+        # The other transport needs another type; it is guessed from what is there.
+        fields.pop("transport", None)
+        fields = {
+            key: value for key, value in fields.items() if key not in (_LOCAL if "url" in fields else _REMOTE)
+        }
+    try:
+        found = read_back(spec.name, fields, own)
+    except InvalidSpecError as error:
+        msg = f"server `{spec.name}` would be invalid: {'; '.join(error.problems)}"
+        raise ConfigError(msg, source=source) from None
+    wrong = [note.message for note in found.notes if note.code == "unknown"]
+    if wrong:
+        raise ConfigError(wrong[0], source=source)
+    return replace(found, extras=spec.extras, origin=spec.origin, notes=spec.notes)
+
+
+def _leaves(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what differs between two entries, by key or by a key inside a table; None: it is gone."""
+    for key in {**old, **new}:
+        before, after = old.get(key), new.get(key)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            inner = _leaves(cast("dict[str, Any]", before), cast("dict[str, Any]", after))
+            yield from (((key, *keys), value) for keys, value in inner)
+        else:
+            yield (key,), after
+
+
+def _as_spelled(keys: tuple[str, ...], raw: Any, found: Dialect) -> tuple[str, ...]:
+    """Return keys as the entry spells them: a host may have several spellings for one field."""
+    if not isinstance(raw, dict) or keys[0] in raw:
+        return keys
+    field = next((field for field, key in found.writes.items() if key == keys[0]), "")
+    for spelling, key in found.keys.items():
+        if spelling in raw and key.field == field and key.unit is None:
+            return (spelling, *keys[1:])
+    return keys
+
+
+def _timeout_aliases(keys: tuple[str, ...], raw: Any, found: Dialect) -> list[str]:
+    """Return the keys beside `timeouts` that set one of its values too, such as `timeout`."""
+    if keys[0] != "timeouts" or not isinstance(raw, dict):
+        return []
+    fields = keys[1:] or tuple(Timeouts.__annotations__)
+    return [
+        key for key in cast("dict[str, Any]", raw) if key in found.keys and found.keys[key].field in fields
+    ]
+
+
+def _text_of(path: Path) -> str:
+    data, _ = _bytes(path.resolve())
+    mark, encoding = next((pair for pair in _MARKS if data.startswith(pair[0])), (b"", "utf-8"))
+    return data.removeprefix(mark).decode(encoding)
+
+
+def apply(target: Target, change: Callable[[Document], Document], *, private: bool = False) -> bool:
+    """Change a configuration file; return whether anything was written.
 
     Args:
         target: The file.
@@ -215,7 +364,7 @@ def apply(target: Target, change: Callable[[Document], Document], *, private: bo
     def edited(text: str) -> str:
         return change(parse(text, str(target.path), target.format)).text
 
-    change_text(target.path, edited, private=private, backup=target.backup)
+    return change_text(target.path, edited, private=private, backup=target.backup)
 
 
 def change_text(

@@ -350,6 +350,7 @@ class McpManager:
         budget: TextBudget | None = None,
         spill: ResultStore | None = None,
         registry: ToolRegistry | None = None,
+        for_model: bool = False,
         mends: bool | None = None,
     ) -> Caller:
         """Return a function like `call` with other rules, for example for an agent.
@@ -360,12 +361,13 @@ class McpManager:
             spill: Where to keep results over the budget, and binary content.
             registry: Extra built-in tools that are not in the manager's registry. The policy covers them;
                 metrics and the call log do not.
+            for_model: Whether a model reads the results: their texts end with their sources then.
             mends: The old name of `coerce`.
         """
         from dragoman.call import make_caller, unrecorded
 
         coerce = coerce if mends is None else mends
-        context = replace(self._call_context, coerce=coerce, budget=budget, spill=spill)
+        context = replace(self._call_context, coerce=coerce, budget=budget, spill=spill, for_model=for_model)
         if registry is not None:
             context = unrecorded(context, registry)
         return make_caller(context, self._check_open)
@@ -668,6 +670,8 @@ class McpManager:
             supervisors=self._supervisors,
             publish=self._bus.publish,
             is_heard=self._bus.is_heard,
+            sources_in_text=self.settings.sources_in_text,
+            texts=self.settings.texts,
             gate=self._gate,
             metrics=self._metrics,
             log=self.call_log,

@@ -323,6 +323,7 @@ class ServerPool:
             handlers=self._handlers,
             gate=self._gate,
             keeps_stderr=self._keeps_stderr,
+            texts=self.settings.texts,
         )
         return supervisor
 

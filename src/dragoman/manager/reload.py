@@ -39,7 +39,7 @@ MAX_FOLDERS = 64
 _READ_AT_EACH_USE = frozenset(
     {"title", "description", "allowed_tools", "denied_tools", "naming", "fallback", "required", "replace"}
     | {"trust", "trust_annotations", "timeouts.call", "timeouts.connect"}
-    | {"parallel", "coerce_arguments", "attribution", "limits"}
+    | {"parallel", "coerce_arguments", "attribution", "limits", "sources_in_text"}
 )
 
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import re
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, ToolFailedError
@@ -22,10 +23,10 @@ from dragoman.tools.result.budget import TextBudget, fit
 from dragoman.tools.result.render import describe, render, to_part
 from dragoman.trust.patterns import UnmatchableError, plain_uri
 from dragoman.trust.policy import copied
-from dragoman.trust.sanitizing import for_model
+from dragoman.trust.sanitizing import for_log, for_model
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 
     from dragoman.model import JsonObject
     from dragoman.server.protocol.session import Kind, Session
@@ -72,8 +73,9 @@ class Resources:
 
     async def read(self, uri: str, server: str | None = None) -> list[Part]:
         """Read a resource."""
-        server = await self.permit(uri, server)
-        raw = await self.ask(server, lambda session: session.read_resource(uri), uri)
+        with self._logs_failure("reading the resource", uri, server):
+            server = await self.permit(uri, server)
+            raw = await self.ask(server, lambda session: session.read_resource(uri), uri)
         contents = cast("Iterable[Mapping[str, Any]]", raw.get("contents") or ())
         return [to_part({"type": "resource", "resource": content}) for content in contents]
 
@@ -81,6 +83,12 @@ class Resources:
         self, name: str, arguments: Mapping[str, str] | None = None, *, server: str
     ) -> list[dict[str, Any]]:
         """Get the messages of a prompt: role and content, as the server gives them."""
+        with self._logs_failure("getting the prompt", name, server):
+            return await self._get_prompt(name, arguments, server)
+
+    async def _get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None, server: str
+    ) -> list[dict[str, Any]]:
         fields = copied(dict(arguments or {}))
         await self._gate.permit_offer("prompt", name, server=server, arguments=fields)
         supervisor = self._supervisors.get(server)
@@ -96,7 +104,11 @@ class Resources:
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
         """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
-        about, given = dict(ref), {argument: value}
+        with self._logs_failure("completing the argument", argument, server):
+            return await self._complete(dict(ref), argument, value, server)
+
+    async def _complete(self, about: dict[str, str], argument: str, value: str, server: str) -> list[str]:
+        given = {argument: value}
         if "uri" in about:
             template, filled = about["uri"], _filled(about["uri"], argument, value)
             asked = await self._gate.permit_offer(
@@ -107,6 +119,16 @@ class Resources:
         else:
             await self._gate.permit_offer("prompt", about["name"], server=server, arguments=given)
         return await self.ask(server, lambda session: session.complete(about, argument, value), argument)
+
+    @contextmanager
+    def _logs_failure(self, doing: str, what: str, server: str | None) -> Generator[None]:
+        try:
+            yield
+        except DragomanError as exc:
+            name = getattr(exc, "server", "") or server or "mcp"
+            shown = for_log(self._gate.redactor.mask(what))
+            logger.error("%s: %s `%s` failed: %s", for_log(name), doing, shown, exc)
+            raise
 
     async def permit(self, uri: str, server: str | None) -> str:
         """Check that a resource may be read, and return its server.
@@ -173,10 +195,11 @@ class Resources:
         )
         found: list[T] = []
         for name, listing in zip(names, listings, strict=True):
-            if isinstance(listing, DragomanError | TimeoutError) and server is None:
-                logger.error("%s: could not list its %s: %s", name, kind, listing)
-            elif isinstance(listing, BaseException):
-                raise listing
+            if isinstance(listing, BaseException):
+                if isinstance(listing, DragomanError | TimeoutError):
+                    logger.error("%s: could not list its %s: %s", name, kind, listing)
+                if server is not None or not isinstance(listing, DragomanError | TimeoutError):
+                    raise listing
             else:
                 offered = self._offered(name, kind, listing)
                 found += [one for entry in offered if (one := read(name, entry)) is not None]

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
-from dragoman.model import ServerState, ServerStatus, Stdio
+from dragoman.model import ServerState, ServerStatus, Stdio, Texts
 from dragoman.server.late_import import late_import_module
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
@@ -155,6 +156,7 @@ class AuthorizerSlot:
 # ── The supervisor
 
 
+_NUMBER = re.compile(r"\d+")
 PATIENCE = 2.0
 """Seconds that a call waits for the next connection attempt; if it is due later, the call fails at once."""
 MAX_WAITING = 10_000
@@ -199,6 +201,7 @@ class Supervisor(ConnectionEvents):
         handlers: Handlers | None = None,
         gate: Gate | None = None,
         keeps_stderr: bool = False,
+        texts: Texts | None = None,
     ) -> None:
         """Prepare a server without starting it.
 
@@ -212,8 +215,12 @@ class Supervisor(ConnectionEvents):
             handlers: The application's handlers for requests from the server.
             gate: The rules for all servers; the default allows everything.
             keeps_stderr: Whether the standard error of a child without `log_file` is kept for some days.
+            texts: The application's own words for the log.
         """
         self._keeps_stderr = keeps_stderr
+        self._closed_text = (texts.closed if texts else "") or "{server}: closed"
+        self._logged = ""
+        """What the latest line of the log about a failure said, until the server is ready or restarted."""
         self._gate = gate = gate or Gate()
         self.error: DragomanError | None = gate.refusal(spec) if spec.enabled else None
         """Why the server is not ready, or was not ready the last time."""
@@ -430,6 +437,7 @@ class Supervisor(ConnectionEvents):
             finally:
                 if self._holds_watchdog:
                     self._holds_watchdog = False
+                    logger.info("%s", self._closed_text.replace("{server}", self.spec.name))
                     await let_go_of_watchdog()
 
     async def restart(self) -> None:
@@ -476,7 +484,17 @@ class Supervisor(ConnectionEvents):
         for order in orders:
             self._carry_out(order)
         if error is not None and state is not before and state is not ServerState.CLOSED:
-            logger.error("%s: %s", self.spec.name, error)
+            self._log_failure(error)
+        elif state is ServerState.READY or signal is Signal.RESTART:
+            self._logged = ""
+
+    def _log_failure(self, error: DragomanError) -> None:
+        """Log why the server is not ready: as an error, then quietly while retries fail in the same way."""
+        # Attempts differ in process ids, ports and times, which say nothing new.
+        said = _NUMBER.sub("", f"{error.code} {error}")
+        level = logging.INFO if said == self._logged else logging.ERROR
+        self._logged = said
+        logger.log(level, "%s: %s", self.spec.name, error)
 
     def _carry_out(self, order: Order) -> None:
         match order:

@@ -4,7 +4,8 @@
    parsed: `mcp_a_b_c` may be `b_c` of `a` or `c` of `a_b`.
 2. Names that could be confused count as the same: those that differ only in case, in Unicode composition, or
    in characters that a model API does not allow (`alike`).
-3. A built-in tool keeps its name. A server's tool with the same name is left out.
+3. A built-in tool keeps its name. A server's tool with the same name is left out; if names have no prefix
+   (`{tool}`, as in the profile `otter`), it gets an unambiguous one.
 4. If tools of several servers have the same name, none of them gets it: each gets an unambiguous name. It
    ends in a digest of the server and the tool, so it does not depend on the order of listings, and survives
    a restart.
@@ -207,7 +208,10 @@ def settle(
         owner: The server whose tool had such a name before, if any.
         order: The servers in the order of the configuration, if that decides.
     """
-    found = {pair: Outcome(None, name) for pair, name in wanted.items() if name in builtin}
+    # Without a prefix, clashes with built-in tools are to be expected: such a tool gets a prefix instead.
+    found = {
+        pair: Outcome(None, name) for pair, name in wanted.items() if name in builtin and name != pair.tool
+    }
     left = {pair: name for pair, name in wanted.items() if pair not in found}
     if order is not None:
         owner = None

@@ -519,7 +519,9 @@ class ToolRegistry(Exporting):
         if renamed:
             wanted = _shown(renamed[0][0].name)
             named = [f"{_called(tool)} (now `{_shown(name)}`)" for tool, name in renamed[:MAX_SAID]]
-            said.append(f"the name `{wanted}` is ambiguous, so no tool gets it: {' and '.join(named)}")
+            builtin = renamed[0][0].name in self._tools
+            why = "belongs to a built-in tool" if builtin else "is ambiguous, so no tool gets it"
+            said.append(f"the name `{wanted}` {why}: {' and '.join(named)}")
         if said == self._said.get(key, []):
             return []
         self._said[key] = said

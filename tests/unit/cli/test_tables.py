@@ -134,6 +134,8 @@ def test_a_result_shows_text_image_sources_and_time() -> None:
         ("short", {"a": 1}, 3),
         ("long data", {"a": "x" * 300}, 2),
         ('{"a": 1}', {"a": 1}, 2),
+        ('{"a":1,"b":2}', {"b": 2, "a": 1}, 2),
+        ("wrapped", {"result": "wrapped"}, 2),
     ],
 )
 def test_data_is_shown_where_it_is_short_or_alone_and_never_twice(

@@ -18,6 +18,11 @@ PROGRAMS = {"npx": "node", "uvx": "uv"}
 def test_the_servers_that_everybody_asks_for_are_there() -> None:
     wanted = "filesystem git fetch memory time everything sequential-thinking playwright excel china-law github sqlite context7"
     assert set(wanted.split()) <= set(ITEMS)
+    assert {"postgres", "playwright", "github", "slack", "notion"} <= set(ITEMS), (
+        "otter's document names them"
+    )
+    assert ITEMS["postgres"].variables() == ["DATABASE_URL"]
+    assert ITEMS["slack"].variables() == ["SLACK_BOT_TOKEN", "SLACK_TEAM_ID"]
     assert len(ITEMS) >= 20
 
 

@@ -65,7 +65,7 @@ def lines_lost(old: str, new: str) -> list[str]:
 @given(texts(), st.data())
 def test_a_change_gives_exactly_the_data_that_was_meant(text: str, data: st.DataObject) -> None:
     before = document(text)
-    containers = [(), *(p for p in pointers(before.data) if isinstance(edit._at(before.data, p), dict))]
+    containers = [(), *(p for p in pointers(before.data) if isinstance(edit.value_at(before.data, p), dict))]
     pointer = (*data.draw(st.sampled_from(containers)), data.draw(st.sampled_from(["a", "new", 'q"\\é'])))
     assert edit.put(before, pointer, ENTRY).data == edit.placed(before.data, pointer, ENTRY)
 

@@ -26,6 +26,7 @@ from dragoman.errors import ModelError
 from dragoman.server.late_import import late_import_module
 from dragoman.trust import addresses
 from dragoman.trust.masking import MASK, mask_text, mask_url
+from dragoman.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -426,7 +427,7 @@ def require_sdk(name: Literal["openai", "anthropic"]) -> None:
     """Raise an error that names the extra to install, if an SDK is missing."""
     if find_spec(name) is None:
         msg = f"the package `{name}` is not installed"
-        raise ProviderError(msg, provider=name, hint=f"install `dragoman[{name}]`")
+        raise ProviderError(msg, provider=name, hint=f"install it: {install_command(name)}")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

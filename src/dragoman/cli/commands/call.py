@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli import arguments, exits, output
 from dragoman.cli.arguments import STDIN, type_name
+from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import known_registry, may_own, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
@@ -23,6 +24,7 @@ from dragoman.errors import (
     InvalidArgumentsError,
     ServerNotReadyError,
     ToolUnavailableError,
+    UnknownServerError,
     UnknownToolError,
 )
 from dragoman.model import Handlers
@@ -66,8 +68,11 @@ def call(
     if not words:
         msg = "Missing SERVER and TOOL. Run `dragoman tools` for a list."
         raise click.UsageError(msg)
-    settings = options.load()
+    options.yes |= yes
+    settings = find_servers(options)
     exits.insist(settings)
+    if not settings.servers:
+        raise UnknownServerError(no_servers(options), server=words[0])
     asked, rest = _split(settings, words)
     given = _Given(rest, whole)
     _check_known(settings, asked, given)
@@ -77,6 +82,7 @@ def call(
         output.say_json(_report(tool, result, saved))
     elif result.success or result.text != result.error:
         print_text(result.text, raw=raw)
+        _print_sources(result)
     if result.exception is None:
         return
     if not options.json:
@@ -349,6 +355,15 @@ def _report(tool: ToolDef, result: ToolResult, saved: Any) -> CallReport:
         "duration": round(result.duration, 6),
         "call_id": result.call_id,
     }
+
+
+def _print_sources(result: ToolResult) -> None:
+    """Name the sources on stderr, unless the text does: the output stays what the server said."""
+    from dragoman.tools.result.render import attribution
+
+    end = attribution(result.provenance.sources if result.provenance else ())
+    if end and not result.text.endswith(end):
+        output.note(end.strip())
 
 
 def print_text(text: str, *, raw: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli.exits import run
-from dragoman.cli.options import Options, common_options
+from dragoman.cli.options import Options, common_options, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ _KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY"
 
 @click.command()
 @common_options
+@yes_option
 @click.option("--model", metavar="NAME", help=f"E.g. openai:gpt-5, anthropic:…, local ({MODEL_VARIABLE}).")
 @click.option(
     "--transcript",
@@ -55,7 +56,10 @@ def open_session(
     options: Options, *, model: str | None = None, transcript: str | None = None, price: str | None = None
 ) -> None:
     """Open the session, at a terminal or in a pipe."""
+    from dragoman.cli.discover import find_servers
+
     costs = None if price is None else _read_price(price)
+    find_servers(options)
     if not run(_chat(options, model, transcript, costs)):
         raise click.exceptions.Exit(1)
 
@@ -99,7 +103,7 @@ async def _open(
     from dragoman.cli.session.questions import AbandonedError, Consent, approve_project, ask_inputs
     from dragoman.manager.manager import McpManager
 
-    provider = await choose_model(model, os.environ)
+    provider, why = await choose_model(model, os.environ)
     inputs: dict[str, str] = {}
     if asker is not None:
         settings = options.load()
@@ -111,7 +115,7 @@ async def _open(
     talk: list[Conversation] = []
     consent = Consent(asker) if asker is not None else None
     mcp = McpManager.from_config(
-        options.profile,
+        options.with_hosts(),
         config=options.config,
         inputs=inputs,
         handlers=_handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
@@ -126,7 +130,7 @@ async def _open(
         warnings.release(known=[status.last_error or "" for status in mcp.status().values()])
         async with Conversation(mcp, provider, transcript=transcript, price=price) as conversation:
             talk.append(conversation)
-            return await _converse(mcp, screen, conversation, asker, consent)
+            return await _converse(mcp, screen, conversation, asker, consent, why=why)
 
 
 def _handlers(consent: Consent | None, model: Callable[[], Provider], *, has_model: bool) -> Handlers | None:
@@ -155,40 +159,76 @@ async def _converse(
     conversation: Conversation,
     asker: TerminalAsker | None,
     consent: Consent | None,
+    *,
+    why: str,
 ) -> bool:
+    """Run the session.
+
+    Args:
+        mcp: The servers.
+        screen: The terminal.
+        conversation: The conversation, with or without a model.
+        asker: Asks the user; None in a pipe.
+        consent: Asks about changed tools.
+        why: Why the model of the environment cannot be used.
+    """
     from rich.text import Text
 
-    from dragoman.cli.output import one_line
+    from dragoman.cli.output import one_line, warn
     from dragoman.cli.session.session import Session, lines_of_stdin
 
     session = Session(mcp, screen, conversation=conversation, asker=asker, consent=consent)
     if asker is None:
+        if why:
+            warn(why)
         return await session.run_plain(lines_of_stdin())
     if conversation.is_open:
         intro = Text.assemble(("Model: ", "dim"), one_line(conversation.model), (". ", "dim"))
+    elif why:
+        screen.print()
+        screen.complain(why)
+        intro = Text("You can still call tools. ", style="dim")
     else:
         intro = Text(
             "No model configured: set OPENAI_API_KEY or ANTHROPIC_API_KEY, start Ollama, or use /model."
             " You can still call tools. ",
             style="dim",
         )
-    screen.print()
+    if not why:
+        screen.print()
     screen.print(Text.assemble(intro, "/help", (" lists commands, ", "dim"), "Tab", (" completes.", "dim")))
     await session.run()
     return True
 
 
-async def choose_model(name: str | None, env: Mapping[str, str]) -> Provider | None:
+async def choose_model(name: str | None, env: Mapping[str, str]) -> tuple[Provider | None, str]:
     """Open the named model, the default model of an API key, or a local model.
 
+    Returns:
+        The model, and why a model that the environment sets cannot be used; the session opens without it.
+
     Raises:
-        ProviderError: The named model cannot be used.
+        ProviderError: The model that `--model` names cannot be used.
     """
     from dragoman.agent.providers import open_provider
     from dragoman.agent.providers.open import find_local
+    from dragoman.agent.providers.request import ProviderError
 
-    name = name or env.get(MODEL_VARIABLE) or next((usual for key, usual in _KEYS if env.get(key)), None)
     if name is not None:
-        return await open_provider(name, env=env)
+        return await open_provider(name, env=env), ""
+    by_variable = [(MODEL_VARIABLE, env[MODEL_VARIABLE])] if env.get(MODEL_VARIABLE) else []
+    why = ""
+    for variable, usual in by_variable or [pair for pair in _KEYS if env.get(pair[0])]:
+        try:
+            return await open_provider(usual, env=env), ""
+        except ProviderError as error:
+            why = why or f"{variable} is set, but {error}"
+    if why:
+        return None, why
     found = await find_local()
-    return await open_provider("local", env=env) if found is not None and found.models else None
+    if found is None or not found.models:
+        return None, ""
+    try:
+        return await open_provider("local", env=env), ""
+    except ProviderError as error:
+        return None, f"A model server runs at {found.base_url}, but {error}"

@@ -1,4 +1,4 @@
-"""`dragoman config show | check | paths`: show the servers, the problems and the files."""
+"""`dragoman config hosts | show | check | paths`: show apps, servers, problems and files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,57 @@ def config() -> None:
 
     No server is started, and secrets are masked.
     """
+
+
+@config.command()
+@common_options
+@click.option("--use", "use", flag_value="yes", help="Use the servers of these apps, after your own.")
+@click.option("--ignore", "use", flag_value="no", help="Do not use them, and do not ask.")
+@click.argument("names", nargs=-1, metavar="[APP]...")
+@click.pass_obj
+def hosts(options: Options, names: tuple[str, ...], use: str | None) -> None:
+    """Show other apps on this machine that have servers, and choose whether to use them.
+
+    Without APPS, `--use` and `--ignore` apply to all that were found. Their files are read each time, and
+    never changed.
+    """
+    from dragoman.cli import discover
+    from dragoman.suggest import suggest
+
+    found = {host.name: host for host in discover.hosts()}
+    for name in names:
+        if name not in found:
+            near = suggest(name, found, count=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"found: {', '.join(found) or 'none'}"
+            msg = f"no servers of `{name}` found"
+            raise ConfigError(msg, hint=hint)
+    if use is not None:
+        discover.remember(names or found, use=use == "yes")
+    used, ignored = discover.in_use(), discover.ignored()
+    rows = [
+        {
+            "app": host.name,
+            "title": host.title,
+            "use": True if host.name in used else False if host.name in ignored else None,
+            "files": list(host.files),
+            "servers": [spec.name for spec in host.servers],
+        }
+        for host in found.values()
+        if not names or host.name in names
+    ]
+    if options.json:
+        output.say_json({"hosts": rows})
+        return
+    if not rows:
+        output.say("No other app with servers found.")
+    for host in found.values() if rows else ():
+        if names and host.name not in names:
+            continue
+        state = "in use" if host.name in used else "ignored" if host.name in ignored else "not in use"
+        files = ", ".join(map(output.shorten_path, host.files))
+        click.echo(f"{click.style(output.safe(host.title), bold=True)}  {state}  {output.safe(files)}")
+        for spec in host.servers:
+            output.say(f"  {spec.name}  {output.command_line(spec.transport)}")
 
 
 @config.command()
@@ -70,8 +121,7 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     if idle:
         output.say("Review these settings of the project: dragoman trust approve --settings")
     if not settings.servers:
-        output.say("No servers configured. Add one with `dragoman add NAME`, or import those of other")
-        output.say("apps with `dragoman import --all`. `dragoman config paths` lists the files it reads.")
+        output.say(f"{output.NO_SERVERS}. Files: dragoman config paths")
     if settings.problems:
         output.warn(f"{exits.many(settings)}: {exits.CHECK}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -58,16 +60,32 @@ async def _run(options: Options, *, interactive: bool) -> int:
         if options.json:
             _print_json(mcp, results)
         if ready and interactive:
-            from dragoman.cli.session.log import NAME, logbook
-            from dragoman.cli.session.screen import Screen
-            from dragoman.cli.session.session import Session
-            from dragoman.storage.files import state_folder
-
-            console.print("\n[dim]Session with these two servers. Type[/] /help [dim]for commands.[/]")
-            screen = Screen()
-            with logbook(state_folder() / NAME, screen.remark, debug=options.debug):
-                await Session(mcp, screen).run()
+            await _open_session(options, console, mcp)
     return 0 if ready else 1
+
+
+async def _open_session(options: Options, console: Console, mcp: McpManager) -> None:
+    """Open a session with the two servers, and with a model if one is configured."""
+    from rich.markup import escape
+
+    from dragoman.cli.commands.chat import choose_model
+    from dragoman.cli.output import one_line
+    from dragoman.cli.session.conversation import Conversation
+    from dragoman.cli.session.log import NAME, logbook
+    from dragoman.cli.session.screen import Screen
+    from dragoman.cli.session.session import Session
+    from dragoman.storage.files import state_folder
+
+    screen = Screen()
+    provider, why = await choose_model(None, os.environ)
+    console.print()
+    if why:
+        screen.complain(why)
+    model = f" and {escape(one_line(provider.model))}" if provider is not None else ""
+    console.print(f"[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]")
+    with logbook(state_folder() / NAME, screen.remark, debug=options.debug):
+        async with Conversation(mcp, provider) as conversation:
+            await Session(mcp, screen, conversation=conversation).run()
 
 
 async def _watch_start(console: Console, mcp: McpManager) -> None:
@@ -110,7 +128,7 @@ async def _show_call(
 
     from dragoman.cli.tables import result_view
 
-    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
     console.print(Text.assemble("\n", (title, "bold"), "  ", (f"{tool}({shown})", "cyan")))
     result = await mcp.call(tool, arguments)
     console.print(Padding(result_view(result), (0, 0, 0, 2), expand=False))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import output
+from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, code_of, run, together
 from dragoman.cli.known import broken_entries, named
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -30,6 +31,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 @click.command()
 @common_options
 @timeout_option
+@yes_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--verbose", "-v", is_flag=True, help="Show stages and stderr of servers that work, too.")
 @click.pass_obj
@@ -47,7 +49,7 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
     from dragoman.diagnosis.explain import explain
     from dragoman.diagnosis.review import look_alikes, review
 
-    settings = options.load()
+    settings = find_servers(options)
     specs = [named(settings, name) for name in dict.fromkeys(names)]
     specs = specs or [spec for spec in settings.servers if spec.enabled]
     found = diagnose_all(options, settings, specs)
@@ -89,7 +91,7 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
         for problem in problems:
             if problem not in broken.values():
                 output.say(f"error: {problem}", fg="red")
-        _sum_up(found, problems=len(problems))
+        _sum_up(options, found, problems=len(problems))
     raise click.exceptions.Exit(code)
 
 
@@ -235,9 +237,9 @@ def _say_wrapped(mark: str, text: str, width: int, *, fg: str) -> None:
         click.secho((mark if not index else " " * len(mark)) + piece, fg=fg)
 
 
-def _sum_up(found: Sequence[Diagnosis], *, problems: int) -> None:
+def _sum_up(options: Options, found: Sequence[Diagnosis], *, problems: int) -> None:
     if not found:
-        output.say("No servers to check. Add one: dragoman add NAME")
+        output.say(no_servers(options))
         return
     bad = sum(not one.ok for one in found)
     good = len(found) - bad

@@ -70,8 +70,17 @@ def catalog_item(name: str) -> Item:
         return items[name]
     others = [f"`{other}`" for other in suggest(name, items)]
     guess = f"Did you mean {' or '.join(others)}? " if others else ""
-    msg = f"`{name}` is not in the catalog. {guess}Add a command after `--`, or use `--url URL`."
+    if _is_url(name):
+        msg = f"Missing NAME for the server: dragoman add NAME {name}"
+        raise click.UsageError(msg)
+    msg = f"`{name}` is not in the catalog. {guess}Add a command or a URL: dragoman add {name} COMMAND …"
     raise click.UsageError(msg)
+
+
+def _absolute(argument: str) -> str:
+    """Return a relative path as an absolute one; other arguments stay as they are."""
+    is_path = argument.startswith((".", "~")) or Path(argument).exists()
+    return os.path.abspath(Path(argument).expanduser()) if is_path else argument  # noqa: PTH100 -- keeps links
 
 
 def spec_of(
@@ -88,7 +97,7 @@ def spec_of(
         raise click.UsageError(msg)
     if command is not None:
         if not command:
-            msg = f"Missing command: dragoman add {name} -- COMMAND …"
+            msg = f"Missing command: dragoman add {name} COMMAND …"
             raise click.UsageError(msg)
         return ServerSpec(name, Stdio(command[0], command[1:]))
     return ServerSpec(name, _remote(name, given))
@@ -154,27 +163,76 @@ def full_command(transport: Transport) -> str:
 
 _COMMAND = "dragoman.command"
 _WORDS = "dragoman.words"
+_RUNNERS = frozenset({"npx", "node", "bunx", "deno", "uvx", "uv", "pipx", "python", "python3", "docker"})
+"""Programs that usually start servers; they count as programs even if they are not installed here."""
 _PROGRAMS = {"node": "Node.js", "uv": "uv"}
 
 
 class _AddCommand(click.Command):
-    """A command that keeps the words after `--` separate from its own arguments."""
+    """A command that keeps the command of the server separate from its own arguments.
+
+    The command starts after `--`, or with the second word that is not an option; nothing after it is an
+    option of `add`. After a URL or a name of the catalog, options are still those of `add`.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_WORDS] = list(args)
-        if "--" in args:
-            at = args.index("--")
+        name, at = self._second_word(args)
+        if at is not None and args[at] == "--":
             ctx.meta[_COMMAND] = args[at + 1 :]
             args = args[:at]
+        elif at is not None and _is_url(args[at]):
+            args = [*args[:at], "--url", *args[at:]]
+        elif at is not None and _is_command(name, args[at]):
+            ctx.meta[_COMMAND] = args[at:]
+            args = args[:at]
+        elif "--" in args:
+            cut = args.index("--")
+            ctx.meta[_COMMAND] = args[cut + 1 :]
+            args = args[:cut]
         return super().parse_args(ctx, args)
+
+    def _second_word(self, args: Sequence[str]) -> tuple[str, int | None]:
+        """Return the first word that is not an option, and the position of the second one or of `--`."""
+        options = [param for param in self.params if isinstance(param, click.Option)]
+        takes_value = {name for option in options if not option.is_flag for name in option.opts}
+        name, at = "", 0
+        while at < len(args):
+            word = args[at]
+            if word == "--" or (name and not word.startswith("-")):
+                return name, at
+            if not word.startswith("-"):
+                name = word
+            at += 2 if word in takes_value else 1
+        return name, None
+
+
+def _is_url(word: str) -> bool:
+    return word.lower().startswith(("http://", "https://"))
+
+
+def _is_command(name: str, word: str) -> bool:
+    """Return whether a word starts a command: always, unless the name before it is in the catalog.
+
+    After a name of the catalog that takes arguments, the words are these arguments, unless the first one is
+    a program and not a file.
+    """
+    from dragoman.config.write import catalogue
+
+    item = catalogue().get(name)
+    if item is None or not item.takes:
+        return True
+    return not Path(word).exists() and (word in _RUNNERS or shutil.which(word) is not None)
 
 
 @click.command(
-    cls=_AddCommand, options_metavar="[OPTIONS]", epilog="Write the command of the server after `--`."
+    cls=_AddCommand,
+    options_metavar="[OPTIONS]",
+    epilog="Options of `add` go before the command of the server.",
 )
 @common_options
 @click.argument("name", required=False)
-@click.argument("arguments", nargs=-1)
+@click.argument("arguments", nargs=-1, metavar="[COMMAND... | URL | ARGUMENTS...]")
 @click.option("--list", "lists", is_flag=True, help="List the servers of the catalog.")
 @click.option("--url", help="URL of a remote server.")
 @click.option("--http", "kind", flag_value="http", help="Use Streamable HTTP (default: try both).")
@@ -206,8 +264,8 @@ def add(
     """Add a server by command, by URL, or by a name of the catalog.
 
     \b
-    dragoman add NAME -- COMMAND ARGUMENTS…
-    dragoman add NAME --url URL
+    dragoman add NAME COMMAND ARGUMENTS…
+    dragoman add NAME URL
     dragoman add filesystem ~/papers       (dragoman add --list shows the names)
 
     Write '${NAME}' for an environment variable; it is read when the server starts.
@@ -221,10 +279,13 @@ def add(
     command: list[str] | None = context.meta.get(_COMMAND)
     item = None if command is not None or given["url"] else catalog_item(name)
     if arguments and item is None:
-        msg = f"Unexpected `{shlex.join(arguments)}`. Write the whole command after `--`."
+        msg = f"Unexpected `{shlex.join(arguments)}`. Write the whole command at the end."
         raise click.UsageError(msg)
-    spec = with_options(spec_of(name, command, item, arguments, given), given)
     target = target_of(options, scope=scope)
+    if item is not None and scope != "project":
+        # The entry is for every project, so a path has to mean the same file in each of them.
+        arguments = tuple(_absolute(one) for one in arguments or item.arguments)
+    spec = with_options(spec_of(name, command, item, arguments, given), given)
     _check_new(options, target, spec, replace=replace, guessed=not given["kind"])
     if item is not None and not yes:
         _ask(options, item, spec, target, context.meta[_WORDS])
@@ -239,7 +300,7 @@ def remove(options: Options, name: str) -> None:
     """Remove a server from its configuration file."""
     from dragoman.config import write
 
-    settings = options.load()
+    settings = own_settings(options, name)
     spec = settings.server(name)
     target = write.target_of_spec(spec, settings.root) if spec else _broken_entry(settings, name)
     if target is None:
@@ -286,12 +347,31 @@ def target_of(
     return target(profile_named(options.profile), expansion, config=config or options.config, scope=scope)
 
 
+def own_settings(options: Options, name: str) -> Settings:
+    """Load the configuration without the files of other apps, which are changed only if the user names them.
+
+    Raises:
+        ConfigError: The server is defined by another app.
+    """
+    settings = replaced(options, alone=True).load()
+    if any(spec.name == name for spec in (*settings.servers, *settings.unapproved)):
+        return settings
+    theirs = options.load().server(name)
+    if theirs is not None:
+        host = theirs.origin.dialect
+        msg = f"server `{name}` belongs to another app, in {output.place(theirs.origin)}"
+        hint = f"copy it first: `dragoman import {host} --only {name} --write`, or use `--profile {host}`"
+        raise ConfigError(msg, hint=hint)
+    return settings
+
+
 def _check_new(options: Options, target: Target, spec: ServerSpec, *, replace: bool, guessed: bool) -> None:
     """Reject a name that is in use, and a server that the file format cannot fully express."""
     from dragoman.config.export import entry
 
-    present = options.load().server(spec.name) if _may_load(options) else None
-    theirs = present is not None and bool(refused(options.load(), [present]))
+    settings = replaced(options, alone=True).load() if _may_load(options) else None
+    present = settings.server(spec.name) if settings is not None else None
+    theirs = settings is not None and present is not None and bool(refused(settings, [present]))
     # An unapproved entry of the project does not reserve its name.
     if present is not None and not replace and not theirs:
         msg = f"server `{spec.name}` already exists in {output.place(present.origin)}"
@@ -358,7 +438,7 @@ def _write(options: Options, target: Target, spec: ServerSpec, *, replace: bool)
 def _switch(options: Options, name: str, *, on: bool) -> None:
     from dragoman.config import write
 
-    settings = options.load()
+    settings = own_settings(options, name)
     spec = settings.server(name)
     if spec is None:
         raise unknown(settings, name)

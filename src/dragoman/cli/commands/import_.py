@@ -149,7 +149,7 @@ def _all(options: Options) -> Iterable[_Host]:
 
 def _load(options: Options, profile: str, config: str | None = None) -> Settings:
     """Load the configuration of an app; its problems are shown here, not logged."""
-    return Options(profile=profile, config=config, debug=options.debug).load()
+    return Options(profile=profile, config=config, debug=options.debug, alone=True).load()
 
 
 def _present(options: Options, to: str | None) -> dict[str, str]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import exits, output
+from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import broken_entries, known_tools, named
-from dragoman.cli.options import SERVERS, Options, common_options, typed, wait_option
+from dragoman.cli.options import SERVERS, Options, common_options, typed, wait_option, yes_option
 from dragoman.errors import DragomanError
 from dragoman.trust.layers import rivalry
 
@@ -33,6 +34,7 @@ _COLOURS = {"ready": "green", "degraded": "yellow"}
 @click.command()
 @common_options
 @wait_option
+@yes_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--no-connect", is_flag=True, help="Start no servers; show configuration and cache.")
 @click.pass_obj
@@ -43,7 +45,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
     the others at the end. Without `--wait`, the `timeouts.connect` of each server is the limit. The exit code
     is 0 if every enabled server is ready.
     """
-    settings = options.load()
+    settings = find_servers(options)
     exits.insist(settings)
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
     broken = [] if names else _broken(settings)
@@ -73,6 +75,8 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
         }
         output.say_json(report)
     else:
+        if not rows and not broken:
+            output.say(no_servers(options))
         show.finish(rows, broken, connected=not no_connect)
         for spec in theirs:
             output.warn(rivalry(spec))
@@ -240,9 +244,6 @@ class _Lines:
 
     def finish(self, rows: Sequence[StatusShape], broken: Sequence[BrokenShape], *, connected: bool) -> None:
         """Print the servers that are left: those that were not started, and those with trouble."""
-        if not rows and not broken:
-            output.say("No servers configured. Add one with `dragoman add NAME`.")
-            return
         for row in rows:
             if row["cause"] is None and row["name"] not in self._shown:
                 self.print(row)
@@ -253,7 +254,7 @@ class _Lines:
         click.echo("\n" * (bool(bad) and self._is_begun), nl=False)
         for name, cause, step in bad:
             self._complain(name, cause, step)
-        if connected:
+        if connected and (rows or broken):
             self._sum_up(rows, len(broken))
 
     def _complain(self, name: str, cause: str, step: str) -> None:

@@ -10,9 +10,10 @@ import click
 
 from dragoman.cli import exits, output
 from dragoman.cli.arguments import pieces, signature_text
+from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import known_tools, settled, wanted
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,7 @@ class _Server:
 @click.command()
 @common_options
 @timeout_option
+@yes_option
 @click.argument("names", nargs=-1, metavar="[SERVER]...", shell_complete=SERVERS)
 @click.option("--schema", is_flag=True, help="Show full descriptions and schemas.")
 @click.option("--format", "api", type=click.Choice(_FORMATS), help="Print JSON for a model API.")
@@ -62,7 +64,7 @@ def tools(
     if refresh and no_connect:
         msg = "`--refresh` and `--no-connect` cannot be used together."
         raise click.UsageError(msg)
-    settings = options.load()
+    settings = find_servers(options)
     exits.insist(settings)
     specs = wanted(settings, names)
     servers = {spec.name: _Server(spec) for spec in specs}
@@ -86,6 +88,8 @@ def tools(
         }
         output.say_json(report)
     else:
+        if not servers:
+            output.say(no_servers(options))
         _show(list(servers.values()), schema=schema, costs=_costs(export) if export else None)
         exits.remark(settings)
     raise click.exceptions.Exit(together(codes))
@@ -165,9 +169,6 @@ def _tool_json(tool: ToolDef, *, schema: bool, costs: dict[str, int] | None) -> 
 
 
 def _show(servers: Sequence[_Server], *, schema: bool, costs: dict[str, int] | None) -> None:
-    if not servers:
-        output.say("No servers configured. Add one with `dragoman add NAME`.")
-        return
     for index, one in enumerate(servers):
         if index:
             click.echo()

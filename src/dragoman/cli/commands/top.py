@@ -15,6 +15,7 @@ import click
 
 from dragoman.cli.exits import run
 from dragoman.cli.options import Options, common_options
+from dragoman.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -53,7 +54,7 @@ def top(options: Options, demo: bool, theme: str) -> None:
         raise DragomanError(msg, hint="use `dragoman status`")
     if find_spec("textual") is None:
         msg = "`dragoman top` needs Textual"
-        raise DragomanError(msg, hint="install `dragoman[tui]`, or use `dragoman status`")
+        raise DragomanError(msg, hint=f"install it: {install_command('tui')}")
     is_light = theme == "light" or (theme == "auto" and has_light_background(os.environ))
     run(_top(options, demo=demo, is_light=is_light))
 
@@ -97,7 +98,7 @@ async def _manager(stack: AsyncExitStack, options: Options, handlers: Handlers, 
         specs = await stack.enter_async_context(demo_servers())
         return await stack.enter_async_context(McpManager(specs, handlers=handlers, call_log=True))
     mcp = McpManager.from_config(
-        options.profile,
+        options.with_hosts(),
         config=options.config,
         handlers=handlers,
         call_log=options.load().call_log is not False,

@@ -301,7 +301,7 @@ def _show_all(rows: Sequence[ApprovalShape], reviews: Sequence[Review], rivals: 
         click.echo(f"{name}  {output.one_line(row['summary'])}")
         _line("approval", "approved, but not configured any more", None)
     if not rows and not reviews:
-        output.say("No servers: `dragoman add NAME` sets one up.")
+        output.say(output.NO_SERVERS)
 
 
 def _show_review(one: Review, row: ApprovalShape | None, *, is_rivalled: bool) -> None:

@@ -17,7 +17,7 @@ from textual.widgets import DataTable, Log, Static
 
 from dragoman.cli.arguments import pieces, properties_of, required_of, resolved, type_name
 from dragoman.cli.known import broken_entries
-from dragoman.cli.output import one_line, safe
+from dragoman.cli.output import NO_SERVERS, one_line, safe
 from dragoman.diagnosis.explain import explain, explain_status, state_word
 from dragoman.tools.result.render import image_size, image_type
 
@@ -379,7 +379,7 @@ class ServerLine(Static):
             spec: The chosen server's configuration.
         """
         if status is None:
-            text = Text(problem or "No servers configured. Add one with `dragoman add NAME`.", "yellow")
+            text = Text(problem or NO_SERVERS, "yellow")
         else:
             text = Text.assemble((one_line(status.name), "bold"), "  ", note_of(status, spec, is_on=is_on))
         text.truncate(max(10, 2 * width - 10), overflow="ellipsis")

@@ -128,6 +128,15 @@ class Conversation:
         self.questions += 1
         return await self._agent.run(question, on_event=on_event)
 
+    def forget(self) -> Path | None:
+        """Start a new conversation with the same model; return the transcript that keeps the old one."""
+        kept = self._transcript if self._scratch is None else None
+        self._transcript = None
+        self.questions = 0
+        if self._agent is not None:
+            self._agent.forget()
+        return kept
+
     async def switch(self, name: str) -> None:
         """Continue with another model.
 

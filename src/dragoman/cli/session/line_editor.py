@@ -142,6 +142,7 @@ class LineEditor:
             state = buffer.complete_state
             if state is not None and state.current_completion is not None:
                 buffer.complete_state = None
+                _add_space(buffer)
             elif (
                 buffer.document.current_line_before_cursor.endswith("\\")
                 and buffer.document.is_cursor_at_the_end
@@ -181,9 +182,16 @@ def _complete(buffer: Buffer) -> None:
     if len(found) == 1:
         buffer.complete_state = None
         buffer.apply_completion(found[0])
+        _add_space(buffer)
     elif found:
         buffer.insert_text(get_common_complete_suffix(buffer.document, found))
         buffer.start_completion(select_first=False)
+
+
+def _add_space(buffer: Buffer) -> None:
+    """Add a space after a completed word, so that the next word can be typed; not after `key=`."""
+    if buffer.document.is_cursor_at_the_end and not buffer.text.endswith(("=", " ")):
+        buffer.insert_text(" ")
 
 
 class TerminalAsker:

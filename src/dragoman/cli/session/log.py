@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from contextlib import contextmanager
@@ -27,6 +28,9 @@ MAX_BYTES = 1024 * 1024
 OLDER_FILES = 2
 SAME = 30.0
 """The same warning is shown once within this many seconds."""
+_FAILED = "%s: %s"
+"""The message of a server that failed, with its name and its error."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _SHOWN_ELSEWHERE = frozenset({"call"})
 """Modules whose warnings the session shows in another way: failed calls."""
 
@@ -105,12 +109,17 @@ class _Masked(logging.Formatter):
 
 
 class _ScreenHandler(logging.Handler):
-    """Shows warnings and errors, each on one line, without repeating the same one."""
+    """Shows warnings and errors, each on one line, without repeating the same one.
+
+    A server that keeps failing is reported once, and again only with another error.
+    """
 
     def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._show = show
         self._recent: dict[str, float] = {}
+        self._faults: dict[str, str] = {}
+        """The last error of each server, without its numbers: durations and process ids differ each time."""
         self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -118,6 +127,11 @@ class _ScreenHandler(logging.Handler):
         if record.module in _SHOWN_ELSEWHERE or threading.get_ident() != self._thread:
             return
         text = for_log(mask_text(" ".join(record.getMessage().split())))
+        if record.msg == _FAILED and isinstance(record.args, tuple) and record.args:
+            server, fault = str(record.args[0]), _NUMBER.sub("0", text)
+            if self._faults.get(server) == fault:
+                return
+            self._faults[server] = fault
         now = time.monotonic()
         self._recent = {known: at for known, at in self._recent.items() if now - at < SAME}
         if text not in self._recent:

@@ -110,15 +110,17 @@ async def _ask_argument(asker: Asker, name: str, schema: object, root: object) -
         asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
     kind = type_name(fields, root)
     shown = f", one of {', '.join(choices)}" if 0 < len(choices) <= MOST_CHOICES and kind == "str" else ""
+    empty_allowed = not types or "string" in types
     default = fields.get("default")
     inner = cast("dict[str, Any]", root) if isinstance(root, dict) else {}
     checker = Validators().of({**inner, "properties": {name: fields}, "required": [name]})
 
     def read(text: str) -> Any:
-        if not text and "string" not in types and types:
-            msg = f"`{name}` is required (type: {kind})"
+        if not text.strip():
+            empty = ', or type "" for an empty text' if empty_allowed else ""
+            msg = f"`{name}` is required (type: {kind}){empty}"
             raise ValueError(msg)
-        value = arguments.typed(text, fields, inner)
+        value = "" if text == '""' and empty_allowed else arguments.typed(text, fields, inner)
         if problems := checker.problems({name: value}):
             raise ValueError("; ".join(problems))
         return value
@@ -157,8 +159,19 @@ async def ask_prompt_arguments(asker: Asker, prompt: Prompt, given: Mapping[str,
             continue
         if about := one_line(str(argument.get("description") or "")):
             asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
-        found[name] = await asker.line(name)
+        found[name] = await asker.line(name, check=_given(name))
     return found
+
+
+def _given(name: str) -> Callable[[str], None]:
+    """Return a check that refuses an empty answer."""
+
+    def check(text: str) -> None:
+        if not text.strip():
+            msg = f"`{name}` is required"
+            raise ValueError(msg)
+
+    return check
 
 
 async def fill(asker: Asker, form: Form) -> dict[str, Any] | bool | None:

@@ -169,6 +169,12 @@ class Screen:
         text = self._captured(renderable)
         self._write(self._back() + "".join(f"\x1b[K{line}\r\n" for line in text) + self._redrawn([]))
 
+    def clear(self) -> None:
+        """Clear the terminal; elsewhere nothing happens."""
+        if self.is_live:
+            self._clear()
+            self.console.clear()
+
     def complain(self, text: str) -> None:
         """Print a warning."""
         self.print(Text(f"! {safe(' '.join(text.split()))}", style="yellow"))

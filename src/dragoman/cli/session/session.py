@@ -116,6 +116,8 @@ def is_worth_keeping(line: str) -> bool:
 HISTORY = "history"
 PATIENCE = 0.25
 """Seconds before a running command is shown."""
+_LEAVING = frozenset({"exit", "quit"})
+"""Words that end the session, as in a shell or in Python."""
 _LIVE = frozenset({ServerState.READY, ServerState.DEGRADED})
 
 
@@ -157,6 +159,7 @@ class Session:
             say=screen.print,
             talk=self._talk if conversation is not None else None,
             on_progress=self._progressed,
+            clear=screen.clear,
         )
 
     async def run(self) -> None:
@@ -220,6 +223,8 @@ class Session:
         return True
 
     async def _do(self, line: str) -> None:
+        if line.strip().lower() in _LEAVING:
+            raise slash.Leave
         if self._consent is not None:
             await self._consent.review(self._mcp)
         await (self._carry_out(line) if line.lstrip().startswith("/") else self._talk(line))

@@ -96,6 +96,7 @@ KODE = Dialect(
     keys=key_table(*_KODE_KEYS, type="transport", transport="transport", timeout="call"),
     style=SHELL_LIKE,
     either_kind=True,
+    needs_args=True,
     dropped={
         "headersHelper": "a command that prints headers is never run",
         "authToken": "it belongs to the editor's own connection",
@@ -177,7 +178,7 @@ RRCLAW = Dialect(
 # ── The legal assistant: servers in environment variables, `LEGAL_MCP_*`; milliseconds
 
 
-_KEYS = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK")
+_KEYS = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "UPDATED")
 
 
 def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
@@ -214,6 +215,10 @@ def translate(entry: Entry) -> None:
     fallback = fields.get("fallback")
     if isinstance(fallback, str):
         fields["fallback"] = [name.strip().lower() for name in fallback.split(",") if name.strip()]
+    if "updated" in fields:
+        # A date, or the field of an answer that holds one: for servers that do not name it as usual.
+        entry.spellings["attribution"] = entry.spellings["attribution.updated"] = entry.spellings["updated"]
+        fields["attribution"] = {"updated": fields.pop("updated")}
     value = fields.get("server_url")
     if not isinstance(value, str):
         entry.problems.append(("server_url", "it is not set, although other variables of this server are"))
@@ -239,6 +244,6 @@ LEGAL = Dialect(
     title="legal assistant (environment)",
     find=finder("LEGAL"),
     translate=translate,
-    keys=key_table("command", "url", "transport", "fallback", timeout="call", unit="ms"),
+    keys=key_table("command", "url", "transport", "fallback", "attribution", timeout="call", unit="ms"),
     style=NONE,
 )

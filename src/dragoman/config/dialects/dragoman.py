@@ -56,6 +56,7 @@ KEYS = key_table(
     "max_message_bytes",
     "parallel",
     "coerce_arguments",
+    "sources_in_text",
     "attribution",
     "limits",
     "naming",
@@ -140,7 +141,8 @@ DRAGOMAN = Dialect(
             "enabled required lazy reconnect replace timeouts health_check_interval allowed_tools "
             "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
             "title description command args env env_file inherit_env cwd log_file url headers alternate "
-            "allow_http tls transport max_message_bytes parallel coerce_arguments attribution limits"
+            "allow_http tls transport max_message_bytes parallel coerce_arguments attribution limits "
+            "sources_in_text"
         ).split()
     },
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import InvalidArgumentsError, InvalidResultError, ToolExecutionError, ToolFailedError
-from dragoman.model import Provenance, ToolResult
+from dragoman.model import Provenance, Texts, ToolResult
 from dragoman.tools.result.budget import fit, raised
 from dragoman.tools.result.provenance import find_sources, may_cite
 from dragoman.tools.result.render import FILE, describe, pieces
@@ -60,6 +60,10 @@ class ResultContext:
     duration: float = 0.0
     attribution: Mapping[str, str] | None = None
     """The `attribution` pointers of the server's configuration."""
+    sources_in_text: bool = False
+    """Whether the text ends with the sources; they are in the provenance either way."""
+    texts: Texts = field(default_factory=Texts)
+    """The application's words for parts that are not text."""
     budget: TextBudget | None = None
     keeper: ResultKeeper | None = None
     """Stores text over the budget, and binary parts."""
@@ -160,7 +164,7 @@ def _sources(answer: ServerAnswer, by: ResultContext) -> Sequence[SourceRef]:
 def _text(
     answer: ServerAnswer, parts: Sequence[Part], sources: Sequence[SourceRef], by: ResultContext
 ) -> str:
-    body, end = pieces(parts, sources)
+    body, end = pieces(parts, sources if by.sources_in_text else (), words=by.texts)
     if by.budget is None:
         return body + end
     budget = raised(by.budget, answer.meta)

@@ -3,15 +3,16 @@
 The first of these that finds something wins:
 
 1. `_meta["dragoman.dev/sources"]`, of the result or of one of its blocks: the server declares them.
-2. The pointers of the server's configuration (`attribution`): JSON pointers in which `*` matches every item
-of
-   an array or every value of an object. Values found by several pointers belong together if their `*` matched
-   the same items; a pointer with fewer `*` applies to everything below. If structured content has no match,
-   the text is searched, if it is JSON.
+2. The pointers of the server's configuration (`attribution`): JSON pointers in which `*` matches every
+   item of an array or every value of an object. Values found by several pointers belong together if their `*`
+   matched the same items; a pointer with fewer `*` applies to everything below. If structured content has no
+   match, the text is searched, if it is JSON.
 3. Structured content: an object with a `source` (an object with title, locator, url, or a plain name) and
    optionally a date; also the resources in the result, and links with a modification date. A link alone is
    not a source.
 4. Citations: an object that names a `law` and an article, in structured content or in a text that is JSON.
+
+The configuration's `updated` may also be the name of a field, or a date: it applies to whatever was found.
 
 Anything else is ignored: a guess would be worse than no source. Order is kept, duplicates are dropped, and
 the search is bounded.
@@ -21,6 +22,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.model import SourceRef
@@ -48,6 +51,8 @@ _URLS = ("url", "uri", "link", "href")
 _UPDATED = ("updated", "updated_at", "updatedAt", "last_updated", "lastModified", "last_modified", "date")
 _IN_FORCE = (*_UPDATED, "effective_date", "effectiveDate", "publish_date", "published")
 
+_NOT_A_FIELD = "/0123456789"
+"""How a pointer and a date begin."""
 _Place: TypeAlias = "tuple[int | str, ...]"
 """The items that the `*` of a pointer matched."""
 
@@ -67,17 +72,46 @@ def find_sources(
         parts: Its pieces.
         attribution: Pointers by what they lead to: `source`, `title`, `locator`, `url`, `updated`.
     """
+    pointers = dict(attribution or {})
+    dated = pointers.pop("updated", "")
+    dates = (dated,) if dated and dated[0] not in _NOT_A_FIELD else ()
+    if dated.startswith("/"):
+        pointers["updated"] = dated
     found = _declared(meta or {}, parts)
-    if not found and attribution:
-        found = _pointed(structured, parts, attribution)
+    if not found and pointers:
+        found = _pointed(structured, parts, pointers)
     if not found:
-        found = [*_search(structured, _named_source), *map(_from_part, parts)]
+        found = [*_search(structured, partial(_named_source, dates)), *map(_from_part, parts)]
     if not any(found):
-        found = _search(structured, _citation)
+        found = _search(structured, partial(_citation, dates))
     if not any(found) and may_cite(parts):
-        found = _search(_from_texts(parts), _citation)
-    unique = dict.fromkeys(source for source in found if source is not None)
-    return list(unique)[:MAX_SOURCES]
+        found = _search(_from_texts(parts), partial(_citation, dates))
+    unique = list(dict.fromkeys(source for source in found if source is not None))[:MAX_SOURCES]
+    if dated and not all(source.updated for source in unique):
+        date = dated if not (dates or "updated" in pointers) else _only_date(structured, parts, dated)
+        unique = [source if source.updated else replace(source, updated=_short(date)) for source in unique]
+    return unique
+
+
+def _only_date(structured: object, parts: Sequence[Part], place: str) -> str:
+    """Return the date at a pointer, or of a field, if the whole answer has just one."""
+    found: set[str] = set()
+    for data in (structured, _from_texts(parts)):
+        values = _follow(data, place).values() if place.startswith("/") else _values(data, place)
+        found |= {word for value in values if (word := _word(value))}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _values(data: object, field: str) -> list[object]:
+    """Return the values that a field has anywhere in some data."""
+    found: list[object] = []
+
+    def read(fields: Mapping[str, Any]) -> None:
+        if field in fields:
+            found.append(fields[field])
+
+    _search(data, read)
+    return found
 
 
 def _declared(meta: Mapping[str, Any], parts: Sequence[Part]) -> list[SourceRef | None]:
@@ -201,9 +235,9 @@ def _search(
     return found
 
 
-def _named_source(fields: Mapping[str, Any]) -> tuple[str, SourceRef | None] | None:
+def _named_source(dates: tuple[str, ...], fields: Mapping[str, Any]) -> tuple[str, SourceRef | None] | None:
     named = next((key for key in _SOURCE_KEYS if fields.get(key)), None)
-    return None if named is None else (named, _from_value(fields[named], fields))
+    return None if named is None else (named, _from_value(fields[named], fields, dates))
 
 
 def may_cite(parts: Sequence[Part]) -> bool:
@@ -211,18 +245,18 @@ def may_cite(parts: Sequence[Part]) -> bool:
     return any(f'"{key}"' in part.text for part in parts if part.kind == "text" for key in _LAWS)
 
 
-def _citation(fields: Mapping[str, Any]) -> tuple[str, SourceRef | None] | None:
+def _citation(dates: tuple[str, ...], fields: Mapping[str, Any]) -> tuple[str, SourceRef | None] | None:
     key = next((key for key in _LAWS if isinstance(fields.get(key), str)), None)
     article = _first(fields, _ARTICLES)
     if key is None or not article or not fields[key].strip():
         return None
-    updated = _first(fields, _IN_FORCE)
+    updated = _first(fields, (*dates, *_IN_FORCE))
     return key, SourceRef(
         title=_short(fields[key]), locator=article, url=_first(fields, _URLS), updated=updated
     )
 
 
-def _from_value(value: object, around: Mapping[str, Any]) -> SourceRef | None:
+def _from_value(value: object, around: Mapping[str, Any], dates: tuple[str, ...]) -> SourceRef | None:
     if isinstance(value, str):
         if not value.strip():
             return None
@@ -231,12 +265,14 @@ def _from_value(value: object, around: Mapping[str, Any]) -> SourceRef | None:
             title=_short(value),
             locator=_first(around, _LOCATORS),
             url=_first(around, _URLS),
-            updated=_first(around, _UPDATED),
+            updated=_first(around, (*dates, *_UPDATED)),
         )
-    return _from_object(_fields(value), around)
+    return _from_object(_fields(value), around, dates)
 
 
-def _from_object(fields: Mapping[str, Any], around: Mapping[str, Any] | None) -> SourceRef | None:
+def _from_object(
+    fields: Mapping[str, Any], around: Mapping[str, Any] | None, dates: tuple[str, ...] = ()
+) -> SourceRef | None:
     title, url = _first(fields, _TITLES), _first(fields, _URLS)
     if not title and not url:
         return None
@@ -244,7 +280,7 @@ def _from_object(fields: Mapping[str, Any], around: Mapping[str, Any] | None) ->
         title=title or url,
         locator=_first(fields, _LOCATORS),
         url=url,
-        updated=_first(fields, _UPDATED) or _first(around or {}, _UPDATED),
+        updated=_first(fields, (*dates, *_UPDATED)) or _first(around or {}, (*dates, *_UPDATED)),
     )
 
 

@@ -21,7 +21,7 @@ from dragoman.tools.schema.cost import cut
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from dragoman.model import SourceRef
+    from dragoman.model import SourceRef, Texts
 
 # ── From raw protocol data to a `ServerAnswer` of `Part`s
 
@@ -247,16 +247,25 @@ def render(
     return fit(body, budget, end=end, whole=whole)
 
 
-def pieces(parts: Sequence[Part], sources: Iterable[SourceRef] = ()) -> tuple[str, str]:
-    """Return the text that may be cut, and the end that is kept: the sources."""
+def pieces(
+    parts: Sequence[Part], sources: Iterable[SourceRef] = (), *, words: Texts | None = None
+) -> tuple[str, str]:
+    """Return the text that may be cut, and the end that is kept: the sources.
+
+    Args:
+        parts: The pieces.
+        sources: What the text ends with.
+        words: An application's own words for images and resources.
+    """
     texts = [part.text for part in parts if part.kind == "text"]
+    instead = {"image": words.image, "resource": words.resource} if words is not None else {}
     shown: list[str] = []
     for part in parts:
         if part.kind == "structured":
             if not is_carried(part.value, texts):
                 shown.append(_json(part.value))
         else:
-            shown.append(describe(part))
+            shown.append(instead.get(part.kind) or describe(part))
     body, end = "\n".join(text for text in shown if text), attribution(sources)
     return body, f"\n{end}" if body and end else end
 

@@ -189,13 +189,49 @@ def test_no_color_leaves_no_colour_at_a_terminal() -> None:
     assert not re.search(r"\x1b\[(?:[0-9]+;)*[349][0-7](?:;[0-9]+)*m", person.written)
 
 
+MISSING = """
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = classmethod(
+    lambda cls, name, *rest: None if name in ("openai", "anthropic") else find(name, *rest)
+)
+"""
+"""Makes the interpreter one in which the packages of the model APIs are not installed."""
+
+
+def test_a_key_without_the_package_opens_the_tool_console_and_names_the_command_to_install_it(
+    tmp_path: Path,
+) -> None:
+    configure(one=entry("plain.py"))
+    (tmp_path / "sitecustomize.py").write_text(MISSING, "utf-8")
+    bare = {"PYTHONPATH": str(tmp_path), "OPENAI_API_KEY": "x"}
+    with at_terminal(columns=200, **bare) as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        told = [line for line in person.text.splitlines() if "API_KEY" in line]
+        assert len(told) == 1
+        assert told[0].startswith("! OPENAI_API_KEY is set, but the package `openai` is not installed")
+        assert "-m pip install 'dragoman[openai]'" in told[0]
+        assert "You can still call tools." in person.text
+        assert "hello" in person.enter("/call echo text=hello")
+        person.type("exit\r")
+        assert person.wait_for_end() == 0
+    piped = dragoman("chat", stdin="/call echo text=hello\nexit\nnever\n", **bare)
+    assert piped.returncode == 0
+    assert "hello" in piped.stdout
+    assert "not installed" in piped.stderr
+    # What the command line names is not replaced by something else.
+    named = dragoman("chat", "--model", "anthropic:claude", stdin="", **bare)
+    assert named.returncode == 1
+    assert "'dragoman[anthropic]'" in named.stderr
+
+
 async def test_the_model_is_the_one_named_else_the_one_with_a_key() -> None:
     both = {"OPENAI_API_KEY": "x", "ANTHROPIC_API_KEY": "y"}
     chosen = {
-        "openai:tiny": await choose_model("openai:tiny", both),
-        "anthropic": await choose_model(None, both),
-        "openai": await choose_model(None, {"OPENAI_API_KEY": "x"}),
-        "variable": await choose_model(None, {**both, "DRAGOMAN_MODEL": "responses:small"}),
+        "openai:tiny": (await choose_model("openai:tiny", both))[0],
+        "anthropic": (await choose_model(None, both))[0],
+        "openai": (await choose_model(None, {"OPENAI_API_KEY": "x"}))[0],
+        "variable": (await choose_model(None, {**both, "DRAGOMAN_MODEL": "responses:small"}))[0],
     }
     assert {name: one.api for name, one in chosen.items() if one} == {
         "openai:tiny": "openai",

@@ -69,6 +69,31 @@ def test_what_follows_the_dashes_is_the_command_whatever_it_looks_like() -> None
     assert spec.transport == Stdio("cmd", ["--json", "--", "--url", "--help"])
 
 
+def test_nothing_after_the_command_word_is_an_option_of_ours() -> None:
+    assert (
+        run(["add", "--env", "A=1", "x", "--timeout", "5s", "npx", "-y", "p", "--json", "--", "--env"]) == 0
+    )
+    spec = load().server("x")
+    assert spec is not None
+    assert spec.transport == Stdio("npx", ["-y", "p", "--json", "--", "--env"], env={"A": "1"})
+    assert spec.timeouts == {"call": 5.0}
+    # A name of the catalog is a name like any other where a command follows.
+    assert run(["add", "time", "uvx", "-q", "mcp-server-time"]) == 0
+    assert run(["add", "git", "uvx", "mcp-server-git"]) == 0
+    servers = {name: load().server(name) for name in ("time", "git")}
+    assert servers["time"] is not None
+    assert servers["time"].transport == Stdio("uvx", ["-q", "mcp-server-time"])
+    assert servers["git"] is not None
+    assert servers["git"].transport == Stdio("uvx", ["mcp-server-git"])
+
+
+def test_an_address_after_the_name_is_a_url_and_options_may_follow_it() -> None:
+    assert run(["add", "x", "https://h/mcp", "--header", "A: b"]) == 0
+    spec = load().server("x")
+    assert spec is not None
+    assert spec.transport == Http("https://h/mcp", headers={"A": "b"}, alternate=True)
+
+
 @pytest.mark.parametrize(
     ("options", "transport"),
     [
@@ -167,9 +192,9 @@ def test_json_tells_programs_what_was_added(user_file: Path, capsys: pytest.Capt
     ("arguments", "complaint"),
     [
         (["add"], "Missing NAME"),
-        (["add", "x", "npx", "y"], "Add a command after `--`"),
+        (["add", "https://h/mcp"], "dragoman add NAME https://h/mcp"),
+        (["add", "nothing-like-it"], "dragoman add nothing-like-it COMMAND …"),
         (["add", "x", "--"], "Missing command"),
-        (["add", "x", "y", "--", "a"], "Unexpected `y`"),
         (["add", "x", "--url", "http://h", "--", "a"], "not both"),
         (["add", "x", "--header", "A: b", "--", "a"], "require `--url`"),
         (["add", "x", "--url", "http://h", "--env", "A=b"], "cannot be used with `--url`"),
@@ -177,7 +202,6 @@ def test_json_tells_programs_what_was_added(user_file: Path, capsys: pytest.Capt
         (["add", "x", "--url", "http://h", "--header", "A"], '--header "NAME: VALUE"'),
         (["add", "x", "--timeout", "soon", "--", "a"], "expected a duration"),
         (["add", "filesytem"], "Did you mean `filesystem`?"),
-        (["add", "fetch", "x", "--yes"], "`fetch` takes no arguments"),
     ],
 )
 def test_wrong_usage_says_what_is_right(
@@ -209,6 +233,21 @@ def test_a_well_known_server_is_set_up_by_one_command() -> None:
     assert spec is not None
     assert spec.transport == Stdio("npx", ["-y", "@modelcontextprotocol/server-filesystem", "/papers"])
     assert run(["add", "github", "-y"]) == 0
+
+
+def test_a_server_of_the_catalogue_is_bound_to_the_folder_that_it_was_added_in(tmp_path: Path) -> None:
+    Path("notes").mkdir()
+    assert run(["add", "git", "--yes"]) == 0
+    assert run(["add", "filesystem", "notes", "--yes"]) == 0
+    git, files = load().server("git"), load().server("filesystem")
+    assert git is not None
+    assert files is not None
+    assert git.transport == Stdio("uvx", ["mcp-server-git", "--repository", str(tmp_path)])
+    assert isinstance(files.transport, Stdio)
+    assert files.transport.args[-1] == str(tmp_path / "notes")
+    # The file of a project moves with the project.
+    assert run(["add", "git", "--yes", "--scope", "project", "--replace"]) == 0
+    assert json.loads(Path("mcp.json").read_text("utf-8"))["mcpServers"]["git"]["args"][-1] == "."
 
 
 def test_without_a_terminal_the_command_is_shown_and_nothing_is_written(

@@ -65,6 +65,22 @@ async def test_what_was_spent_is_counted_and_shown(mcp: McpManager) -> None:
         assert await complaint(context, "/cost now") == "/cost takes no arguments."
 
 
+async def test_a_new_conversation_forgets_what_was_said_and_leaves_the_transcript(mcp: McpManager) -> None:
+    async with Conversation(mcp, scripted(), transcript="talk.jsonl") as talk:
+        cleared: list[bool] = []
+        context = slash.Context(mcp=mcp, conversation=talk, clear=lambda: cleared.append(True))
+        await talk.ask("Is it so?", ignore)
+        before = content("talk.jsonl")
+        assert "talk.jsonl keeps the previous one" in " ".join((await answer(context, "/new")).split())
+        assert list(talk.messages) == []
+        assert content("talk.jsonl") == before
+        assert (await answer(context, "/clear")).strip() == ""
+        assert cleared == [True]
+        assert talk.tokens == 2200
+        assert await complaint(context, "/new now") == "/new takes no arguments."
+    assert "only in a chat" in await complaint(slash.Context(mcp=mcp), "/new")
+
+
 async def test_a_conversation_is_saved_for_people_and_for_programs(mcp: McpManager) -> None:
     async with Conversation(mcp, scripted()) as talk:
         context = slash.Context(mcp=mcp, conversation=talk)

@@ -64,7 +64,9 @@ async def test_ctrl_d_and_ctrl_c_twice_end_it() -> None:
 
 async def test_tab_takes_the_only_one_or_what_all_have_in_common() -> None:
     words = WordCompleter(["/model", "/mcp", "/resources", "/restart"], sentence=True)
-    assert await read("/mo\t\r", completer=words) == "/model"
+    # The space after it is there already; `key=` waits for its value.
+    assert await read("/mo\tx\r", completer=words) == "/model x"
+    assert await read("na\tAnn\r", completer=WordCompleter(["name="])) == "name=Ann"
     assert await read("/re\tx\r", completer=words) == "/resx"
 
 

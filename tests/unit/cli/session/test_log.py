@@ -44,6 +44,20 @@ def test_everything_is_in_the_file_and_warnings_are_told_once(
     assert said.out + said.err == ""
 
 
+def test_a_server_that_keeps_failing_is_told_once_until_its_error_changes(tmp_path: Path) -> None:
+    told: list[str] = []
+    with logbook(tmp_path / "log", told.append):
+        for seconds in (1, 2, 40):
+            logger.error("%s: %s", "legal", f"it exited with code 1 after {seconds} s")
+            logger.error("%s: %s", "files", "no such program")
+        logger.error("%s: %s", "legal", "the token was rejected")
+    assert told == [
+        "legal: it exited with code 1 after 1 s",
+        "files: no such program",
+        "legal: the token was rejected",
+    ]
+
+
 def test_logging_is_as_before_afterwards(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = (logger.handlers[:], logger.level, logger.propagate, logging.getLogger().handlers[:])
     with logbook(tmp_path / "log", lambda _: None, debug=True):

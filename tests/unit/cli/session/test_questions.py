@@ -62,6 +62,13 @@ async def test_what_was_given_is_not_asked_and_an_empty_number_is_refused() -> N
     assert person.complaints == ["`a` is required (type: float)"]
 
 
+async def test_a_required_text_is_not_sent_empty_unless_the_user_says_so() -> None:
+    person = Person("", "  ", '""', "Ann")
+    wanted = tool(["a", "b"], a={"type": "string"}, b={"type": "string"})
+    assert await ask_missing(person, wanted, {}) == {"a": "", "b": "Ann"}
+    assert person.complaints == ['`a` is required (type: str), or type "" for an empty text'] * 2
+
+
 def test_choices_are_found_behind_references_and_branches() -> None:
     root = {"$defs": {"c": {"enum": ["x", 1]}}}
     assert choices_of({"$ref": "#/$defs/c"}, root) == ["x", "1"]
@@ -80,8 +87,9 @@ async def test_a_prompt_is_asked_for_what_it_requires() -> None:
             {"name": "c", "required": True},
         ],
     )
-    person = Person("1")
+    person = Person("", "1")
     assert await ask_prompt_arguments(person, prompt, {"c": "3"}) == {"c": "3", "a": "1"}
+    assert person.complaints == ["`a` is required"]
     assert "The a" in person.shown
 
 

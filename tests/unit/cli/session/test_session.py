@@ -39,7 +39,7 @@ def test_a_whole_session_at_a_terminal() -> None:
         assert "mcp_legal_search_cases(" in listed
         assert "mcp_studio_" not in listed
         person.typed(f"/call mcp_studio_gr{TAB}", "/call mcp_studio_greet")
-        person.typed(f" na{TAB}", "/call mcp_studio_greet name=")
+        person.typed(f"na{TAB}", "/call mcp_studio_greet name=")
         person.typed("Ann", "/call mcp_studio_greet name=Ann")
         assert "Hello, Ann!" in person.send_off()
 
@@ -93,10 +93,11 @@ def test_a_whole_session_at_a_terminal() -> None:
     assert json.loads(history.read_text("utf-8").splitlines()[0]) == "/mcp"
 
 
-def test_quit_leaves_the_session() -> None:
-    with at_terminal("demo") as person:
+@pytest.mark.parametrize("word", ["/quit", "/exit", "exit", "quit"])
+def test_quit_leaves_the_session(word: str) -> None:
+    with at_terminal("chat") as person:
         person.wait_until(lambda: person.current == PROMPT)
-        person.typed("/quit", "/quit")
+        person.typed(word, word)
         person.type("\r")
         assert person.wait_for_end() == 0
 

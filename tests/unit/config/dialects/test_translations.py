@@ -176,7 +176,7 @@ def test_vscode_never_takes_the_default_of_a_command() -> None:
 
 
 def test_kode_reads_a_bare_map_from_its_own_file_only() -> None:
-    bare = {"a": {"command": "x"}, "hooks": 5}
+    bare = {"a": {"command": "x", "args": []}, "hooks": 5}
     assert [spec.name for spec in read("kode", bare, "/x/.mcprc").servers] == ["a"]
     assert len(read("kode", bare, "/x/.mcprc").problems) == 1
     assert read("kode", bare, "/x/.kode.json").servers == []

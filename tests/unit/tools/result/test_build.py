@@ -127,10 +127,12 @@ def test_missing_structured_content_is_noted() -> None:
 
 
 def test_sources_are_found_by_the_pointers_of_the_configuration() -> None:
-    settled = build_result(answer('{"rows": [{"law": "Act"}]}'), by(attribution={"source": "/rows/*/law"}))
-    assert settled.provenance is not None
-    assert list(settled.provenance.sources) == [SourceRef(title="Act")]
-    assert settled.text.endswith("\n\nSources:\n- Act")
+    said = answer('{"rows": [{"law": "Act"}]}')
+    for shown, end in ((True, "\n\nSources:\n- Act"), (False, '"Act"}]}')):
+        settled = build_result(said, by(attribution={"source": "/rows/*/law"}, sources_in_text=shown))
+        assert settled.provenance is not None
+        assert list(settled.provenance.sources) == [SourceRef(title="Act")]
+        assert settled.text.endswith(end)
 
 
 def test_long_text_is_cut_and_kept_as_a_whole() -> None:

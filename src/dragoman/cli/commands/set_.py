@@ -1,0 +1,137 @@
+"""`dragoman set | unset`: change single values of a server's entry, in the file that defines it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli import output
+from dragoman.cli.commands.edit import own_settings
+from dragoman.cli.known import unknown
+from dragoman.cli.options import SERVERS, Options, common_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dragoman.config.write import Target
+    from dragoman.model import ServerSpec
+
+_TEXTS = ("env.", "headers.")
+"""Tables whose values are always texts."""
+
+
+@click.command("set")
+@common_options
+@click.argument("name", shell_complete=SERVERS)
+@click.argument("words", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.option("--dry-run", is_flag=True, help="Show the change as a diff, and write nothing.")
+@click.pass_obj
+def set_(options: Options, name: str, words: tuple[str, ...], *, dry_run: bool) -> None:
+    """Change values of a server, in the file that defines it.
+
+    \b
+    dragoman set github env.GITHUB_TOKEN='${GITHUB_TOKEN}'
+    dragoman set files timeouts.call=2m lazy=true
+    dragoman set docs headers.Authorization='Bearer ${TOKEN}'
+
+    The keys are those of dragoman's own format (see docs/configuration.md), whatever the format of the file
+    is. Lists and tables are written as JSON: args='["-y", "package"]'. Everything else in the file stays as
+    it is.
+    """  # noqa: D301 -- click wants the backspace itself
+    change(options, name, parse_values(words), dry_run=dry_run)
+
+
+@click.command()
+@common_options
+@click.argument("name", shell_complete=SERVERS)
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.option("--dry-run", is_flag=True, help="Show the change as a diff, and write nothing.")
+@click.pass_obj
+def unset(options: Options, name: str, keys: tuple[str, ...], *, dry_run: bool) -> None:
+    """Remove values of a server, such as `env.TOKEN` or `timeouts.call`, from the file that defines it."""
+    change(options, name, dict.fromkeys(keys), dry_run=dry_run)
+
+
+def parse_values(words: Iterable[str]) -> dict[str, Any]:
+    """Parse `key=value` words; a value is JSON if it can be, but variables and headers are always texts."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key.strip("."):
+            msg = f"Expected KEY=VALUE, not `{word}`. To remove a value, use `dragoman unset`."
+            raise click.UsageError(msg)
+        found[key] = text
+        if not key.startswith(_TEXTS):
+            try:
+                value: object = json.loads(text)
+            except (ValueError, RecursionError):
+                continue
+            found[key] = text if value is None else value
+    return found
+
+
+def change(options: Options, name: str, values: Mapping[str, Any], *, dry_run: bool = False) -> None:
+    """Change values of a server and print what was done."""
+    from dragoman.config import write
+
+    spec, target = target_for(options, name)
+    diff = write.preview_values(target, name, spec.origin.pointer, values)
+    changed = bool(diff)
+    if changed and not dry_run:
+        write.change_values(target, name, spec.origin.pointer, values)
+    where = output.shorten_path(str(target.path))
+    if options.json:
+        report = {
+            "server": name,
+            "file": str(target.path),
+            "set": [key for key, value in values.items() if value is not None],
+            "unset": [key for key, value in values.items() if value is None],
+            "changed": changed and not dry_run,
+        }
+        output.say_json(report | ({"diff": mask_diff(diff)} if dry_run else {}))
+        return
+    if not changed:
+        output.say(f"`{name}` in {where} has these values already")
+        return
+    if dry_run:
+        show_diff(diff)
+        return
+    keys = ", ".join(values)
+    verb = "Removed" if all(value is None for value in values.values()) else "Set"
+    output.say(f"{verb} {keys} of `{name}` in {where}")
+    if spec.origin.scope == "project":
+        output.say(
+            f"The project's server has changed. Approve it: dragoman trust approve {name}", fg="yellow"
+        )
+
+
+def target_for(options: Options, name: str) -> tuple[ServerSpec, Target]:
+    """Return a server, and the file that defines it."""
+    from dragoman.config.write import target_of_spec
+
+    settings = own_settings(options, name)
+    spec = next((one for one in (*settings.servers, *settings.unapproved) if one.name == name), None)
+    if spec is None:
+        raise unknown(settings, name)
+    return spec, target_of_spec(spec, settings.root)
+
+
+def mask_diff(diff: str) -> str:
+    """Mask what looks like a secret."""
+    from dragoman.trust.masking import mask_text
+
+    return mask_text(diff)
+
+
+def show_diff(diff: str, *, err: bool = False) -> None:
+    """Print a diff in colors; secrets are masked."""
+    for line in mask_diff(diff).splitlines():
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+        if line.startswith(("---", "+++")):
+            # Both lines name the same file.
+            if line.startswith("---"):
+                click.secho(output.safe(output.shorten_path(line[4:])), bold=True, err=err)
+            continue
+        click.secho(output.safe(line), fg=colour, err=err)

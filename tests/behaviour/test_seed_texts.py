@@ -1,0 +1,241 @@
+"""What each seed's users read: the words of results and of the log, names, sources and their dates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from dragoman import DragomanError, McpManager, ServerSpec, Stdio, ToolRegistry, tool
+from dragoman.agent.engine import AgentEngine
+from dragoman.agent.providers import Say, ScriptedProvider
+from dragoman.events import NameContested, StateChanged
+from dragoman.testing import InstantClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.anyio
+
+SERVERS = Path(__file__).resolve().parents[1] / "servers"
+
+
+def entry(name: str, script: str, *args: str) -> str:
+    words = json.dumps([str(SERVERS / script), *args])
+    return f'[mcp.servers.{name}]\ntransport = "stdio"\ncommand = "{sys.executable}"\nargs = {words}\n'
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == level]
+
+
+# RRClaw
+
+
+@pytest.mark.requirement("rrclaw-result.text", "rrclaw-result.failure", "rrclaw-manager.shutdown")
+async def test_rrclaw_reads_its_own_words_in_results_and_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "config.toml").write_text(entry("p", "plain.py"), "utf-8")
+    caplog.set_level(logging.INFO, "dragoman")
+    with anyio.fail_after(30):
+        async with McpManager.from_config("rrclaw", trust_project=True) as mcp:
+            assert await mcp.wait_ready()
+            image = await mcp.call("mcp_p_image")
+            assert image.text == "[图片内容]"
+            assert image.parts[0].data.startswith(b"\x89PNG")
+            mixed = await mcp.call("mcp_p_mixed")
+            assert mixed.text == "before\n[图片内容]\n[资源内容]\nafter"
+            assert [part.text for part in mixed.parts if part.kind == "resource"] == ["the whole note"]
+            failed = await mcp.call("mcp_p_fail")
+            assert (failed.success, failed.error) == (False, "the disk is full")
+            refused = await mcp.call("mcp_p_refuse")
+            assert (refused.error or "").startswith("MCP 调用失败: ")
+            lost = await mcp.call("mcp_p_exit")
+            assert (lost.success, lost.output) == (False, "")
+            assert (lost.error or "").startswith("MCP 调用失败: `mcp_p_exit` is not available: ")
+    assert "MCP Server 'p' 已关闭" in lines(caplog, "INFO")
+
+
+async def test_other_profiles_keep_descriptions_and_plain_errors(
+    server: Callable[..., ServerSpec], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman")
+    with anyio.fail_after(30):
+        async with McpManager([server("p", "plain.py")]) as mcp:
+            await mcp.wait_ready()
+            assert "[image: image/png, 64x32" in (await mcp.call("mcp_p_mixed")).text
+            assert "the whole note" in (await mcp.call("mcp_p_mixed")).text
+            assert "MCP" not in ((await mcp.call("mcp_p_refuse")).error or "")
+    assert lines(caplog, "INFO").count("p: closed") == 1
+
+
+# otter
+
+
+@pytest.mark.requirement("otter-p0.toolset")
+async def test_otter_offers_bare_names_and_prefixes_those_that_collide(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def listed(name: str, *tools: str) -> str:
+        offer = json.dumps({"label": name, "tools": tools})
+        return (
+            f"[[mcp.servers]]\nname = '{name}'\ntransport = 'stdio'\ncommand = '{sys.executable}'\n"
+            f"args = ['{SERVERS / 'offering.py'}', '{offer}']\n"
+        )
+
+    text = listed("a", "read", "push") + listed("b", "write", "push", "shell")
+    (tmp_path / "otter.toml").write_text(text, "utf-8")
+    registry = ToolRegistry()
+    registry.register(tool(lambda: "here", name="shell", description="otter's own"))
+    with anyio.fail_after(30):
+        async with McpManager.from_config("otter", trust_project=True, registry=registry) as mcp:
+            events = mcp.events()
+            assert await mcp.wait_ready()
+            names = sorted(one.name for one in mcp.tools())
+            assert [name for name in names if name in ("read", "write")] == ["read", "write"]
+            prefixed = {(one.server, one.original_name): one.name for one in mcp.tools()}
+            assert prefixed["a", "push"].startswith("a_push_")
+            assert prefixed["b", "push"].startswith("b_push_")
+            assert prefixed["b", "shell"].startswith("b_shell_")
+            assert "push" not in names
+            assert (await mcp.call("write")).text == "b/write {}"
+            assert (await mcp.call(prefixed["b", "shell"])).text == "b/shell {}"
+            assert (await mcp.call("shell")).text == "here"
+            told = [one async for one in _until_two(events)]
+    assert {one.name for one in told} == {"push", "shell"}
+    warned = "\n".join(lines(caplog, "WARNING"))
+    assert "the name `push` is ambiguous, so no tool gets it" in warned
+    assert "the name `shell` belongs to a built-in tool" in warned
+
+
+async def _until_two(events: object):  # type: ignore[no-untyped-def]
+    seen = 0
+    async for event in events:  # type: ignore[attr-defined]
+        if isinstance(event, NameContested):
+            yield event
+            seen += 1
+            if seen == 2:
+                return
+
+
+# Sources, and their dates
+
+
+@pytest.mark.requirement("excel-5.3")
+async def test_a_result_stays_what_the_server_said_and_its_sources_stay_in_the_provenance(
+    server: Callable[..., ServerSpec],
+) -> None:
+    specs = [server("p", "plain.py"), server("shown", "plain.py", sources_in_text=True)]
+    with anyio.fail_after(30):
+        async with McpManager(specs) as mcp:
+            await mcp.wait_ready()
+            plain, shown = await mcp.call("mcp_p_cited"), await mcp.call("mcp_shown_cited")
+            assert json.loads(plain.text) == {"law": "Sample Act", "article": "4"}
+            assert json.loads(await mcp.registry.call("mcp_p_cited")) == json.loads(plain.text)
+            assert plain.provenance is not None
+            assert [one.title for one in plain.provenance.sources] == ["Sample Act"]
+            assert shown.text.endswith("\n\nSources:\n- Sample Act, 4")
+
+
+async def test_an_agents_model_reads_the_sources_whatever_the_server_says(
+    server: Callable[..., ServerSpec],
+) -> None:
+    model = ScriptedProvider([Say(calls=[("mcp_p_cited", {})]), "done"])
+    with anyio.fail_after(30):
+        async with AgentEngine(model, [server("p", "plain.py", sources_in_text=False)]) as agent:
+            await agent.run("What does the Act say?")
+    (answer,) = (message for message in model.requests[-1].messages if message.role == "tool")
+    assert answer.text.endswith("Sources:\n- Sample Act, 4")
+
+
+@pytest.mark.requirement("legal-law.attribution")
+@pytest.mark.parametrize(
+    ("updated", "shown"),
+    [("2025-10-01", "2025-10-01"), ("in_force_since", "2026-03-01"), ("/in_force_since", "2026-03-01")],
+)
+async def test_the_legal_assistant_shows_sources_with_a_configured_date(
+    monkeypatch: pytest.MonkeyPatch, updated: str, shown: str
+) -> None:
+    monkeypatch.setenv("LEGAL_MCP_LAW_SERVER_URL", f"{sys.executable} {SERVERS / 'plain.py'}")
+    monkeypatch.setenv("LEGAL_MCP_LAW_TRANSPORT", "stdio")
+    monkeypatch.setenv("LEGAL_MCP_LAW_UPDATED", updated)
+    with anyio.fail_after(30):
+        async with McpManager.from_config("legal", trust_project=True) as mcp:
+            assert mcp.settings.problems == []
+            assert await mcp.wait_ready()
+            result = await mcp.call("mcp_law_cited", {"dated": True})
+            assert result.text.endswith(f"\n\nSources:\n- Sample Act, 4 (updated {shown})")
+
+
+@pytest.mark.parametrize("wrong", ["2025-13-01", "20250101x", "/a~2"])
+def test_a_date_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv("LEGAL_MCP_SERVER_URL", "https://law.example.org/mcp")
+    monkeypatch.setenv("LEGAL_MCP_UPDATED", wrong)
+    (problem,) = McpManager.from_config("legal").settings.problems
+    assert "LEGAL_MCP_UPDATED" in str(problem)
+    assert "expected a date such as 2026-01-30, a field or a JSON pointer" in str(problem)
+
+
+# The log
+
+
+@pytest.mark.requirement("excel-2.4", "excel-7.3", "rrclaw-manager.connect_all")
+def test_a_server_that_keeps_failing_is_an_error_once_until_something_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman")
+    why = tmp_path / "why"
+    why.write_text("license file missing")
+    code = f"import os, sys; print(open({str(why)!r}).read(), os.getpid(), file=sys.stderr); sys.exit(3)"
+    spec = ServerSpec("dies", Stdio(sys.executable, ["-S", "-c", code]), trust="off")
+
+    async def tries(events: object, count: int) -> None:
+        async for event in events:  # type: ignore[attr-defined]
+            if isinstance(event, StateChanged) and event.after.value == "backoff":
+                count -= 1
+                if not count:
+                    return
+
+    async def main() -> None:
+        async with McpManager([spec], cache=False) as mcp:
+            events = mcp.events()
+            await tries(events, 4)
+            assert len(lines(caplog, "ERROR")) == 1
+            assert len([line for line in lines(caplog, "INFO") if "license file missing" in line]) == 3
+            why.write_text("disk full")
+            await tries(events, 2)
+            assert ["disk full" in line for line in lines(caplog, "ERROR")] == [False, True]
+            await mcp.restart("dies")
+            assert len(lines(caplog, "ERROR")) == 3
+
+    InstantClock().run(asyncio.wait_for(main(), 600))
+
+
+@pytest.mark.requirement("excel-7.3")
+async def test_a_resource_or_a_prompt_that_fails_is_logged_as_an_error(
+    offering: Callable[..., ServerSpec], caplog: pytest.LogCaptureFixture
+) -> None:
+    with anyio.fail_after(30):
+        async with McpManager([offering("o", tools=["t"]), offering("two", tools=[])]) as mcp:
+            await mcp.wait_ready()
+            with pytest.raises(DragomanError):
+                await mcp.read("x://none")
+            with pytest.raises(DragomanError):
+                await mcp.read("refuse://this", server="o")
+            with pytest.raises(DragomanError):
+                await mcp.prompt("refused", server="o")
+            with pytest.raises(DragomanError):
+                await mcp.complete({"name": "p"}, "refused", "v", server="o")
+    logged = lines(caplog, "ERROR")
+    assert logged[0].startswith("mcp: reading the resource `x://none` failed: no connected server lists")
+    assert logged[1].startswith("o: reading the resource `refuse://this` failed: ")
+    assert logged[2].startswith("o: getting the prompt `refused` failed: ")
+    assert logged[3].startswith("o: completing the argument `refused` failed: ")
+    assert "not this one" in logged[1]
