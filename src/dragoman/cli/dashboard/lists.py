@@ -188,6 +188,8 @@ def read_server(
     """Return the texts for the status and the statistics of a server."""
     mark, style = _STATES[status.state.value] if is_on else ("○", "dim")
     word = state_word(status) if is_on else "off"
+    # The column is as wide as `not started`.
+    word = "unapproved" if word == "not approved" else word
     version = status.protocol_version
     calls = metrics.calls if metrics else 0
     failed = metrics.failed if metrics else 0
