@@ -116,8 +116,6 @@ class Progress:
 
 
 LATENCY_SECONDS = 2.0
-SETTLE_SECONDS = 0.5
-"""How much longer than its own time limit a server is waited for: the limit itself is an answer."""
 USABLE = frozenset({"ready", "degraded"})
 """States in which a server answers; a degraded one may still have prompts and resources."""
 
@@ -249,8 +247,6 @@ async def connected(
     # The command needs these servers now, and shows failures itself instead of raising.
     now = [replace(spec, lazy=False, required=False, reconnect=spec.reconnect and not once) for spec in specs]
     limit = options.timeout
-    if limit is None and once:
-        limit = max((spec.connect_timeout for spec in now), default=0.0) + SETTLE_SECONDS
     later = [replace(spec, lazy=True, required=False) for spec in beside]
     names = [spec.name for spec in now]
     chosen = replace(settings, servers=[*now, *later], auto_reload=False)

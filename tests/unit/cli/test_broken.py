@@ -85,7 +85,10 @@ def test_a_name_in_a_broken_entry_or_file_is_not_unknown(
 
 def test_no_files_at_all_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status"]) == 0
-    assert capsys.readouterr().out == "No servers configured. Add one with `dragoman add NAME`.\n"
+    assert (
+        capsys.readouterr().out
+        == "No servers. Import them: dragoman import --all. Add one: dragoman add NAME\n"
+    )
 
 
 def test_a_named_file_that_stands_in_a_usual_place_keeps_its_problems(
