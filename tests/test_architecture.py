@@ -66,6 +66,7 @@ PYDANTIC_USERS = re.compile(
 
 LONGEST_FILE = 800
 LONG_FILES = {
+    "manager.manager": "the object that users hold: a documented method for each thing it does",
     "observe.call_log": "one SQLite file: its schema, its rows, what writes and what reads them",
 }
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""
@@ -115,7 +116,7 @@ def imports_of(module: Module, modules: dict[str, Module]) -> Iterator[Import]:
     """Find every import, by statement or by `import_module("…")`; our own modules lack the package's name."""
     for node, late in walk(module.tree):
         for target in targets_of(node, module):
-            yield Import(ours_or_theirs(target, modules), node.lineno, late)
+            yield Import(ours_or_theirs(target, modules), getattr(node, "lineno", 0), late)
 
 
 def walk(tree: ast.AST, *, late: bool = False) -> Iterator[tuple[ast.AST, bool]]:

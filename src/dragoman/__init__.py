@@ -49,6 +49,7 @@ if _TYPE_CHECKING:
         ToolDef,
         ToolResult,
     )
+    from dragoman.tools.host import HostRegistry
     from dragoman.tools.local import tool
     from dragoman.tools.registry import ToolRegistry
 
@@ -93,6 +94,7 @@ _MODULES = {
         "ToolDef",
         "ToolResult",
     ),
+    "dragoman.tools.host": ("HostRegistry",),
     "dragoman.tools.local": ("tool",),
     "dragoman.tools.registry": ("ToolRegistry",),
 }
@@ -109,6 +111,7 @@ __all__ = [
     "DragomanError",
     "Explanation",
     "Handlers",
+    "HostRegistry",
     "Http",
     "HttpStatusError",
     "InvalidArgumentsError",

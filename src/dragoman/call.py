@@ -14,6 +14,7 @@ import re
 import secrets
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +26,7 @@ from dragoman.errors import (
     InvalidResultError,
     ServerError,
     ToolExecutionError,
+    ToolFailedError,
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
@@ -39,9 +41,10 @@ from dragoman.trust.gate import Gate
 from dragoman.trust.limits import rate_text
 from dragoman.trust.masking import mask_arguments
 from dragoman.trust.policy import copied
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
@@ -49,8 +52,10 @@ if TYPE_CHECKING:
     from dragoman.observe.call_log import CallLog
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
-    from dragoman.tools.registry import ToolRegistry
+    from dragoman.tools.names import Pair
+    from dragoman.tools.registry import ToolRegistry, ToolView
     from dragoman.tools.result.budget import TextBudget
+    from dragoman.tools.result.render import ServerAnswer
     from dragoman.tools.schema.coerce import ArgumentChange
 
 # ── How many calls may begin in one iteration of the event loop
@@ -163,7 +168,8 @@ _NUMBERS = itertools.count(1)
 class CallContext:
     """What a call needs: the tools, the servers, and the rules."""
 
-    registry: ToolRegistry
+    registry: ToolRegistry | ToolView
+    """The tools that can be called."""
     supervisors: Mapping[str, Supervisor]
     publish: Callable[[Event], None]
     is_heard: Callable[[], bool] = lambda: True
@@ -194,6 +200,16 @@ def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
     return replace(context, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarded:
+    """What another client sent with a call that is forwarded for it; the result has the raw answer."""
+
+    inputs: Mapping[str, Any] | None = None
+    """Its `inputResponses` and `requestState`, empty in the first round; `None` if our handlers are asked."""
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of its request that goes on to the server."""
+
+
 class Caller(Protocol):
     """A function that calls a tool like `McpManager.call`."""
 
@@ -218,6 +234,7 @@ class _Call:
         "began",
         "changes",
         "fields",
+        "forwarded",
         "id",
         "name",
         "on_progress",
@@ -226,9 +243,15 @@ class _Call:
     )
 
     def __init__(
-        self, name: str, arguments: object, timeout: float | None, on_progress: ProgressHandler | None
+        self,
+        name: str,
+        arguments: object,
+        timeout: float | None,
+        on_progress: ProgressHandler | None,
+        forwarded: Forwarded | None,
     ) -> None:
         self.name = name
+        self.forwarded = forwarded
         self.arguments = arguments
         self.timeout = timeout
         self.on_progress = on_progress
@@ -242,21 +265,28 @@ class _Call:
 
 async def run(
     context: CallContext,
-    name: str,
+    name: str | Pair,
     arguments: object,
     *,
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
+    forwarded: Forwarded | None = None,
 ) -> ToolResult:
-    """Call a tool by its exposed name; a failure is a result too."""
-    call = _Call(name, arguments, timeout, on_progress)
-    tool = context.registry.get(name)
+    """Call a tool by its exposed name, an alias of an export, or its server and own name.
+
+    A failure is a result too.
+    """
+    tool = context.registry.get(name) if isinstance(name, str) else None
+    if tool is None:
+        tool = context.registry.find(name)
+    exposed = context.registry.shown_name(name) if tool is None else tool.name
+    call = _Call(exposed, arguments, timeout, on_progress, forwarded)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("%s: calling `%s` with %s", server or "builtin", name, summary(arguments))
+        logger.debug("%s: calling `%s` with %s", server or "builtin", exposed, summary(arguments))
     if context.is_heard():
-        context.publish(CallStarted(server=server, tool=name, call_id=call.id))
-    context.metrics.begun(server, name)
+        context.publish(CallStarted(server=server, tool=exposed, call_id=call.id))
+    context.metrics.begun(server, exposed)
     try:
         result = await _answered(context, tool, call)
     except BaseException:
@@ -279,7 +309,7 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> 
         fields = _checked(context, tool, call)
         if context.gate.watches_calls:
             fields = await _permit(context, tool, fields)
-        if tool.func is not None:
+        if tool.source == "builtin":
             return await _run_here(tool, call, fields)
         return await _send(context, tool, call, fields)
     except ToolUnavailableError as exc:
@@ -360,39 +390,62 @@ async def _answered_instead(
     A call that may have run is not sent to a fallback: it could run twice.
     """
     supervisor = context.supervisors.get(tool.server) if tool is not None else None
-    if exc.may_have_run or tool is None or tool.func is not None or supervisor is None:
+    if exc.may_have_run or tool is None or tool.source == "builtin" or supervisor is None:
         return None
-    for name in supervisor.spec.fallback:
-        if (other := _stand_in(context, tool, name)) is not None:
-            result = await _stood_in(context, other, call, _checked(context, tool, call))
-            if result is not None:
-                note = f"[answered by `{name}`, since `{tool.server}` is not available]"
-                meta = {**result.meta, FALLBACK: name}
-                return replace(result, text=f"{note}\n{result.text}", meta=meta)
+    arguments = _checked(context, tool, call)
+    for name in supervisor.spec.fallbacks_of(tool.original_name):
+        other = _stand_in(context, supervisor.spec, tool, name)
+        if other is None:
+            continue
+        try:
+            result = await _stood_in(context, other, call, arguments)
+        except ToolExecutionError as failure:
+            context.gate.scrub(failure)
+            line = "%s: the fallback `%s` for `%s` did not answer: %s"
+            logger.warning(line, tool.server, name, tool.name, for_log(str(failure)))
+            if isinstance(failure, CallTimeoutError) or getattr(failure, "may_have_run", False):
+                return None
+            continue
+        note = f"[answered by `{name}`, since `{tool.server}` is not available]"
+        meta = {**result.meta, FALLBACK: name}
+        return replace(result, text=f"{note}\n{result.text}", meta=meta)
     return None
 
 
-def _stand_in(context: CallContext, tool: ToolDef, name: str) -> ToolDef | None:
-    """Return the tool that a fallback names: a built-in tool, or the same tool of another server."""
-    found = context.registry.get(name)
-    if found is not None and found.func is not None:
-        return found
+def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) -> ToolDef | None:
+    """Return the tool that a fallback names for this tool.
+
+    A server stands for its tool of the same name. A tool that is named for this tool is taken as it is. In a
+    list for all tools it serves only the tool of its own name: any other could give a wrong answer that looks
+    right.
+    """
+    named = context.registry.get(name)
+    if named is not None:
+        own_name = named.original_name or named.name
+        given = isinstance(spec.fallback, Mapping) and tool.original_name in spec.fallback
+        if given or own_name == tool.original_name:
+            return named
+        theirs = (one.original_name for one in context.registry if one.server == tool.server)
+        if name not in context.supervisors and own_name not in theirs:
+            hint = f'write fallback = {{{tool.original_name} = "{name}"}} if it answers for this tool'
+            logger.warning(
+                "%s: the fallback `%s` is not used for `%s`: the names differ (%s)",
+                *(spec.name, name, tool.original_name, hint),
+            )
+    elif name not in context.supervisors:
+        line = "%s: the fallback `%s` is neither a server nor a tool here; check `fallback` of this server"
+        logger.warning(line, spec.name, name)
     same = (one for one in context.registry if one.server == name and one.original_name == tool.original_name)
     return next(same, None)
 
 
 async def _stood_in(
     context: CallContext, other: ToolDef, call: _Call, arguments: dict[str, Any]
-) -> ToolResult | None:
-    try:
-        if context.gate.watches_calls:
-            arguments = await _permit(context, other, arguments)
-        if other.func is not None:
-            return await _run_here(other, call, arguments)
-        return await _send(context, other, call, arguments)
-    except ToolExecutionError:
-        logger.exception("%s: the fallback failed too", other.server or other.name)
-        return None
+) -> ToolResult:
+    fields, _ = check(context.validators.of(other.input_schema), other, arguments)
+    if context.gate.watches_calls:
+        fields = await _permit(context, other, fields)
+    return await (_send(context, other, call, fields) if other.server else _run_here(other, call, fields))
 
 
 async def _run_here(tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
@@ -432,8 +485,13 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     arguments,
                     deadline=deadline,
                     on_progress=call.on_progress,
+                    meta=call.forwarded.meta if call.forwarded else None,
+                    inputs=call.forwarded.inputs if call.forwarded else None,
                     traffic=call.traffic,
                 )
+                if call.forwarded is not None and connection.session is not None:
+                    # What the server logged during the call goes to the same client, before the result.
+                    await connection.session.wait_delivered()
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -465,8 +523,28 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
         wrong := limits.excess("result_bytes", size_of(answer), what=f"the result of `{tool.name}`")
     ):
         raise InvalidResultError(wrong, tool=tool.name, server=tool.server, problems=[wrong])
+    if call.forwarded is not None:
+        return _forwarded_result(answer, by)
     # A large result is written to files and searched: in a thread, so that other calls go on.
     return await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
+
+
+def _forwarded_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
+    """Return an answer for another client: as it came, with its text for the call log only."""
+    text = "\n".join(part.text for part in answer.parts if part.kind == "text")
+    failure = None
+    if answer.is_error:
+        text = text or "the tool failed without a message"
+        failure = ToolFailedError(text, tool=by.tool.name, server=by.tool.server)
+    return ToolResult(
+        success=failure is None,
+        text=text,
+        error=None if failure is None else text,
+        exception=failure,
+        raw=answer.raw,
+        call_id=by.call_id,
+        duration=by.duration,
+    )
 
 
 async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: float) -> None:
@@ -517,7 +595,7 @@ def _failed(context: CallContext, tool: ToolDef | None, call: _Call, exc: ToolEx
     exc.__traceback__ = None
     context.gate.scrub(exc)
     text = str(exc)
-    if context.texts.call_failed and tool is not None and tool.func is None:
+    if context.texts.call_failed and tool is not None and tool.source == "mcp":
         text = context.texts.call_failed.replace("{error}", text)
     return ToolResult(
         success=False,

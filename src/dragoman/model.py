@@ -8,15 +8,15 @@ may contain a literal secret are left out of every `repr`.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints  # noqa: TC003 -- users resolve the fields' type hints
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
+
+from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from dragoman.errors import DragomanError
+    from collections.abc import Awaitable, Callable, Coroutine
 
 # ── Resources, prompts, results of calls, and the application's handlers
 
@@ -104,6 +104,8 @@ class Handlers:
     """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
     roots: Sequence[str] | RootsProvider | None = None
     """The URIs of the directories that servers may look at, or what gives them."""
+    list_roots: Handler | None = None
+    """Answers `roots/list` itself, in place of `roots`: returns `{"roots": [{"uri": …}]}`."""
     logging: Handler | None = None
     """Gets each log message: level, logger, data."""
     headers: HeaderProvider | None = None
@@ -165,6 +167,8 @@ class ToolResult:
     provenance: Provenance | None = None
     duration: float = 0.0
     call_id: str = ""
+    raw: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The server's own answer to a call that was forwarded for another client; it has no parts then."""
 
     @property
     def output(self) -> str:
@@ -253,7 +257,7 @@ class Stdio:
     env_file: Sequence[str] = ()
     """Files of `NAME=value` lines, read when the server is started; `env` wins over them."""
     inherit_env: Literal["safe", "all"] | Sequence[str] = "safe"
-    """`safe`: HOME, PATH and their like; `all`: everything; or the names to add to `safe`."""
+    """`safe`: HOME, PATH, proxies and their like; `all`: everything; or the names to add to `safe`."""
     log_file: str | None = None
     """Where its standard error is kept besides the tail in memory; a few files of bounded size."""
 
@@ -377,6 +381,14 @@ class Note:
     message: str
 
 
+def _fallback(
+    given: str | Sequence[str] | Mapping[str, str | Sequence[str]],
+) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
+    if isinstance(given, Mapping) and given:
+        return {tool: (names,) if isinstance(names, str) else tuple(names) for tool, names in given.items()}
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
     """One server as it is wanted: how to reach it, and the rules that hold for it."""
@@ -417,8 +429,11 @@ class ServerSpec:
     `result.provenance` either way, and an agent's model always reads them."""
     naming: str | None = None
     """A template such as `{server}__{tool}`; the settings' scheme unless given."""
-    fallback: Sequence[str] = ()
-    """Servers that answer for this one while it is unavailable, in order."""
+    fallback: Sequence[str] | Mapping[str, str | Sequence[str]] = ()
+    """What answers while this server is unavailable, in order: servers and local tools, or these by tool.
+
+    A server answers with its tool of the same name. A local tool answers for the tool of the same name, or
+    for the one that the mapping gives to it. The key `*` stands for every tool without a key."""
     # Trust
     auth: Auth | None = None
     trust: Literal["warn", "ask", "strict", "off"] | None = None
@@ -461,8 +476,7 @@ class ServerSpec:
         object.__setattr__(self, "limits", dict(self.limits))
         if self.allowed_tools is not None:
             object.__setattr__(self, "allowed_tools", tuple(self.allowed_tools))
-        fallback = (self.fallback,) if isinstance(self.fallback, str) else tuple(self.fallback)
-        object.__setattr__(self, "fallback", fallback)
+        object.__setattr__(self, "fallback", _fallback(self.fallback))
         for name in ("denied_tools", "shadowed", "notes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
@@ -476,6 +490,21 @@ class ServerSpec:
                 return "http"
             case Sse():
                 return "sse"
+
+    def fallbacks_of(self, tool: str) -> tuple[str, ...]:
+        """Return what answers for a tool, given by the server's own name for it."""
+        if isinstance(self.fallback, Mapping):
+            by_tool = cast("Mapping[str, tuple[str, ...]]", self.fallback)
+            return by_tool.get(tool, by_tool.get("*", ()))
+        return tuple(self.fallback)
+
+    @property
+    def fallback_names(self) -> tuple[str, ...]:
+        """Every server and local tool in `fallback`, each once."""
+        if isinstance(self.fallback, Mapping):
+            by_tool = cast("Mapping[str, tuple[str, ...]]", self.fallback)
+            return tuple(dict.fromkeys(name for names in by_tool.values() for name in names))
+        return tuple(dict.fromkeys(self.fallback))
 
     @property
     def connect_timeout(self) -> float:
@@ -646,8 +675,37 @@ class ServerStatus:
     origin: Origin = CODE
 
 
+class RemoteTool:
+    """The way to a server's tool; its method `call` is the tool's `func`.
+
+    It finds the tool by server and own name, so it follows the tool when its exposed name changes. A pickled
+    or deep copy has lost its manager and says so when it is run.
+    """
+
+    __slots__ = ("_run", "server", "tool")
+
+    def __init__(self, server: str, tool: str, run: Callable[..., Any] | None = None) -> None:
+        """Run a tool with `run(server, tool, arguments, timeout=…)`, which may be async."""
+        self.server = server
+        self.tool = tool
+        self._run = run
+
+    def execute(self, arguments: Mapping[str, Any] | None, *, timeout: float | None = None) -> Any:
+        """Return what `run` returns: a result, or a coroutine of one."""
+        if self._run is None:
+            msg = f"tool `{self.tool}` of server `{self.server}` is a copy without a manager"
+            raise DragomanError(msg, hint="take the tool from `mcp.tools()`, or use `mcp.call`")
+        return self._run(self.server, self.tool, arguments, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.server!r}, {self.tool!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.server, self.tool)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDef:
+class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
     """One tool as an agent sees it."""
 
     name: str
@@ -655,7 +713,9 @@ class ToolDef:
     description: str
     input_schema: JsonObject
     func: Callable[..., Awaitable[Any]] | Callable[..., Any] | None = None
-    """What runs a built-in tool; remote tools run on their server."""
+    """Runs the tool; takes its arguments as keywords. A server's tool that a manager offers has one too: it
+    calls the tool through the manager, returns the text, and raises `ToolExecutionError`. It is async, or
+    blocks if the manager is from `dragoman.blocking`."""
     server: str = ""
     original_name: str = ""
     """What the server calls it."""
@@ -663,8 +723,41 @@ class ToolDef:
     output_schema: JsonObject | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     source: Literal["builtin", "mcp"] = "mcp"
+    """Where it runs: in this process (always, if it has a `func` and no `server`), or on its server."""
     _schemas: str = field(default="", init=False, repr=False, compare=False)
     """Both schemas as JSON, until one of them is asked for."""
+
+    def __post_init__(self) -> None:
+        if self.func is not None and not self.server:
+            object.__setattr__(self, "source", "builtin")
+
+    def execute(
+        self, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, ToolResult]:
+        """Run a server's tool like `McpManager.call`: by the same rules, and a failed call is a result.
+
+        A tool of `dragoman.blocking` returns the result itself, without `await`.
+
+        Args:
+            arguments: The tool's arguments.
+            timeout: Seconds; by default the server's `timeouts.call`.
+
+        Raises:
+            DragomanError: The manager is not started, or closed; or no manager offers the tool.
+        """
+        remote = getattr(self.func, "__self__", None)
+        if isinstance(remote, RemoteTool):
+            return remote.execute(arguments, timeout=timeout)
+        if self.source == "builtin":
+            msg, hint = f"`{self.name}` is a built-in tool", f"use `await mcp.call({self.name!r}, …)`"
+        else:
+            msg, hint = f"no manager offers the tool `{self.name}`", "take the tool from `mcp.tools()`"
+        raise DragomanError(msg, hint=hint)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolDef) or other.__class__ is not self.__class__:
+            return NotImplemented
+        return _compared(self) == _compared(other)
 
     @classmethod
     def undecoded(cls, schemas: str, **fields: Any) -> Self:
@@ -684,3 +777,19 @@ class ToolDef:
             for key, schema in zip(_SCHEMAS, json.loads(self._schemas), strict=True):
                 object.__setattr__(self, key, schema)
             return getattr(self, name)
+
+
+def _compared(tool: ToolDef) -> tuple[object, ...]:
+    """Return what makes two tools equal; the way to a server's tool is not part of its definition."""
+    return (
+        tool.name,
+        tool.server,
+        tool.original_name,
+        tool.source,
+        tool.description,
+        tool.title,
+        tool.input_schema,
+        tool.output_schema,
+        tool.annotations,
+        tool.func if tool.source == "builtin" else None,
+    )

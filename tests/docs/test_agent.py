@@ -64,5 +64,12 @@ async def test_a_model_can_read_resources_by_calling_tools() -> None:
     assert (await run(TOOLS[2])).splitlines()[1:] == ["A deposit is two months' rent."]
 
 
+async def test_a_local_tool_answers_for_the_tool_that_it_is_given_to() -> None:
+    assert (await run(TOOLS[3])).splitlines() == [
+        "[answered by `local_cases`, since `law` is not available]",
+        "local cases about rent",
+    ]
+
+
 def test_no_block_is_left_out() -> None:
-    assert (len(AGENT), len(TOOLS)) == (2, 3)
+    assert (len(AGENT), len(TOOLS)) == (2, 4)

@@ -12,7 +12,7 @@ import time
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
 
 from dragoman import call as pipeline
 from dragoman.agent.messages import (
@@ -36,20 +36,23 @@ from dragoman.errors import AgentError, BudgetExceededError, DragomanError, Mode
 from dragoman.events import StateChanged, ToolsChanged
 from dragoman.manager.manager import McpManager
 from dragoman.manager.resources import result_tool
-from dragoman.model import ServerState, Settings, ToolResult
+from dragoman.model import ServerState, ToolResult
 from dragoman.storage.results import ResultStore, default_folder
-from dragoman.tools.registry import ToolRegistry
+from dragoman.tools.registry import ToolRegistry, ToolView
 from dragoman.tools.result.budget import TextBudget
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from dragoman.agent.messages import AgentEvent, Provider, ToolCall
     from dragoman.agent.offer import OfferedTools
-    from dragoman.model import ServerSpec
+    from dragoman.manager.manager import Servers
     from dragoman.observe.bus import Subscription
+
+    ToolSource: TypeAlias = McpManager | ToolRegistry | ToolView | Servers
+    """Where an agent's tools come from."""
 
 # ── Notices for the model: servers that are lost or back, tools that changed
 
@@ -75,15 +78,20 @@ class Notices:
         """Drop the events so far."""
         self.take()
 
-    def take(self) -> list[str]:
-        """Return the notices since the last call, and clear them."""
+    def take(self, seen: Mapping[str, str] | None = None) -> list[str]:
+        """Return the notices since the last call, and clear them.
+
+        Args:
+            seen: The tools that the model knows, each with its server, if others must not be mentioned.
+        """
         states: dict[str, StateChanged] = {}
         changes: dict[str, list[ToolsChanged]] = {}
+        servers = None if seen is None else set(seen.values())
         for event in self._events.take() if self._events is not None else ():
-            if isinstance(event, StateChanged):
+            if isinstance(event, StateChanged) and (servers is None or event.server in servers):
                 states[event.server] = event
-            elif isinstance(event, ToolsChanged):
-                changes.setdefault(event.server, []).append(event)
+            elif isinstance(event, ToolsChanged) and (told := _known_part(event, seen)) is not None:
+                changes.setdefault(event.server, []).append(told)
         said = [text for server in sorted(states) if (text := self._moved(states[server]))]
         return said + [_changed(server, changes[server]) for server in sorted(changes)]
 
@@ -99,6 +107,17 @@ class Notices:
             self._lost.discard(event.server)
             return f"server `{event.server}` is available again"
         return ""
+
+
+def _known_part(event: ToolsChanged, seen: Mapping[str, str] | None) -> ToolsChanged | None:
+    """Return the part of a change that is about tools the model knows; `None` if there is none."""
+    if seen is None:
+        return event
+    kinds = (event.added, event.removed, event.changed)
+    added, removed, changed = (tuple(name for name in names if name in seen) for names in kinds)
+    if not (added or removed or changed):
+        return None
+    return ToolsChanged(server=event.server, added=added, removed=removed, changed=changed)
 
 
 def _changed(server: str, changes: list[ToolsChanged]) -> str:
@@ -208,8 +227,11 @@ class AgentEngine:
     def __init__(
         self,
         model: Provider | str,
-        tools: McpManager | ToolRegistry | Settings | Iterable[ServerSpec] = (),
+        source: ToolSource | None = None,
         *,
+        tools: ToolSource | None = None,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] = (),
         system: str = "",
         budget: Budget | None = None,
         limit: ToolLimit | None = None,
@@ -224,8 +246,12 @@ class AgentEngine:
 
         Args:
             model: A provider, or a name such as `openai:gpt-5`, `anthropic:claude-…`, `local`.
-            tools: A manager, a registry, or the servers for a new manager. The engine starts and closes a
-                manager that is not started yet.
+            source: A manager, a registry, a view of one, or the servers for a new manager. The engine starts
+                and closes a manager that is not started yet.
+            tools: A view of the registry of `source`: the tools that this agent may use. Several agents with
+                different views can share a manager. To the agent, other tools do not exist.
+            allow: The same as a filter: exposed names, `server:tool`, or globs of them; all tools by default.
+            deny: The same; these win.
             system: The system prompt.
             budget: The limits of one question.
             limit: How many tools the model is offered at once.
@@ -236,8 +262,13 @@ class AgentEngine:
             max_tokens: The most tokens of one answer of the model.
             start_wait: Seconds that a start waits for servers without a cached list of tools.
             mend_arguments: The old name of `coerce_arguments`.
+
+        Raises:
+            ValueError: `tools` is a view of another registry, or is given together with `allow` or `deny`.
         """
-        self.manager, self.registry, self._runs_manager = _open_tools(tools)
+        self.manager, self.registry, self.tools = _open_tools(source, tools, allow=allow, deny=deny)
+        """The tools of all agents are in `registry`, those of this one in `tools`."""
+        self._runs_manager = self.manager is not None and not self.manager.started
         self._model = model
         self._provider: Provider | None = None if isinstance(model, str) else model
         self._system = system
@@ -252,6 +283,9 @@ class AgentEngine:
         self._messages: list[Message] = []
         self._offering: ToolOffer | None = None
         self._notices = Notices()
+        self._seen: dict[str, str] = {}
+        """The tools that have been in the agent's view, each with its server."""
+        self._seen_export: object = None
         self._working = asyncio.Lock()
         self._closed = False
         self.usage = Usage()
@@ -285,7 +319,7 @@ class AgentEngine:
             self._provider = await open_provider(cast("str", self._model))
         if self._transcript is not None:
             self._messages = await asyncio.to_thread(self._transcript.read)
-        self._offering = ToolOffer(self.registry, self._provider.api, self._limit)
+        self._offering = ToolOffer(self.tools, self._provider.api, self._limit)
         try:
             await self._start_manager()
         except BaseException:
@@ -447,7 +481,7 @@ class AgentEngine:
             {spec.name for spec in self.manager.settings.servers if spec.parallel} if self.manager else ()
         )
         for at, call in enumerate(calls):
-            tool = self.registry.get(offered.meaning(call.name))
+            tool = self.tools.get(offered.meaning(call.name))
             server = tool.server if tool is not None else ""
             lane = f"{server}\n{at}" if server in parallel else server
             lanes.setdefault(lane, []).append(at)
@@ -457,7 +491,7 @@ class AgentEngine:
         self, call: ToolCall, offered: OfferedTools, emit: Callable[[AgentEvent], None]
     ) -> Message:
         name, arguments = offered.restore(call.name, call.arguments)
-        tool = self.registry.get(name)
+        tool = self.tools.get(name)
         emit(ToolStarted(call=call, tool=name, server=tool.server if tool else ""))
 
         def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -499,24 +533,40 @@ class AgentEngine:
 
     def _make_caller(self, budget: TextBudget) -> pipeline.Caller:
         if self.manager is not None:
-            return self.manager.caller(coerce=self._coerce, budget=budget, spill=self._spill, for_model=True)
-        route = replace(_route(self.registry), coerce=self._coerce, budget=budget, spill=self._spill)
+            seen = self.tools if isinstance(self.tools, ToolView) else None
+            return self.manager.caller(
+                coerce=self._coerce, budget=budget, spill=self._spill, tools=seen, for_model=True
+            )
+        route = replace(_route(self.tools), coerce=self._coerce, budget=budget, spill=self._spill)
         return pipeline.make_caller(route, lambda: None)
 
     def _add_notices(self, emit: Callable[[AgentEvent], None]) -> None:
         """Add what changed since the last request to the conversation, one line each."""
-        if news := self._notices.take():
+        if news := self._notices.take(self._known_tools()):
             self._record([Message(role="user", text="\n".join(f"[notice] {text}" for text in news))])
             for text in news:
                 emit(Noticed(text=text))
 
     def _system_prompt(self) -> str:
         pieces = [self._system] if self._system else []
-        if len(self.registry):
+        if len(self.tools):
             pieces.append(ATTRIBUTION)
         said = self.manager.instructions() if self.manager is not None else {}
-        pieces += [f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(said)]
+        seen = self._known_tools()
+        shown = said if seen is None else said.keys() & set(seen.values())
+        pieces += [f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(shown)]
         return "\n\n".join(pieces)
+
+    def _known_tools(self) -> Mapping[str, str] | None:
+        """Return the tools that the model has been offered, each with its server; `None` if it gets all."""
+        if not isinstance(self.tools, ToolView):
+            return None
+        export = self.tools.export(self.provider.api)
+        if export is not self._seen_export:
+            self._seen_export = export
+            found = (self.tools.get(name) for name in export.aliases)
+            self._seen.update({tool.name: tool.server for tool in found if tool is not None})
+        return self._seen
 
     def _record(self, messages: Sequence[Message]) -> None:
         """Add messages to the transcript and the conversation: all of them, or none if writing fails."""
@@ -526,17 +576,38 @@ class AgentEngine:
 
 
 def _open_tools(
-    tools: McpManager | ToolRegistry | Settings | Iterable[ServerSpec],
-) -> tuple[McpManager | None, ToolRegistry, bool]:
-    if isinstance(tools, ToolRegistry):
-        return None, tools, False
-    if isinstance(tools, McpManager):
-        return tools, tools.registry, not tools.started
-    manager = McpManager(tools if isinstance(tools, Settings) else tuple(tools))
-    return manager, manager.registry, True
+    source: ToolSource | None, tools: ToolSource | None, *, allow: Iterable[str] | None, deny: Iterable[str]
+) -> tuple[McpManager | None, ToolRegistry, ToolRegistry | ToolView]:
+    """Return the manager, its registry, and the tools of it that the agent may use."""
+    if source is None:
+        source, tools = tools, None
+    if isinstance(source, ToolView) and tools is None:
+        source, tools = source.registry, source
+    if isinstance(source, ToolRegistry):
+        managers = [one for one in source.owners if isinstance(one, McpManager)]
+        if len(managers) > 1:
+            msg = f"the registry belongs to {len(managers)} managers: pass one of them instead"
+            raise ValueError(msg)
+        manager, registry = managers[0] if managers else None, source
+    else:
+        manager = source if isinstance(source, McpManager) else McpManager(cast("Servers", source or ()))
+        registry = manager.registry
+    if tools is None:
+        return (
+            manager,
+            registry,
+            registry.view(allow=allow, deny=deny) if allow is not None or deny else registry,
+        )
+    if not isinstance(tools, ToolView) or tools.registry is not registry:
+        msg = "`tools` must be a view of the same registry: `mcp.registry.view(allow=…)`"
+        raise ValueError(msg)
+    if allow is not None or deny:
+        msg = "give either `tools`, or `allow` and `deny`"
+        raise ValueError(msg)
+    return manager, registry, tools
 
 
-def _route(registry: ToolRegistry) -> pipeline.CallContext:
+def _route(registry: ToolRegistry | ToolView) -> pipeline.CallContext:
     return pipeline.CallContext(registry=registry, supervisors={}, publish=_ignore)
 
 

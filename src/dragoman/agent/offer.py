@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import JsonObject
     from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.registry import ToolView
 
 # ── Tool search: a full-text index over names, descriptions and parameter names
 
@@ -144,9 +145,9 @@ class OfferedTools:
 
 
 class ToolOffer:
-    """The offer to one model from one registry."""
+    """The offer to one model from one registry, or from a view of it."""
 
-    def __init__(self, registry: ToolRegistry, api: Api, limit: ToolLimit) -> None:
+    def __init__(self, registry: ToolRegistry | ToolView, api: Api, limit: ToolLimit) -> None:
         self._registry = registry
         self._api: Api = api
         self._limit = limit

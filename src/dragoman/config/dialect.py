@@ -290,9 +290,10 @@ LEFT = "\0left "
 SHELL_LIKE = VariableSyntax(braces=True, defaults=True)
 """`${VAR}` and `${VAR:-default}`, where an empty value counts as unset."""
 
-PLAIN = ("command", "args", "env", "cwd", "url", "headers")
+SAME = {key: key for key in ("command", "args", "env", "cwd", "url", "headers")}
 """What most hosts spell as we do."""
-SAME = {key: key for key in PLAIN}
+PLAIN = (*SAME, "inherit_env")
+"""The same, and which variables a process inherits: most hosts pass on all, so their files do not say."""
 
 
 def table_at(document: Document, path: Sequence[str]) -> dict[str, Any]:

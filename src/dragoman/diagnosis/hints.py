@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from dragoman.diagnosis.packages import package_of
 from dragoman.diagnosis.signs import (
     BROWSER,
-    BUNDLES,
     CHOICES,
     DAEMON,
     DENIED,
@@ -41,6 +40,7 @@ from dragoman.diagnosis.signs import (
     wanted_variables,
 )
 from dragoman.model import Stdio
+from dragoman.server.process.environment import is_launcher, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -155,7 +155,6 @@ def _stderr(facts: Facts) -> Iterable[str]:
         yield f"The registry has no package `{shown}` (or not this version). Check the name."
     elif UNTRUSTED.search(text):
         yield "It does not trust the certificate of a service. Point it to your CA certificate file."
-        yield from _not_passed(facts, BUNDLES)
     else:
         yield from _unreached(facts, is_installing=package is not None and bool(INSTALLER.search(text)))
     if OLD_NODE.search(text):
@@ -188,18 +187,24 @@ def _unreached(facts: Facts, *, is_installing: bool) -> Iterable[str]:
         host = HOST.search(facts.stderr)
         what = f"`{host[1]}`" if host else "a service that it needs"
         yield f"It runs, but cannot reach {what}. Check network, proxy and DNS."
-    yield from _not_passed(facts, PROXIES)
+    yield from _without_password(facts)
 
 
-def _not_passed(facts: Facts, names: Sequence[str]) -> Iterable[str]:
-    """Suggest to pass on the first variable that is set here and not passed to the server."""
+def _without_password(facts: Facts) -> Iterable[str]:
+    """Suggest to pass on the password of a proxy: only package launchers get it by default."""
     transport = facts.spec.transport
     if not isinstance(transport, Stdio) or transport.inherit_env == "all" or facts.env is None:
         return
     given = {*transport.env, *(() if transport.inherit_env == "safe" else transport.inherit_env)}
-    for name in names:
-        if facts.env.get(name) and name not in given:
-            yield _pass_on([name])
+    for name in PROXIES:
+        value = facts.env.get(name, "")
+        if without_password(value) != value and name not in given:
+            if not is_launcher(transport.command, facts.env, transport.env):
+                entry = f'"{name}": "${{{name}}}"'
+                yield (
+                    f"The password in `{name}` is not passed to the server. "
+                    f"If it needs it, add `{entry}` to its `env`."
+                )
             return
 
 

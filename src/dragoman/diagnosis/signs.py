@@ -52,7 +52,6 @@ UNTRUSTED = re.compile(
     r"|invalid peer certificate"
 )
 PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
-BUNDLES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 OLD_NODE = re.compile(
     r"EBADENGINE|Unsupported engine|requires Node|SyntaxError: Unexpected (?:token|identifier)"
     r"|does not support Node(?:\.js)? v?\d|Please upgrade to a newer LTS"

@@ -18,34 +18,37 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from dragoman.errors import ConnectError, DragomanError
-from dragoman.manager.catalog import ToolCatalog
+from dragoman.manager.catalog import AsyncRemoteTool, ToolCatalog
 from dragoman.manager.pool import ServerPool, find_server, wait_all
 from dragoman.manager.reload import Watcher
 from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
-from dragoman.model import Handlers, LoginUI, ServerState, Settings
+from dragoman.model import Handlers, LoginUI, ServerSpec, ServerState, Settings
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.protocol.wire import with_headers
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
+from dragoman.tools.names import Pair
 from dragoman.tools.registry import ToolRegistry
 from dragoman.trust.gate import Gate
 from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
+    from dragoman.manager.forward import Forward
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
         HeaderProvider,
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
         ProgressHandler,
         Prompt,
         Resource,
-        ServerSpec,
         ServerStatus,
         ToolDef,
         ToolResult,
@@ -63,11 +65,16 @@ if TYPE_CHECKING:
     from dragoman.observe.metrics import ServerMetrics
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
+    from dragoman.tools.host import HostRegistry
+    from dragoman.tools.registry import ToolView
     from dragoman.tools.result.budget import TextBudget
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.pin_checker import Changes
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
+
+    Servers: TypeAlias = Iterable[ServerSpec] | Mapping[str, ServerSpec | Mapping[str, Any]] | Settings
+    """What a manager is made of."""
 
 
 class McpManager:
@@ -75,9 +82,9 @@ class McpManager:
 
     def __init__(
         self,
-        servers: Iterable[ServerSpec] | Settings,
+        servers: Servers,
         *,
-        registry: ToolRegistry | None = None,
+        registry: ToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         trust_project: bool = False,
         cache: Path | bool | None = True,
@@ -90,8 +97,11 @@ class McpManager:
         """Create a manager without starting any server.
 
         Args:
-            servers: Specs, or the settings of a whole configuration.
-            registry: Where the tools go, next to built-in ones; a new registry by default.
+            servers: Specs, or the settings of a whole configuration; or a mapping of names to specs or to
+                entries as in a configuration file (`{"fs": {"command": "npx", "args": […]}}`). An invalid
+                entry is logged and skipped.
+            registry: Where the tools go, next to built-in ones; a new registry by default. An application's
+                own registry (see `dragoman.HostRegistry`) gets each tool with a `func` that calls it.
             inputs: Answers to `${input:id}`, by id.
             trust_project: Whether to trust the project's own files. If not, entries of `Settings` that come
                 from such a file are not used until the user approves them. Specs are always trusted.
@@ -112,11 +122,12 @@ class McpManager:
             InvalidSpecError: Two servers have the same name.
             ConfigError: The policy cannot be read.
         """
-        read = servers if isinstance(servers, Settings) else Settings(servers=tuple(servers))
+        read = _settings(servers)
         root = read.root or str(Path.cwd())
         if header_provider is not None:
             handlers = replace(handlers or Handlers(), headers=header_provider)
-        self.registry = ToolRegistry() if registry is None else registry
+        self.registry = registry if isinstance(registry, ToolRegistry) else ToolRegistry(host=registry)
+        self.registry.owners.append(self)
         self.trust_project = trust_project
         self._started = False
         self._closed = False
@@ -152,6 +163,7 @@ class McpManager:
             gate=self._gate,
             publish=self._publish,
             remote=self._call,
+            make_func=self._make_func,
             order=self._name_order,
         )
         self._pool = ServerPool(
@@ -179,7 +191,7 @@ class McpManager:
         root: str | Path | None = None,
         config: str | Path | None = None,
         trust_project: bool = False,
-        registry: ToolRegistry | None = None,
+        registry: ToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
@@ -228,9 +240,9 @@ class McpManager:
     @classmethod
     async def connect_all(
         cls,
-        servers: Iterable[ServerSpec] | Settings,
+        servers: Servers,
         *,
-        registry: ToolRegistry | None = None,
+        registry: ToolRegistry | HostRegistry | None = None,
         cache: Path | bool | None = True,
         trust_project: bool = False,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
@@ -267,6 +279,8 @@ class McpManager:
         finally:
             for name in self._supervisors:
                 self._catalog.forget(name)
+            if self in self.registry.owners:
+                self.registry.owners.remove(self)
             self._bus.close()
             try:
                 await wait_all({*self._subscriptions.close(), *watching})
@@ -324,10 +338,11 @@ class McpManager:
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ToolResult:
-        """Call a tool by its exposed name; a failed call is a result.
+        """Call a tool; a failed call is a result.
 
         Args:
-            name: The exposed name of a server's tool or a built-in one.
+            name: The exposed name of a server's tool or a built-in one, or the name that an export for a
+                model API gave it. `registry.resolve` finds the tool for other spellings.
             arguments: The tool's arguments.
             timeout: Seconds; by default the server's `timeouts.call`.
             on_progress: Called with progress, total and message; each report restarts the
@@ -350,6 +365,7 @@ class McpManager:
         budget: TextBudget | None = None,
         spill: ResultStore | None = None,
         registry: ToolRegistry | None = None,
+        tools: ToolView | None = None,
         for_model: bool = False,
         mends: bool | None = None,
     ) -> Caller:
@@ -361,6 +377,7 @@ class McpManager:
             spill: Where to keep results over the budget, and binary content.
             registry: Extra built-in tools that are not in the manager's registry. The policy covers them;
                 metrics and the call log do not.
+            tools: A view of the manager's registry; only these tools can be called.
             for_model: Whether a model reads the results: their texts end with their sources then.
             mends: The old name of `coerce`.
         """
@@ -370,7 +387,16 @@ class McpManager:
         context = replace(self._call_context, coerce=coerce, budget=budget, spill=spill, for_model=for_model)
         if registry is not None:
             context = unrecorded(context, registry)
+        elif tools is not None:
+            context = replace(context, registry=tools)
         return make_caller(context, self._check_open)
+
+    @cached_property
+    def forward(self) -> Forward:
+        """Passes requests of other clients on, and returns the servers' answers as they came."""
+        from dragoman.manager.forward import Forward
+
+        return Forward(self._supervisors, self._resources, self._call_context, self._check_open)
 
     # ── Status and events
 
@@ -654,6 +680,16 @@ class McpManager:
     ) -> ToolResult:
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
+    def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
+        return AsyncRemoteTool(server, tool, self._execute).call
+
+    async def _execute(
+        self, server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
+    ) -> ToolResult:
+        """Call a tool of a server under whatever name it has now."""
+        self._check_open()
+        return await self._run(self._call_context, Pair(server, tool), arguments, timeout=timeout)
+
     @cached_property
     def _run(self) -> Callable[..., Awaitable[ToolResult]]:
         # Imported by the first call: tools are listed and shown long before.
@@ -758,6 +794,17 @@ def insist_on_asyncio() -> None:
         msg = f"dragoman needs asyncio, and this runs under {library}"
         hint = "under trio use `dragoman.blocking` in a thread: `await trio.to_thread.run_sync(…)`"
         raise DragomanError(msg, hint=hint)
+
+
+def _settings(servers: Servers) -> Settings:
+    """Return the settings for what a manager is made of."""
+    if isinstance(servers, Settings):
+        return servers
+    if not isinstance(servers, Mapping):
+        return Settings(servers=tuple(servers))
+    from dragoman.config.entries import read_entries  # Most programs make specs, or read files.
+
+    return read_entries(cast("Mapping[str, ServerSpec | Mapping[str, Any]]", servers))
 
 
 def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import mcp_types as types
+from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
 from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError, DragomanError
@@ -74,7 +75,15 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
             return await _answer(elicitation, server, params, types.ElicitResult.model_validate)
 
         answers["elicitation_callback"] = elicit
-    if _roots_of(handlers, server) is not None:
+    if (ask_roots := handlers.list_roots) is not None:
+
+        async def forward_roots(_context: object) -> Any:
+            return await _answer(
+                ask_roots, server, types.RequestParams(), types.ListRootsResult.model_validate
+            )
+
+        answers["list_roots_callback"] = forward_roots
+    elif _roots_of(handlers, server) is not None:
 
         async def list_roots(_context: object) -> types.ListRootsResult:
             roots = _roots_of(handlers, server) or ()
@@ -104,6 +113,9 @@ async def _answer(handler: Handler, server: str, params: BaseModel, read: Callab
     began = time.monotonic()
     try:
         return read(await _call(handler, server, params))
+    except MCPError as exc:
+        # A client behind the gateway has answered with an error of its own.
+        return exc.error
     except Exception:
         logger.exception("%s: the handler of a request failed", server)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="the client could not answer")
@@ -280,6 +292,7 @@ class Connection:
         deadline: float,
         on_progress: ProgressHandler | None = None,
         meta: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
         traffic: Traffic | None = None,
     ) -> Coroutine[Any, Any, ServerAnswer]:
         """Call a tool by the server's own name for it.
@@ -290,6 +303,8 @@ class Connection:
             deadline: When the call must end, on the clock of `time.monotonic`.
             on_progress: Called with progress; each report extends the deadline, within `LONGEST_CALL`.
             meta: The `_meta` field of the request.
+            inputs: For a forwarded call: its `inputResponses` and `requestState`, if it has them. The answer
+                may then be a request for input.
             traffic: Counts the bytes of the call.
 
         Raises:
@@ -305,7 +320,7 @@ class Connection:
         began = self._loop.time()
         end = Deadline(began + deadline - time.monotonic())
         report = None if on_progress is None else self._progress(on_progress, began, end)
-        request = session.call_tool(name, dict(arguments), on_progress=report, meta=meta)
+        request = session.call_tool(name, dict(arguments), on_progress=report, meta=meta, inputs=inputs)
         return self._finish(session, request, began, end, traffic, name)
 
     async def use(self, job: Callable[[sdk.Session], Awaitable[T]], *, deadline: float, what: str) -> T:

@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from dragoman.events import Event, OfferChanged
     from dragoman.model import Auth, Handler, Handlers, LoginUI, ServerSpec, Transport
     from dragoman.server.connection import Connection
+    from dragoman.server.lifecycle import Delay
     from dragoman.server.oauth.authorizer import Authorizer
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.sdk import Era
+    from dragoman.server.protocol.session import Session
 
 # ── Waiting for the owner task to end, in bounded time
 
@@ -128,6 +130,11 @@ class AuthorizerSlot:
                 made.on_secrets = self._on_secrets
             self._authorizer, self._made_of = made, made_of
         return made
+
+    def allow_asking(self) -> None:
+        """Let requests ask a person for a login again."""
+        if self._authorizer is not None:
+            self._authorizer.asks_person = True
 
     async def login(self, transport: Transport, auth: Auth | None, ui: LoginUI) -> None:
         """Have a person log in.
@@ -242,6 +249,10 @@ class Supervisor(ConnectionEvents):
         self._stderr: StderrTail | None = None
         """The captured standard error of the latest connection."""
         self._backoff = Backoff()
+        self._was_ready = False
+        """Whether it was ever connected with this spec: then it is always tried again."""
+        self._asks_person = True
+        """Whether this attempt may ask for a login; one that was scheduled while it waits for one may not."""
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
@@ -286,6 +297,16 @@ class Supervisor(ConnectionEvents):
         rate = limits.calls_per_second
         self.bucket = TokenBucket(rate, limits.burst) if rate else None
         """The rate limit of calls, if there is one."""
+
+    @property
+    def listing(self) -> Sequence[dict[str, Any]]:
+        """The tools as the connected server listed them; empty if it is not connected."""
+        return self._connection.tools if self._connection is not None else ()
+
+    @property
+    def session(self) -> Session | None:
+        """The session while the server is connected."""
+        return self._connection.session if self._connection is not None else None
 
     @property
     def instructions(self) -> str:
@@ -475,6 +496,7 @@ class Supervisor(ConnectionEvents):
             self._cancel_timers()
             if state is ServerState.CONNECTING:
                 self._settled.clear()
+                self._asks_person = before is not ServerState.NEEDS_AUTH or signal is not Signal.RETRY_DUE
             else:
                 self._settled.set()
             if state is ServerState.READY:
@@ -509,9 +531,10 @@ class Supervisor(ConnectionEvents):
                 owner = self._run_owner(self._owner)
                 self._owner = asyncio.create_task(owner, name=f"dragoman server {self.spec.name}")
             case Order.PLAN_RETRY:
-                delay = self._backoff.failed(time.monotonic(), random.random())  # noqa: S311 -- jitter
-                loop = asyncio.get_running_loop()
-                self._retry = loop.call_later(delay.seconds, self._signal, Signal.RETRY_DUE)
+                self._plan_retry(self._backoff.failed(time.monotonic(), random.random()))  # noqa: S311 -- jitter
+            case Order.PLAN_SLOW_RETRY:
+                if self.spec.reconnect:
+                    self._plan_retry(self._backoff.refused(random.random()))  # noqa: S311 -- jitter
             case Order.RESET_BACKOFF:
                 self._backoff.reset()
             case Order.OFFER:
@@ -519,6 +542,10 @@ class Supervisor(ConnectionEvents):
                     self.tools = self._listed(self.spec, self._connection.tools)
             case Order.WITHDRAW:
                 self.tools = self._listed(self.spec, [])
+
+    def _plan_retry(self, delay: Delay) -> None:
+        loop = asyncio.get_running_loop()
+        self._retry = loop.call_later(delay.seconds, self._signal, Signal.RETRY_DUE)
 
     def _cancel_timers(self) -> None:
         for timer in (self._retry, self._idle):
@@ -572,7 +599,8 @@ class Supervisor(ConnectionEvents):
             error = ConnectError(msg, server=self.spec.name, stage="connect")
         # A restart or a stop has already set the state: the failure of a former owner must not change it.
         if self._owner is me and error is not None:
-            self._signal(verdict(error, reconnect=self.spec.reconnect), error)
+            signal = verdict(error, reconnect=self.spec.reconnect, was_ready=self._was_ready)
+            self._signal(signal, error)
 
     async def _connect(self) -> None:
         transport, auth = await self._prepared()
@@ -586,6 +614,8 @@ class Supervisor(ConnectionEvents):
     async def _serve(self, transport: Transport, auth: Auth | None, start: Prespawn | None) -> None:
         module = await connection_module()
         authorizer = await self._authorizer_slot.authorizer(transport, auth)
+        if authorizer is not None:
+            authorizer.asks_person = self._asks_person
         # The server may have been stopped or restarted during the import.
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
@@ -635,6 +665,8 @@ class Supervisor(ConnectionEvents):
         if self._connection is not connection:
             return
         self.error = None
+        self._was_ready = True
+        self._authorizer_slot.allow_asking()
         session = connection.session
         self.server_version = self._gate.shown(session.server_version if session else None) or ""
         self._backoff.ready(time.monotonic())

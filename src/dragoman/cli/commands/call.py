@@ -239,7 +239,7 @@ async def _call(
     from dragoman.cli.connect import connected
 
     specs = asked.specs
-    names = [other for spec in specs for other in spec.fallback]
+    names = [other for spec in specs for other in spec.fallback_names]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
 
     asking = Handlers(approval=lambda request: confirmed(request, live, yes=yes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -163,7 +164,9 @@ def _show_server(spec: ServerSpec, note: str = "") -> None:
         "allows", ", ".join(spec.allowed_tools or ()) or ("nothing" if spec.allowed_tools is not None else "")
     )
     row("denies", ", ".join(spec.denied_tools))
-    row("fallback", ", ".join(spec.fallback))
+    for tool in spec.fallback if isinstance(spec.fallback, Mapping) else ():
+        row("fallback", f"{tool}: {', '.join(spec.fallbacks_of(tool))}")
+    row("fallback", "" if isinstance(spec.fallback, Mapping) else ", ".join(spec.fallback))
     row("from", f"{output.place(spec.origin)} ({spec.origin.scope}, {spec.origin.dialect})")
     for origin in spec.shadowed:
         row("overrides", f"{output.place(origin)} ({origin.scope}, {origin.dialect})")
@@ -226,12 +229,17 @@ def _warnings(settings: Settings) -> list[ConfigError]:
                 expanded(spec, expansion)
             except MissingVariableError as error:
                 found.append(error)
-        for name in spec.fallback:
+        for name in spec.fallback_names:
             if name not in names:
-                msg = f"the fallback `{name}` of server `{spec.name}` is not configured"
+                msg = f"the fallback `{name}` of server `{spec.name}` is not a configured server"
+                hint = "ignore this if it is a local tool of the application"
                 found.append(
                     ConfigError(
-                        msg, source=spec.origin.source, pointer=spec.origin.pointer, line=spec.origin.line
+                        msg,
+                        source=spec.origin.source,
+                        pointer=spec.origin.pointer,
+                        line=spec.origin.line,
+                        hint=hint,
                     )
                 )
     return found

@@ -178,7 +178,7 @@ RRCLAW = Dialect(
 # ── The legal assistant: servers in environment variables, `LEGAL_MCP_*`; milliseconds
 
 
-_KEYS = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "UPDATED")
+_KEYS = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "INHERIT_ENV", "UPDATED")
 
 
 def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
@@ -204,17 +204,34 @@ def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
         if unnamed and "server_url" not in unnamed.fields:
             # Templates of env files often come with a time-out filled in and the address left empty.
             del entries[f"{prefix}_MCP_"]
+        names = {entry.name for entry in entries.values()}
+        for entry in entries.values():
+            if "fallback" in entry.fields:
+                entry.fields["fallback"] = _fallback(entry.fields["fallback"], names)
         return list(entries.values())
 
     return find
 
 
+def _fallback(text: str, servers: set[str]) -> list[str] | dict[str, list[str]]:
+    """Read `desk, cases` or `search_cases=local_cases, desk`; the names of servers ignore case here.
+
+    What stands alone beside items with `=` is for every other tool.
+    """
+    by_tool: dict[str, list[str]] = {}
+    for item in filter(None, (word.strip() for word in text.split(","))):
+        tool, separator, name = (word.strip() for word in item.rpartition("="))
+        names = by_tool.setdefault(tool if separator else "*", [])
+        names.append(name.lower() if name.lower() in servers else name)
+    return by_tool["*"] if list(by_tool) == ["*"] else by_tool
+
+
 def translate(entry: Entry) -> None:
     """Decide what the URL is: an address, or with `stdio` a command line."""
     fields = entry.fields
-    fallback = fields.get("fallback")
-    if isinstance(fallback, str):
-        fields["fallback"] = [name.strip().lower() for name in fallback.split(",") if name.strip()]
+    inherit = fields.get("inherit_env")
+    if isinstance(inherit, str) and inherit not in ("safe", "all"):
+        fields["inherit_env"] = [name.strip() for name in inherit.split(",") if name.strip()]
     if "updated" in fields:
         # A date, or the field of an answer that holds one: for servers that do not name it as usual.
         entry.spellings["attribution"] = entry.spellings["attribution.updated"] = entry.spellings["updated"]
@@ -244,6 +261,8 @@ LEGAL = Dialect(
     title="legal assistant (environment)",
     find=finder("LEGAL"),
     translate=translate,
-    keys=key_table("command", "url", "transport", "fallback", "attribution", timeout="call", unit="ms"),
+    keys=key_table(
+        "command", "url", "transport", "fallback", "inherit_env", "attribution", timeout="call", unit="ms"
+    ),
     style=NONE,
 )

@@ -62,7 +62,9 @@ ZED = Dialect(
     combine="fields",
     find=find,
     translate=translate,
-    keys=key_table("command", "args", "env", "url", "headers", "enabled", timeout="call", oauth="auth"),
+    keys=key_table(
+        "command", "args", "env", "inherit_env", "url", "headers", "enabled", timeout="call", oauth="auth"
+    ),
     style=NONE,
     untyped_url="http",
     dropped={

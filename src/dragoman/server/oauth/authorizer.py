@@ -105,6 +105,8 @@ class Authorizer:
         """Called when a person has logged in."""
         self.on_secrets: Callable[[set[str]], None] = _nothing
         """Called with tokens and keys that must not be shown, before they are used."""
+        self.asks_person = True
+        """Whether a refused request may start a login; a login that is in progress goes on."""
         self._url = url
         self._auth = auth
         self._handler = handler
@@ -380,6 +382,8 @@ class Authorizer:
         Raises:
             AuthRequiredError: The login goes on after this request, or has failed.
         """
+        if not self.asks_person:
+            raise self._required(url=self.login_url)
         # Import first: the time for it does not count as the server's.
         prompts = await _import_prompts()
         await _import_flow()

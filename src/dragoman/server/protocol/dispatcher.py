@@ -206,6 +206,8 @@ MAX_NOTIFICATIONS = 10_000
 """The limit of the queue of notifications; the oldest are dropped beyond it."""
 TURN_DELIVERIES = 50
 """How many notifications are handled before the event loop gets a turn."""
+DELIVERY_SECONDS = 1.0
+"""How long an answer waits for the handlers of the notifications before it."""
 MAX_REQUESTS = 100
 """The limit of concurrent requests from the server; more are refused."""
 SERVER_BUSY = -32000
@@ -323,6 +325,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         try:
             self._open_wire().send(message, envelope)
             outcome = await future
+            if on_progress is not None:
+                await self.wait_delivered()
         except asyncio.CancelledError:
             self._give_up(message, envelope, opts, "the caller cancelled it")
             raise
@@ -468,6 +472,13 @@ class WireDispatcher(Dispatcher[TransportContext]):
     ) -> None:
         self._queue(partial(handler, progress, total, message))
 
+    async def wait_delivered(self) -> None:
+        """Wait until what came before an answer is delivered: its last reports of progress, for example."""
+        if self._deliveries:
+            delivered: asyncio.Future[None] = self._loop.create_future()
+            self._queue(partial(_done, delivered))
+            await asyncio.wait({delivered}, timeout=DELIVERY_SECONDS)
+
     def _resolve(
         self,
         future: asyncio.Future[Any],
@@ -574,6 +585,11 @@ def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
             return {"prompt": str(params.get("name", ""))}
         case _:
             return {"resource": str(params.get("uri", ""))}
+
+
+async def _done(delivered: asyncio.Future[None]) -> None:
+    if not delivered.done():
+        delivered.set_result(None)
 
 
 def _own(error: DragomanError) -> DragomanError:

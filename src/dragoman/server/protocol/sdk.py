@@ -35,7 +35,7 @@ from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import Era, Session
-from dragoman.server.transports.http_client import HttpOptions
+from dragoman.server.transports.http_client import BUSY_SHARE, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
 from dragoman.version import VERSION
 
@@ -119,6 +119,7 @@ async def open_session(
             ended=lambda: ended(""),
             header_provider=header_provider,
             auth=auth,
+            busy_seconds=spec.connect_timeout * BUSY_SHARE,
         )
 
     async def on_message(message: object) -> None:
@@ -142,7 +143,12 @@ async def open_session(
     if dispatcher is not None:
         dispatcher.peer = Peer.of(transport)
         limit = spec.max_message_bytes or MAX_MESSAGE_BYTES
-        options = HttpOptions(limit=limit, header_provider=header_provider, auth=auth)
+        options = HttpOptions(
+            limit=limit,
+            header_provider=header_provider,
+            auth=auth,
+            busy_seconds=spec.connect_timeout * BUSY_SHARE,
+        )
         _install_transport(
             client, dispatcher, transport, env=env, attempt=attempt, options=options, start=start
         )

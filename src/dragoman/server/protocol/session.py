@@ -241,6 +241,29 @@ class _ToolCall(dict[str, Any]):
         return {"method": "tools/call", "params": self}
 
 
+class _Forwarded(dict[str, Any]):
+    """The parameters of a forwarded request that also act as a request model."""
+
+    name_param: ClassVar[str | None] = None
+
+    def __init__(self, method: str, params: Mapping[str, Any]) -> None:
+        super().__init__(params)
+        self.method = method
+
+    def model_dump(self, **_: object) -> dict[str, Any]:
+        """Return the request as the session sends it."""
+        return {"method": self.method, "params": self}
+
+
+class _AsItIs:
+    """A stand-in for a result model that returns the result unchanged."""
+
+    @staticmethod
+    def model_validate(raw: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Return the result."""
+        return raw
+
+
 class _Finality:
     """A stand-in for a result model: its `model_validate` returns whether a result is final."""
 
@@ -467,17 +490,19 @@ class Session:
         *,
         on_progress: Any = None,
         meta: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> ServerAnswer:
         """Call a tool.
 
         Over our own wires the request is sent without the SDK's models: nearly every answer is final and
         plain, and is parsed as it came. The session validates the others. If an answer is not final (the
         server wants input, or refused a header), the SDK's client takes over; `known_outcome` gives it the
-        answer that is already here, so that the call is not sent twice.
+        answer that is already here, so that the call is not sent twice. With `inputs` the caller answers
+        requests for input itself, and gets them as the answer.
         """
         meta = self._with_log_level(meta)
         if self._dispatcher is not None:
-            request: Any = _ToolCall(name=name, arguments=arguments)
+            request: Any = _ToolCall(name=name, arguments=arguments, **(inputs or {}))
             if meta is not None:
                 request["_meta"] = dict(meta)
             try:
@@ -486,7 +511,9 @@ class Session:
                     if on_progress is not None:
                         opts["on_progress"] = on_progress
                     answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
-                    if is_plain_result(answer, is_modern=self._is_modern):
+                    if is_plain_result(answer, is_modern=self._is_modern) or (
+                        inputs is not None and self._wants_input(answer)
+                    ):
                         return await _read(answer)
                     known_outcome.set(answer)
                 is_final: object = await self._session.send_request(
@@ -505,6 +532,46 @@ class Session:
             name, arguments, progress_callback=on_progress, meta=cast("Any", meta)
         )
         return await _read(self._raw(result))
+
+    async def forward(self, method: str, params: Mapping[str, Any], *, asks: bool = True) -> dict[str, Any]:
+        """Send another client's request, and return the result as it came.
+
+        Args:
+            method: `resources/read`, `prompts/get` or `completion/complete`.
+            params: Its parameters.
+            asks: Whether our handlers answer a request for input. If not, the result may be one.
+        """
+        sent: Any = _Forwarded(
+            method, {**params, "_meta": dict(self._with_log_level(params.get("_meta")) or {})}
+        )
+        if not sent["_meta"]:
+            del sent["_meta"]
+        if self._dispatcher is not None and (opts := self._stamp(method, sent)) is not None:
+            answer = await self._dispatcher.send_raw_request(method, sent, opts)
+            await self._dispatcher.wait_delivered()
+            if not asks or not self._wants_input(answer):
+                return answer
+            known_outcome.set(answer)
+            meta = cast("Any", params.get("_meta"))
+            if method == "prompts/get":
+                return self._raw(
+                    await self._client.get_prompt(params["name"], params.get("arguments"), meta=meta)
+                )
+            return self._raw(await self._client.read_resource(params["uri"], meta=meta))
+        return await self._session.send_request(sent, cast("Any", _AsItIs))
+
+    async def wait_delivered(self) -> None:
+        """Wait until the handlers of the notifications that have come so far are done."""
+        if self._dispatcher is not None:
+            await self._dispatcher.wait_delivered()
+
+    @property
+    def forwards_input(self) -> bool:
+        """Whether requests for input come as answers, which `forward` and `call_tool` can return."""
+        return self._is_modern and self._dispatcher is not None
+
+    def _wants_input(self, answer: Mapping[str, Any]) -> bool:
+        return self._is_modern and answer.get("resultType") == "input_required"
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Return the raw contents of a resource."""

@@ -178,6 +178,7 @@ def test_show_prints_every_rule_of_a_server(shown: Callable[..., str]) -> None:
         [mcp.servers.two]
         url = "https://example.com/sse"
         allowed_tools = []
+        fallback = { read = ["one", "local_read"], "*" = "one" }
         """,
         "utf-8",
     )
@@ -193,6 +194,8 @@ def test_show_prints_every_rule_of_a_server(shown: Callable[..., str]) -> None:
         ["fallback", "two"],
     ]
     assert ["allows", "nothing"] in rows
+    assert ["fallback", "read: one, local_read"] in rows
+    assert ["fallback", "*: one"] in rows
     assert any(row[0] == "note" and "legacy SSE" in row[1] for row in rows)
 
 
