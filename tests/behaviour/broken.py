@@ -14,7 +14,7 @@ from tests.servers.authorization import Authorization
 from tests.servers.certificates import server_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
 SCRIPT = str(Path(__file__).resolve().parents[1] / "servers" / "broken.py")
 UVX = shutil.which("uvx") or str(Path(sys.executable).with_name("uvx"))
@@ -37,7 +37,7 @@ async def _no_package(request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def broken_servers(folder: Path) -> AsyncIterator[dict[str, dict[str, Any]]]:
+async def broken_servers(folder: Path) -> AsyncGenerator[dict[str, dict[str, Any]]]:
     """Run what the broken servers need, and give their entries."""
     async with AsyncExitStack() as stack:
         app = web.Application()

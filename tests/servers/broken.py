@@ -1,7 +1,10 @@
 """A server over stdio that is broken in the way its argument names: `crash`, `hang`, `junk`, `slow` …"""
 
+from __future__ import annotations
+
 import sys
 import time
+from typing import Any
 
 from jsonrpc import RefusalError, serve, tool
 
@@ -9,7 +12,7 @@ mode = sys.argv[1]
 TOOLS = {"tools": [tool("look")]}
 
 
-def initialize(params):
+def initialize(params: dict[str, Any]) -> dict[str, Any]:
     return {
         "protocolVersion": "1999-01-01" if mode == "protocol" else params.get("protocolVersion"),
         "capabilities": {"tools": {}},
@@ -17,11 +20,11 @@ def initialize(params):
     }
 
 
-def discover(_):
+def discover(_: object) -> None:
     raise RefusalError(-32601, "unknown method")
 
 
-def listing(_):
+def listing(_: object) -> dict[str, Any]:
     return {"tools": [{**tool("look"), "description": "x" * 300_000}]} if mode == "huge" else TOOLS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from dragoman.cli.arguments import pieces
 from dragoman.cli.known import broken_entries
+from dragoman.cli.options import typed
 from dragoman.cli.output import NO_SERVERS, cut, one_line, safe
 from dragoman.diagnosis.explain import explain, explain_status, state_word
 from dragoman.tools.result.render import describe, is_carried
@@ -112,6 +114,7 @@ def broken_view(settings: Settings) -> list[RenderableType]:
     found: list[RenderableType] = []
     for name, problem in broken_entries(settings).items():
         one = explain(problem)
+        one = replace(one, next_step=typed(one.next_step))
         found.append(Text.assemble((one_line(name), "bold"), "  ", (safe(str(one)), "red")))
     return found
 
@@ -146,7 +149,9 @@ def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[Text]:
     found = explain_status(status, spec)
     if found is not None and status.last_error:
         # A login works inside the session, too.
-        notes.append(Text(safe(str(found).replace("dragoman login ", "/mcp login ")), style="red"))
+        login = found.next_step.startswith("dragoman login ")
+        step = f"/mcp {found.next_step.removeprefix('dragoman ')}" if login else typed(found.next_step)
+        notes.append(Text(safe(str(replace(found, next_step=step))), style="red"))
     if status.retry_in is not None:
         often = " (failed repeatedly)" if status.crash_loop else ""
         notes.append(Text(f"Retrying in {duration(status.retry_in)}{often}.", style="yellow"))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dragoman.cli.dashboard.lists import arguments_line, read_server, spark, summary, took
@@ -8,7 +10,7 @@ from dragoman.model import ServerState, ServerStatus
 from dragoman.observe.metrics import Metrics, ServerMetrics
 
 
-def status(state: ServerState = ServerState.READY, **more: object) -> ServerStatus:
+def status(state: ServerState = ServerState.READY, **more: Any) -> ServerStatus:
     return ServerStatus(name="law", state=state, transport="stdio", **more)
 
 
