@@ -386,6 +386,17 @@ class DiagnosisShape(TypedDict):
     """Advice; it does not change `ok` or the exit code."""
 
 
+class FixShape(TypedDict):
+    """One change of `dragoman doctor --fix`."""
+
+    server: str
+    file: str
+    diff: str
+    """Masked."""
+    written: bool
+    """Whether the user agreed, or `--yes` did."""
+
+
 class DoctorReport(TypedDict):
     """`dragoman doctor --json`."""
 
@@ -395,6 +406,8 @@ class DoctorReport(TypedDict):
     """Problems in configuration files, as in `config check`."""
     look_alikes: list[FindingShape]
     """Names of servers, or of tools of different servers, that look the same."""
+    fixes: NotRequired[list[FixShape]]
+    """With `--fix`."""
 
 
 class ApprovalShape(TypedDict):

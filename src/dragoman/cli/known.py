@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError, UnknownServerError
+from dragoman.errors import (
+    ConfigError,
+    ConfigSyntaxError,
+    InvalidSpecError,
+    UnknownServerError,
+    UnknownToolError,
+)
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
@@ -13,10 +19,13 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.model import ServerSpec, Settings, ToolDef
+    from dragoman.tools.export.export import Api
     from dragoman.tools.registry import ToolRegistry
 
 MAX_FILE_BYTES = 1024 * 1024
 """How much of a broken file is searched for a name."""
+_APIS: tuple[Api, ...] = ("openai", "anthropic", "gemini")
+"""The APIs whose aliases are understood; the others use the same ones."""
 
 
 def named(settings: Settings, name: str) -> ServerSpec:
@@ -144,6 +153,57 @@ def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tupl
             found += readmit(entries, spec, template=spec.naming or settings.naming)
             known.add(name)
     return settled(settings, found), known
+
+
+def find_tool(registry: ToolRegistry, name: str) -> ToolDef:
+    """Return the tool that a user means: by its exposed name, an alias, `server.tool`, or its own name.
+
+    Raises:
+        UnknownToolError: No tool has this name, or several servers have one; the error suggests names.
+    """
+    if (tool := registry.get(name)) is not None:
+        return tool
+    if registry.contenders(name):
+        raise registry.unknown(name)
+    for mark in (":", "."):
+        server, _, own = name.partition(mark)
+        while own:
+            if (exposed := registry.exposed_name(server, own)) and (
+                tool := registry.get(exposed)
+            ) is not None:
+                return tool
+            more, _, own = own.partition(mark)
+            server = f"{server}{mark}{more}"
+    found = [tool for tool in registry if tool.source == "mcp" and tool.original_name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = [f"{tool.server}.{tool.original_name}" for tool in found]
+        msg = f"several servers have a tool `{name}`"
+        hint = f"use {' or '.join(f'`{one}`' for one in names)}"
+        raise UnknownToolError(msg, tool=name, suggestions=names, hint=hint)
+    for api in _APIS:
+        exposed = registry.resolve(api, name)
+        if exposed and (tool := registry.get(exposed)) is not None:
+            return tool
+    raise unknown_tool(name, registry)
+
+
+def unknown_tool(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownToolError:
+    """Return the error for an unknown tool; it suggests names of all servers, first those of `server`."""
+    every = list(tools)
+    own = [tool.original_name for tool in every if server and tool.server == server]
+    similar = suggest(name, own)
+    if not similar:
+        proper = {f"{tool.server}.{tool.original_name}": tool.original_name or tool.name for tool in every}
+        near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])
+        # A tool's own name may be ambiguous, so the full form is shown.
+        full = [[long for long, short in proper.items() if short == one] or [one] for one in near]
+        similar = list(dict.fromkeys(one for group in full for one in group))[:3]
+    guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
+    msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown server or tool `{name}`"
+    hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
+    return UnknownToolError(msg, tool=name, server=server, suggestions=similar, hint=hint)
 
 
 def settled(settings: Settings, tools: Iterable[ToolDef]) -> ToolRegistry:

@@ -268,7 +268,9 @@ file; --profile NAME uses the configuration of another app:
 PROFILES
 
 `dragoman add` adds a server, `dragoman set` changes one, `dragoman import
---all` imports servers from other apps. Write ${NAME} for the value of an
+--all` imports servers from other apps, and `dragoman config hosts` uses them
+where they are. `dragoman tools -- COMMAND` or `dragoman tools URL` tries a
+server that is not configured. Write ${NAME} for the value of an
 environment variable; it is read when the server starts.""",
     ),
     "exit-codes": ("What each exit code means.", ""),

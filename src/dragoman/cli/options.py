@@ -134,7 +134,7 @@ def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--yes`, stored in the shared `Options`."""
-    text = "Use the servers of other apps without asking."
+    text = "Answer questions with yes, e.g. use the servers of other apps."
     return _bound(click.option("--yes", "-y", is_flag=True, default=None, help=text))(command)
 
 

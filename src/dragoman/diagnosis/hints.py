@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -113,8 +114,8 @@ def _command(facts: Facts) -> Iterable[str]:
     name = re.split(r"[/\\]", command)[-1]
     if " " in command.strip():
         first, _, rest = command.strip().partition(" ")
-        args = json.dumps(rest.split())
-        yield f'`command` is the program only, the rest is `args`: `"command": "{first}", "args": {args}`'
+        split = {"command": first, "args": json.dumps(rest.split())}
+        yield f"`command` is the program only, the rest is `args`: {set_command(facts.spec.name, **split)}"
         return
     if name in _PROGRAMS and name == command:
         yield f"Install {_PROGRAMS[name]}."
@@ -208,17 +209,25 @@ def _without_password(facts: Facts) -> Iterable[str]:
             return
 
 
-def _pass_on(names: Sequence[str]) -> str:
-    listed, entries = _listed(names)
+def _pass_on(server: str, names: Sequence[str]) -> str:
     are = "are" if len(names) > 1 else "is"
-    return f"{listed} {are} set, but not passed to the server. Add `{entries}` to its `env`."
+    return f"{_listed(names)} {are} set, but not passed to the server. Pass it on: {_set_env(server, names)}"
 
 
-def _listed(names: Sequence[str]) -> tuple[str, str]:
-    """Return variables as prose, and as lines of an entry."""
+def set_command(server: str, **values: str) -> str:
+    """Return the command that sets values of a server, in backticks; `doctor --fix` carries it out."""
+    words = [f"{key}={shlex.quote(value)}" for key, value in values.items()]
+    return f"`dragoman set {shlex.quote(server)} {' '.join(words)}`"
+
+
+def _set_env(server: str, names: Sequence[str]) -> str:
+    return set_command(server, **{f"env.{name}": f"${{{name}}}" for name in names})
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return variables as prose."""
     quoted = [f"`{name}`" for name in names]
-    words = " and ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
-    return words, ", ".join(f'"{name}": "${{{name}}}"' for name in names)
+    return " and ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
 
 
 def _variables(facts: Facts) -> Iterable[str]:
@@ -231,14 +240,13 @@ def _variables(facts: Facts) -> Iterable[str]:
         if not missing:
             yield f"`{wanted[0]}` is passed to it, but may be empty or wrong. Check its value."
         if unset := [name for name in missing if name not in here]:
-            listed, entries = _listed(unset)
             many = len(unset) > 1
             yield (
-                f"It needs the variable{'s' * many} {listed}. Set {'them' if many else 'it'}, "
-                f"and add `{entries}` to its `env`."
+                f"It needs the variable{'s' * many} {_listed(unset)}. Set {'them' if many else 'it'}, "
+                f"then run {_set_env(facts.spec.name, unset)}"
             )
         if kept := [name for name in missing if name in here]:
-            yield _pass_on(kept)
+            yield _pass_on(facts.spec.name, kept)
     elif not SIGN_IN.search(facts.stderr) and TOKEN.search(facts.stderr):
         yield "It needs a key or token. Add the variable that its documentation names to its `env`."
     if sign_in := SIGN_IN.search(facts.stderr):
@@ -265,7 +273,8 @@ def _ending(facts: Facts) -> Iterable[str]:
         yield "It logs to standard output, which is for MCP messages. Make it log to standard error."
     if facts.timed_out and facts.stage in ("start", "handshake"):
         if package_of(transport) is not None:
-            yield "The first start downloads the package. Run it yourself once, or raise `timeouts.connect`."
+            wait = "The first start downloads the package. Run it yourself once, or wait longer: "
+            yield f"{wait}{set_command(facts.spec.name, **{'timeouts.connect': '2m'})}"
         yield (
             "It does not answer. Check that the command starts an MCP server over stdio, or raise "
             "`timeouts.connect` if it is only slow."
@@ -313,7 +322,7 @@ def _http(facts: Facts) -> Iterable[str]:
     if facts.content_type.endswith("/html"):
         yield "A web page answers, not an MCP server. Check the path: it often ends in /mcp or /sse."
         if kind == "sse":
-            yield f'Or try Streamable HTTP: `"transport": "{other}"`'
+            yield f"Or try Streamable HTTP: {set_command(spec.name, transport=other)}"
     match status:
         case 401:
             given = any(name.lower() == "authorization" for name in spec.transport.headers)
@@ -321,13 +330,13 @@ def _http(facts: Facts) -> Iterable[str]:
                 yield "The server rejects the `Authorization` header: the token is wrong or has expired."
             else:
                 yield f"Log in: dragoman login {spec.name}"
-                yield 'Or set a token: `"headers": {"Authorization": "Bearer ${TOKEN}"}`'
+                yield f"Or set a token: `dragoman set {spec.name} headers.Authorization='Bearer …'`"
         case 403:
             yield "Access denied: the token lacks a permission, or the server checks `Origin`."
         case 404 | 410:
             yield "Check the path: it often ends in /mcp (Streamable HTTP) or /sse (legacy SSE)."
         case 405 | 406 | 415 | 400:
-            yield f'Try the other transport: `"transport": "{other}"`'
+            yield f"Try the other transport: {set_command(spec.name, transport=other)}"
         case 407:
             yield "The proxy requires a password: set HTTPS_PROXY to http://user:password@host:port."
         case 429:

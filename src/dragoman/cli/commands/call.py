@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 
 from dragoman.cli import arguments, exits, output
+from dragoman.cli.adhoc import AdHocCommand, offer_to_keep, take_url
 from dragoman.cli.arguments import STDIN, type_name
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
-from dragoman.cli.known import known_registry, may_own, wanted
+from dragoman.cli.known import find_tool, known_registry, may_own, unknown_tool, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import part_json, save
 from dragoman.errors import (
@@ -28,7 +29,6 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.model import Handlers
-from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ LONGEST_ABOUT = 60
 """Columns for the description of an argument in errors; `tools --schema` shows all of it."""
 
 
-@click.command(epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
+@click.command(cls=AdHocCommand, epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
 @common_options
 @timeout_option
 @click.argument("words", nargs=-1, metavar="SERVER TOOL [KEY=VALUE | -]...", shell_complete=CALL_WORDS)
@@ -55,16 +55,24 @@ def call(
 ) -> None:
     """Call a tool and print its result.
 
-    Instead of SERVER TOOL you can give the exposed name. Only this server is started.
+    Instead of SERVER TOOL you can write SERVER.TOOL, the exposed name, or TOOL alone if only one server has
+    it. Only this server is started. A URL instead of
+    SERVER, or a command after `--`, is a server that is not configured.
 
     \b
     dragoman call files read_text_file path=README.md head=10
     dragoman call mcp_files_read_text_file --args '{"path": "README.md"}'
     echo '{"path": "README.md"}' | dragoman call files read_text_file -
+    dragoman call https://example.com/mcp search query=deposit
+    dragoman call read_text_file path=README.md -- npx -y @modelcontextprotocol/server-filesystem .
 
     Values are converted by the tool's schema. `a.b=1` sets a value inside an object, a repeated key makes a
     list, `@FILE` reads a file and `@-` standard input.
     """  # noqa: D301 -- click wants the backspace itself
+    words = take_url(options, words)
+    if not words and options.server is not None:
+        msg = "Missing TOOL. Run `dragoman tools` with the same URL or command for a list."
+        raise click.UsageError(msg)
     if not words:
         msg = "Missing SERVER and TOOL. Run `dragoman tools` for a list."
         raise click.UsageError(msg)
@@ -73,7 +81,10 @@ def call(
     exits.insist(settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
-    asked, rest = _split(settings, words)
+    if options.server is not None:
+        asked, rest = _Target([options.server], words[0], is_own=True), list(words[1:])
+    else:
+        asked, rest = _split(settings, words)
     given = _Given(rest, whole)
     _check_known(settings, asked, given)
     result, tool = run(_call(options, settings, asked, given, yes=yes))
@@ -84,6 +95,7 @@ def call(
         print_text(result.text, raw=raw)
         _print_sources(result)
     if result.exception is None:
+        offer_to_keep(options)
         return
     if not options.json:
         text = " ".join(str(_told(settings, tool, result)).split())
@@ -172,7 +184,7 @@ def _check_known(settings: Settings, asked: _Target, given: _Given) -> None:
     tool = next((one for one in tools if name == (one.original_name if asked.is_own else one.name)), None)
     tool = tool or next((one for one in tools if one.name == name), None)
     if tool is None:
-        error = _unknown(name, tools, server=spec.name)
+        error = unknown_tool(name, tools, server=spec.name)
         if error.suggestions:
             error.hint += f" The list is cached; update it with `dragoman tools {spec.name} --refresh`"
             raise error
@@ -209,8 +221,15 @@ def _split(settings: Settings, words: Sequence[str]) -> tuple[_Target, list[str]
     is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
     if settings.server(first) is not None and not is_alone:
         return _Target(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
-    registry, _ = known_registry(settings)
-    tool = registry.get(first)
+    server, own = _qualified(settings, first)
+    if server:
+        return _Target(wanted(settings, [server]), own, is_own=True), rest
+    registry, listed = known_registry(settings)
+    tool, missing = None, None
+    try:
+        tool = find_tool(registry, first)
+    except UnknownToolError as error:
+        missing = error
     if settings.server(first) is not None and tool is None:
         msg = f"Missing TOOL. Run `dragoman tools {first}` for a list."
         raise click.UsageError(msg)
@@ -220,12 +239,21 @@ def _split(settings: Settings, words: Sequence[str]) -> tuple[_Target, list[str]
     everywhere = wanted(settings, [])
     if tool is not None:
         return _Target(wanted(settings, [tool.server]), tool.original_name, is_own=True), rest
-    if registry.contenders(first):
-        raise registry.unknown(first)
-    specs = may_own(settings, everywhere, first)
+    if missing is not None and missing.suggestions:
+        raise missing
+    # The tools of some servers are not known yet; ask those that can have it.
+    specs = may_own(settings, everywhere, first) or [one for one in everywhere if one.name not in listed]
     if not specs:
-        raise _unknown(first, list(registry))
+        raise missing or unknown_tool(first, registry)
     return _Target(specs, first, is_own=False), rest
+
+
+def _qualified(settings: Settings, word: str) -> tuple[str, str]:
+    """Split `server.tool` or `server:tool`; both are empty if no server has that name."""
+    for at, char in enumerate(word):
+        if char in ".:" and at and word[at + 1 :] and settings.server(word[:at]) is not None:
+            return word[:at], word[at + 1 :]
+    return "", ""
 
 
 async def _call(
@@ -254,7 +282,7 @@ async def _call(
     ) as live:
         if is_terminal:
             await _review(live)
-        tool = _find(live, asked)
+        tool = _find(live, asked, [] if options.server else list(known_registry(settings)[0]))
         fields = given.fit(tool)
         if options.timeout is not None and not fallback:
             _check_connected(live, tool.server, options.timeout)
@@ -300,15 +328,33 @@ def _shown(request: CallRequest) -> str:
     return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
 
 
-def _find(live: Connected, asked: _Target) -> ToolDef:
-    """Find the tool; a cached definition is enough, so that a fallback can answer."""
+def _find(live: Connected, asked: _Target, elsewhere: Sequence[ToolDef]) -> ToolDef:
+    """Find the tool; a cached definition is enough, so that a fallback can answer.
+
+    Args:
+        live: The servers that are connected.
+        asked: The tool to find.
+        elsewhere: Known tools of other servers, to suggest.
+    """
     name = asked.name
     tools = [tool for tool in live.mcp.tools() if tool.server in live.names]
     own = [tool for tool in tools if asked.is_own and tool.original_name == name]
     for tool in own or (tool for tool in tools if tool.name == name):
         return tool
-    if live.mcp.registry.contenders(name):
-        raise live.mcp.registry.unknown(name)
+    missing = None
+    try:
+        tool = find_tool(live.mcp.registry, name)
+    except UnknownToolError as error:
+        missing = error
+    else:
+        if tool.server in live.names and not asked.is_own:
+            return tool
+    if missing is not None and live.mcp.registry.contenders(name):
+        raise missing
+    if len(live.names) > 1:
+        # Any of them could have had it, so the failure of one is not the answer.
+        live.warn_of_failures()
+        raise missing or unknown_tool(name, [*tools, *elsewhere])
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
         changes = live.mcp.changes(server)
@@ -316,7 +362,7 @@ def _find(live: Connected, asked: _Target) -> ToolDef:
             msg = f"`{name}` of server `{server}` is blocked: its definition changed since you approved it"
             hint = f"review the change and run `dragoman trust approve {server}`"
             raise CallDeniedError(msg, tool=name, server=server, hint=hint)
-    raise _unknown(name, tools, server=live.names[0])
+    raise unknown_tool(name, [*tools, *elsewhere], server=live.names[0] if len(live.names) == 1 else "")
 
 
 def _check_connected(live: Connected, server: str, seconds: float) -> None:
@@ -326,15 +372,6 @@ def _check_connected(live: Connected, server: str, seconds: float) -> None:
         msg = f"server `{server}` did not connect within {seconds:g} s"
         hint = f"increase `--timeout`, or run `dragoman doctor {server}`"
         raise ServerNotReadyError(msg, server=server, state=state, hint=hint) from TimeoutError()
-
-
-def _unknown(name: str, tools: Sequence[ToolDef], server: str = "") -> UnknownToolError:
-    names = [own for tool in tools for own in ((tool.original_name,) if server else (tool.name,))]
-    similar = suggest(name, names)
-    guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
-    msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown server or tool `{name}`"
-    hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
-    return UnknownToolError(msg, tool=name, server=server, suggestions=similar, hint=hint)
 
 
 def _report(tool: ToolDef, result: ToolResult, saved: Any) -> CallReport:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import output
+from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, code_of, run, together
 from dragoman.cli.known import broken_entries, named
@@ -28,27 +29,32 @@ AT_ONCE = 8
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
 @common_options
 @timeout_option
 @yes_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--verbose", "-v", is_flag=True, help="Show stages and stderr of servers that work, too.")
+@click.option("--fix", "fixes", is_flag=True, help="Write what it advises, after showing the diff.")
 @click.pass_obj
-def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
+def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bool) -> None:
     """Find out why a server does not work, and what to do about it.
 
     Each server is started or connected once, and checked in stages: configuration, variables, the command
     or the host, the start or the connection, the handshake, the tool list, the schemas, and a ping. A server
     that works is one line; `-v` shows its stages. Disabled servers are checked only if you name them.
 
+    `--fix` carries out the `dragoman set` commands that it advises, after you have seen the diff and agreed.
+
     Advice does not change the exit code. It covers changed definitions, definitions that look like an
     attack, names that look alike, and packages without an exact version.
     """
+    from dragoman.cli.commands.fix import fix
     from dragoman.cli.json_shapes import finding_json
     from dragoman.diagnosis.explain import explain
     from dragoman.diagnosis.review import look_alikes, review
 
+    names = take_servers(options, names)
     settings = find_servers(options)
     specs = [named(settings, name) for name in dict.fromkeys(names)]
     specs = specs or [spec for spec in settings.servers if spec.enabled]
@@ -69,6 +75,8 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
             "problems": [output.problem_json(problem) for problem in problems],
             "look_alikes": [finding_json(finding) for finding in alike],
         }
+        if fixes:
+            report["fixes"] = fix(options, found)
         output.say_json(report)
     else:
         before = ""
@@ -92,6 +100,10 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
             if problem not in broken.values():
                 output.say(f"error: {problem}", fg="red")
         _sum_up(options, found, problems=len(problems))
+        if fixes:
+            fix(options, found)
+    if code is Exit.DONE:
+        offer_to_keep(options)
     raise click.exceptions.Exit(code)
 
 

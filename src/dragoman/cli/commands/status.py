@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import exits, output
+from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import broken_entries, known_tools, named
@@ -31,7 +32,7 @@ _MODERN = "2026-07-28"
 _COLOURS = {"ready": "green", "degraded": "yellow"}
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
 @common_options
 @wait_option
 @yes_option
@@ -45,6 +46,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
     the others at the end. Without `--wait`, the `timeouts.connect` of each server is the limit. The exit code
     is 0 if every enabled server is ready.
     """
+    names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
@@ -82,7 +84,10 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
             output.warn(rivalry(spec))
         if not names:
             exits.remark(settings, but_for=len(broken))
-    raise click.exceptions.Exit(together(codes))
+    code = together(codes)
+    if code is Exit.DONE:
+        offer_to_keep(options)
+    raise click.exceptions.Exit(code)
 
 
 async def _connect(

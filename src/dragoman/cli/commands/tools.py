@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dragoman.cli import exits, output
+from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.arguments import pieces, signature_text
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
@@ -35,7 +36,7 @@ class _Server:
     error: ErrorShape | None = None
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
 @common_options
 @timeout_option
 @yes_option
@@ -64,6 +65,7 @@ def tools(
     if refresh and no_connect:
         msg = "`--refresh` and `--no-connect` cannot be used together."
         raise click.UsageError(msg)
+    names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
     specs = wanted(settings, names)
@@ -92,7 +94,9 @@ def tools(
             output.say(no_servers(options))
         _show(list(servers.values()), schema=schema, costs=_costs(export) if export else None)
         exits.remark(settings)
-    raise click.exceptions.Exit(together(codes))
+    if (code := together(codes)) is Exit.DONE:
+        offer_to_keep(options)
+    raise click.exceptions.Exit(code)
 
 
 async def _ask(

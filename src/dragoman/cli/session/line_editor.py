@@ -33,10 +33,11 @@ from rich.text import Text
 
 from dragoman.cli import slash
 from dragoman.cli.arguments import description_of, properties_of, required_of, type_name
+from dragoman.cli.known import find_tool
 from dragoman.cli.output import cut, one_line, safe
 from dragoman.cli.session.questions import AbandonedError, choices_of
 from dragoman.cli.session.screen import no_echo
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, UnknownToolError
 from dragoman.events import ConfigReloaded, PromptsChanged, ResourcesChanged, StateChanged
 from dragoman.model import ServerState
 
@@ -447,7 +448,7 @@ class SlashCompleter(Completer):
                     yield f"{key}=", str(argument.get("description") or "")
 
     def _tool(self, name: str) -> ToolDef | None:
-        found = self._mcp.registry.get(name)
-        if found is not None:
-            return found
-        return next((tool for tool in self._mcp.registry if tool.original_name == name), None)
+        try:
+            return find_tool(self._mcp.registry, name)
+        except UnknownToolError:
+            return None
