@@ -379,6 +379,9 @@ class Note:
     key: str
     """The key that the note is about, relative to the server's entry."""
     message: str
+    meant: str = ""
+    """For an unknown key: the key that was probably meant."""
+    line: int | None = None
 
 
 def _fallback(
@@ -587,6 +590,7 @@ class Layers:
     first_only: bool = False
     """Whether the first file hides all others."""
     problems: Sequence[DragomanError] = ()
+    warnings: Sequence[DragomanError] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -621,6 +625,8 @@ class Settings:
     sources: Sequence[Source] = ()
     problems: Sequence[DragomanError] = ()
     """Everything that could not be used; each is a `ConfigError` with its place."""
+    warnings: Sequence[DragomanError] = ()
+    """Keys that have no effect and were probably meant as others; each is a `ConfigError` with its place."""
     layers: Layers | None = None
     """What each file says, until `trust.layers.effective` has decided what of a project's counts."""
     unapproved: Sequence[ServerSpec] = ()

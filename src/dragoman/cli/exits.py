@@ -154,11 +154,18 @@ def insist(settings: Settings) -> None:
 
 
 def remark(settings: Settings, *, but_for: int = 0) -> None:
-    """Print a warning if the configuration files have more problems than those that were shown already."""
-    if len(settings.problems) > but_for:
-        from dragoman.cli import output
+    """Print a warning if the configuration files have problems, or keys that were probably misspelt.
 
+    Args:
+        settings: The configuration.
+        but_for: How many of its problems were shown already.
+    """
+    from dragoman.cli import output
+
+    if len(settings.problems) > but_for:
         output.warn(f"{many(settings)}: {CHECK}")
+    for warning in settings.warnings:
+        output.warn(f"warning: {warning}")
 
 
 def many(settings: Settings) -> str:

@@ -179,14 +179,6 @@ def _tls(fields: dict[str, Any], url: str, dialect: Dialect, reader: EntryReader
     return Tls(**files, verify=verify is not False)
 
 
-def _meant(entry: Entry) -> str:
-    """Return the problem with a key that may be a misspelt `command` or `url`; empty if none looks so."""
-    for key in entry.fields:
-        if near := suggest(key.lower(), ("command", "url"), count=1, cutoff=0.7):
-            return f"unknown key `{printable(key):.40}`; did you mean `{near[0]}`?"
-    return ""
-
-
 def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryReader) -> str | None:
     """Decide between `stdio`, `http` and `sse`, or say why it cannot be decided."""
     written = fields.get("transport")
@@ -206,8 +198,10 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryR
         if not has_command and not has_url and entry.problems:
             return None
         if not has_command and not has_url:
-            meant = _meant(entry)
-            reader.problem("", meant or "a server needs a `command` (stdio) or a `url` (http, sse)")
+            guess = next(
+                (f"; did you mean `{one.meant}` by `{one.key}`?" for one in reader.notes if one.meant), ""
+            )
+            reader.problem("", f"a server needs a `command` (stdio) or a `url` (http, sse){guess}")
             return None
         return "stdio" if has_command else "http"
     if not isinstance(written, str):
@@ -483,8 +477,9 @@ def _note_extra(spelling: str, dialect: Dialect, reader: EntryReader) -> None:
         reader.note("unused", spelling, dialect.dropped[spelling])
     elif not spelling.startswith(("$", "_", "//")):
         near = suggest(spelling, dialect.keys, count=1, cutoff=0.75)
-        guess = f"; did you mean `{near[0]}`?" if near else ""
-        reader.note("unknown", spelling, f"unknown key, kept as it is{guess}")
+        meant = near[0] if near else ""
+        guess = f"; did you mean `{meant}`?" if near else ""
+        reader.note("unknown", spelling, f"unknown key, kept as it is{guess}", meant=meant)
 
 
 def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Timeouts:

@@ -39,6 +39,7 @@ _PREFIX = re.compile(
     r"^(?:cannot connect to server `[^`]{0,300}`(?: \([^)]{0,300}\))?: |server `[^`]{0,300}`: "
     r"|required server `[^`]{0,300}` is not ready: )+"
 )
+_MISSPELT = re.compile(r"; did you mean `([^`]{1,60})` by `([^`]{1,60})`\?$")
 _ERROR_LINE = re.compile(
     r"^\W{0,10}(?:\w{1,40}\.){0,6}\w{0,40}(?:Error|Exception|Exit|error|fatal|panic)\b[^\n]{0,20}?: \S",
     re.MULTILINE | re.IGNORECASE,
@@ -146,7 +147,10 @@ def _cause(error: BaseException, spec: ServerSpec | None) -> str:
         case MissingVariableError():
             return f"the variable `{error.variable}` is not set"
         case InvalidSpecError():
-            return f"{_place(error)}: {error.problems[0]}"
+            # A misspelt key says more than what is missing because of it.
+            guess = _MISSPELT.search(error.problems[0])
+            problem = f"unknown key `{guess[2]}`; did you mean `{guess[1]}`?" if guess else error.problems[0]
+            return f"{_place(error)}: {problem}"
         case ConfigError():
             return f"{_place(error)}: {error.message}" if error.source else error.message
         case ConnectError(stage="approval"):

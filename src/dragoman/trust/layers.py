@@ -95,9 +95,9 @@ def _decided(
     counted = [one for one in layers.statements if trusts_settings or one.scope != "project"]
     chosen, unapproved = _servers(layers, settings, refused, trusts_settings=trusts_settings)
     sources = _sources(settings, layers, trusts_settings=trusts_settings)
-    # A file that is named with `--config` may also stand in one of the usual places, where it is hidden.
-    hidden = {source.path for source in sources if source.status == "hidden"}
-    hidden -= {source.path for source in sources if source.status != "hidden"}
+    # A file that is named may also be one of the profile's own, which are hidden then.
+    hidden = {one.path for one in sources if one.status == "hidden"}
+    hidden -= {one.path for one in sources if one.status in ("loaded", "broken")}
     return replace(
         settings,
         servers=_switched(chosen, settings, counted),
@@ -111,6 +111,7 @@ def _decided(
         limits=[one for one in layers.statements if one.key == "limits"],
         sources=sources,
         problems=[one for one in layers.problems if getattr(one, "source", "") not in hidden],
+        warnings=[one for one in layers.warnings if getattr(one, "source", "") not in hidden],
         layers=None,
         unapproved=unapproved,
         project=project_statements(settings),

@@ -96,4 +96,4 @@ def test_a_named_file_that_stands_in_a_usual_place_keeps_its_problems(
 ) -> None:
     Path("mcp.json").write_text('{"mcpServers": {"a": {"comand": "x"}, "b": {"command": "true"}}}', "utf-8")
     assert run(["--config", "mcp.json", "config", "check"]) == 3
-    assert "did you mean `command`?" in capsys.readouterr().out
+    assert "did you mean `command`" in capsys.readouterr().out

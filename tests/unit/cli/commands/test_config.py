@@ -383,7 +383,7 @@ def test_paths_json_and_a_named_file_that_hides_the_others(
 
 def test_another_profile_is_read_from_its_own_places(home: Path, shown: Callable[..., str]) -> None:
     write("mcp.json", {"ours": {"command": "x"}})
-    write(home / ".kode.json", {"theirs": {"type": "stdio", "command": "y"}})
+    write(home / ".kode.json", {"theirs": {"type": "stdio", "command": "y", "args": []}})
     document = json.loads(shown("--profile", "kode", "config", "show", "--json"))
     assert document["profile"] == "kode"
     assert [server["name"] for server in document["servers"]] == ["theirs"]
