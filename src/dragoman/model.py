@@ -602,8 +602,7 @@ class Settings:
     """The global switch; when off, no server is started."""
     auto_reload: bool = False
     call_log: bool | None = None
-    """Whether calls, and what servers write to standard error, are kept in the user's own folder. If the
-    files do not say, the terminal program keeps them and the library does not."""
+    """Whether calls and the servers' stderr are kept; if no file says, the program keeps them, the library not."""
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
     collisions: Literal["rename", "skip"] = "rename"
