@@ -12,7 +12,6 @@ if _TYPE_CHECKING:
     from dragoman.agent.engine import AgentEngine, Budget
     from dragoman.config.profiles import Profile
     from dragoman.diagnosis.doctor import Diagnosis, diagnose
-    from dragoman.diagnosis.explain import Explanation, explain
     from dragoman.errors import (
         AuthRequiredError,
         CallDeniedError,
@@ -57,7 +56,6 @@ _MODULES = {
     "dragoman.agent.engine": ("AgentEngine", "Budget"),
     "dragoman.config.profiles": ("Profile",),
     "dragoman.diagnosis.doctor": ("Diagnosis", "diagnose"),
-    "dragoman.diagnosis.explain": ("Explanation", "explain"),
     "dragoman.errors": (
         "AuthRequiredError",
         "CallDeniedError",
@@ -109,7 +107,6 @@ __all__ = [
     "ConnectError",
     "Diagnosis",
     "DragomanError",
-    "Explanation",
     "Handlers",
     "HostRegistry",
     "Http",
@@ -140,7 +137,6 @@ __all__ = [
     "UnknownServerError",
     "UnknownToolError",
     "diagnose",
-    "explain",
     "tool",
 ]
 

@@ -97,6 +97,7 @@ class ServerPool:
         self._catalog = catalog
         self._publish = publish
         self._on_connected = on_connected
+        self._adds_headers = handlers.headers is not None
         self._handlers = replace(handlers, headers=gate.watch_headers(handlers.headers, caller_headers))
         self._inputs = dict(inputs or {})
         self._keeps_stderr = keeps_stderr
@@ -301,6 +302,7 @@ class ServerPool:
                 self.settings.naming,
                 is_current=self.supervisors.get(spec.name) is supervisor,
                 is_ready=supervisor.state is ServerState.READY,
+                is_private=supervisor.has_private_listing(adds_headers=self._adds_headers),
             )
 
         def publish(event: Event) -> None:

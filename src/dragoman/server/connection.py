@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import Handler, ProgressHandler, ServerSpec, Transport
     from dragoman.server.process.spawn import Prespawn
-    from dragoman.server.protocol.wire import ConnectionEvents, Traffic
+    from dragoman.server.protocol.wire import ConnectionEvents, RoundOptions, Traffic, Unfinished
     from dragoman.server.transports.http_client import HttpAuth
     from dragoman.tools.result.render import ServerAnswer
 
@@ -63,7 +63,11 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
 
         answers["sampling_callback"] = sample
         answers["sampling_capabilities"] = types.SamplingCapability(tools=types.SamplingToolsCapability())
-    if (elicitation := handlers.elicitation) is not None:
+    elicitation = handlers.elicitation
+    if elicitation is None and handlers.durable_questions:
+        # Only calls that wait get here: a server of the older protocol cannot be asked to wait.
+        elicitation = _cannot_ask
+    if elicitation is not None:
 
         async def elicit(_context: object, params: BaseModel) -> Any:
             if (url := getattr(params, "url", None)) is not None:
@@ -102,6 +106,10 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
 
     answers["logging_callback"] = take_log
     return answers
+
+
+def _cannot_ask(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "cancel"}
 
 
 def _roots_of(handlers: Handlers, server: str) -> Sequence[str] | None:
@@ -178,6 +186,8 @@ SLOT_SECONDS = 1.5
 RELIST_PAUSE = 0.1
 """Changes announced within this time cause one listing; the pause grows while they continue."""
 RELIST_LONGEST = 5.0
+LEAST_TTL = 1.0
+"""A listing is used at least this long, whatever the server says."""
 PROBE_SECONDS = 10.0
 PROBE_MISSES = 3
 LONGEST_CALL = 600.0
@@ -243,6 +253,10 @@ class Connection:
         self._leave: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._relist_due = asyncio.Event()
+        self._stale_at = math.inf
+        """When the listing is older than the server says it may be used, on the loop's clock."""
+        self.is_private = False
+        """Whether the listing may differ for other credentials."""
         self._silence = _Silence(0.0, None)
         self._is_last_attempt = True
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -294,7 +308,8 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
         traffic: Traffic | None = None,
-    ) -> Coroutine[Any, Any, ServerAnswer]:
+        rounds: RoundOptions | None = None,
+    ) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
         """Call a tool by the server's own name for it.
 
         Args:
@@ -306,6 +321,7 @@ class Connection:
             inputs: For a forwarded call: its `inputResponses` and `requestState`, if it has them. The answer
                 may then be a request for input.
             traffic: Counts the bytes of the call.
+            rounds: How the questions of the server are handled, if not as usual.
 
         Raises:
             TimeoutError: The deadline passed; the server was notified.
@@ -320,7 +336,11 @@ class Connection:
         began = self._loop.time()
         end = Deadline(began + deadline - time.monotonic())
         report = None if on_progress is None else self._progress(on_progress, began, end)
-        request = session.call_tool(name, dict(arguments), on_progress=report, meta=meta, inputs=inputs)
+        if began >= self._stale_at:
+            self.need_listing()
+        request = session.call_tool(
+            name, dict(arguments), on_progress=report, meta=meta, inputs=inputs, rounds=rounds
+        )
         return self._finish(session, request, began, end, traffic, name)
 
     async def use(self, job: Callable[[sdk.Session], Awaitable[T]], *, deadline: float, what: str) -> T:
@@ -599,8 +619,20 @@ class Connection:
         if silence.calls >= PROBE_MISSES and seconds >= self._health_check_interval and self.calls == 1:
             self._on_ended(f"it sent nothing for {seconds:.0f} s, and {silence.calls} calls timed out")
 
+    def need_listing(self) -> None:
+        """Fetch the listing again if it is stale; without waiting, and once however many ask.
+
+        Nothing polls: a listing that no caller needs stays as it is.
+        """
+        if self._loop.time() >= self._stale_at:
+            self._stale_at = math.inf
+            self._relist_due.set()
+
     async def _vetted(self, session: sdk.Session) -> list[dict[str, Any]]:
         tools = await self._list(session)
+        ttl = session.freshness.ttl
+        self._stale_at = self._loop.time() + max(ttl, LEAST_TTL) if ttl else math.inf
+        self.is_private = session.freshness.is_private
         await self._events.check_listing(self, tools, session.instructions or "")
         return tools
 

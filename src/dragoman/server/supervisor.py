@@ -131,6 +131,11 @@ class AuthorizerSlot:
             self._authorizer, self._made_of = made, made_of
         return made
 
+    @property
+    def has_login(self) -> bool:
+        """Whether requests carry a token."""
+        return self._authorizer is not None and self._authorizer.has_login
+
     def allow_asking(self) -> None:
         """Let requests ask a person for a login again."""
         if self._authorizer is not None:
@@ -425,6 +430,27 @@ class Supervisor(ConnectionEvents):
         Both may need the same port, file or lock.
         """
         self._earlier = earlier
+
+    def need_listing(self) -> None:
+        """Fetch the listing again if the server says that it is outdated by now; do not wait."""
+        if (connection := self._connection) is not None and connection.session is not None:
+            connection.need_listing()
+
+    def has_private_listing(self, *, adds_headers: bool) -> bool:
+        """Return whether the listing belongs to the credentials in use, and must not be kept for others.
+
+        Args:
+            adds_headers: Whether the application adds headers of its own.
+        """
+        connection = self._connection
+        if connection is None or not connection.is_private or isinstance(self.spec.transport, Stdio):
+            return False
+        return bool(
+            adds_headers
+            or self.spec.transport.headers
+            or (self.spec.auth is not None and self.spec.auth.mode != "none")
+            or self._authorizer_slot.has_login
+        )
 
     def offer(self) -> None:
         """Offer the tools of the latest listing again, if the server is ready."""

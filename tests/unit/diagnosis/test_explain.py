@@ -10,14 +10,12 @@ from dragoman import (
     AuthRequiredError,
     ConfigError,
     ConnectError,
-    Explanation,
     Http,
     ServerSpec,
     Stdio,
     ToolUnavailableError,
-    explain,
 )
-from dragoman.diagnosis.explain import explain_status, state_word
+from dragoman.diagnosis.explain import Explanation, explain, explain_status, state_word
 from dragoman.errors import ServerNotReadyError
 from dragoman.model import ServerState, ServerStatus
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -87,6 +87,32 @@ def no_call_context() -> None:
 def caller_headers() -> Mapping[str, str] | None:
     """Return the headers of the current call; `None` outside of a call."""
     return _caller.get()
+
+
+# ── Calls that take more than one round
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOptions:
+    """How the rounds of a call differ from the usual ones."""
+
+    pauses: bool = False
+    """Whether the call ends when a person is asked, instead of waiting for the answers."""
+    responses: Mapping[str, Any] | None = None
+    """Answers for the first round, if the call was paused before."""
+    state: str | None = None
+    """The state of the paused call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The answer to a call that is not its result: the server asks a person, or goes on with a task."""
+
+    kind: Literal["input_required", "task"]
+    data: Mapping[str, Any]
+    """The raw answer."""
+    answered: Mapping[str, Any] | None = None
+    """Answers that the application's handlers gave without a person: models and roots."""
 
 
 # ── The facts of one connection attempt, for errors and status. They hold no secret
