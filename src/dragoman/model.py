@@ -769,7 +769,7 @@ class Settings:
     """The global switch; when off, no server is started."""
     auto_reload: bool = False
     call_log: bool | None = None
-    """Whether calls and stderr are kept; if no file says, the program keeps them, and the library does not."""
+    """Whether calls and stderr are kept; if no file says, the program does and the library does not."""
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
     collisions: Literal["rename", "skip"] = "rename"

@@ -472,6 +472,34 @@ class PinReport(TypedDict):
     """Whether the new command needs approval, because it is in a file of the project."""
 
 
+class MoveShape(TypedDict):
+    """One server of an app into which dragoman is installed."""
+
+    server: str
+    outcome: Literal["copied", "known", "kept"]
+    """It goes to dragoman, dragoman has it already, or it stays in the app."""
+    why: str
+    """The reason why it stays."""
+
+
+class InstallReport(TypedDict):
+    """`dragoman install --json`."""
+
+    host: str
+    file: str
+    """The app's file that gets the gateway."""
+    servers: list[MoveShape]
+    written: bool
+
+
+class UndoReport(TypedDict):
+    """`dragoman install --undo --json`."""
+
+    host: str
+    restored: list[str]
+    """The app's files that are as they were before."""
+
+
 class LoginReport(TypedDict):
     """`dragoman login --json` and `logout --json`."""
 

@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.model import ServerSpec, Settings, ToolDef
-    from dragoman.tools.export.export import Api
     from dragoman.tools.registry import ToolRegistry
 
 MAX_FILE_BYTES = 1024 * 1024
 """How much of a broken file is searched for a name."""
-_APIS: tuple[Api, ...] = ("openai", "anthropic", "gemini")
-"""The APIs whose aliases are understood; the others use the same ones."""
 
 
 def named(settings: Settings, name: str) -> ServerSpec:
@@ -161,39 +158,27 @@ def find_tool(registry: ToolRegistry, name: str) -> ToolDef:
     Raises:
         UnknownToolError: No tool has this name, or several servers have one; the error suggests names.
     """
-    if (tool := registry.get(name)) is not None:
-        return tool
-    if registry.contenders(name):
-        raise registry.unknown(name)
-    for mark in (":", "."):
-        server, _, own = name.partition(mark)
-        while own:
-            if (exposed := registry.exposed_name(server, own)) and (
-                tool := registry.get(exposed)
-            ) is not None:
-                return tool
-            more, _, own = own.partition(mark)
-            server = f"{server}{mark}{more}"
-    found = [tool for tool in registry if tool.source == "mcp" and tool.original_name == name]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = [f"{tool.server}.{tool.original_name}" for tool in found]
-        msg = f"several servers have a tool `{name}`"
-        hint = f"use {' or '.join(f'`{one}`' for one in names)}"
-        raise UnknownToolError(msg, tool=name, suggestions=names, hint=hint)
-    for api in _APIS:
-        exposed = registry.resolve(api, name)
-        if exposed and (tool := registry.get(exposed)) is not None:
-            return tool
-    raise unknown_tool(name, registry)
+    try:
+        return registry.resolve(name)
+    except UnknownToolError as error:
+        if is_ambiguous(registry, name):
+            raise
+        raise unknown_tool(name, registry) from error
+
+
+def is_ambiguous(registry: ToolRegistry, name: str) -> bool:
+    """Return whether several tools could be meant by a name."""
+    return bool(registry.contenders(name)) or any(tool.original_name == name for tool in registry)
 
 
 def unknown_tool(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownToolError:
     """Return the error for an unknown tool; it suggests names of all servers, first those of `server`."""
     every = list(tools)
-    own = [tool.original_name for tool in every if server and tool.server == server]
-    similar = suggest(name, own)
+    # The right name at the wrong server is likelier than a similar name at the right one.
+    similar = [f"{tool.server}.{name}" for tool in every if tool.original_name == name][:3]
+    similar = similar or suggest(
+        name, [tool.original_name for tool in every if server and tool.server == server]
+    )
     if not similar:
         proper = {f"{tool.server}.{tool.original_name}": tool.original_name or tool.name for tool in every}
         near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])

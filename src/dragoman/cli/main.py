@@ -45,6 +45,10 @@ COMMANDS = {
         "dragoman.cli.commands.import_:import_",
         "Import servers from Claude Code, Cursor and others.",
     ),
+    "install": (
+        "dragoman.cli.commands.install:install",
+        "Make dragoman the one server of Claude Code, Cursor and others.",
+    ),
     "add": ("dragoman.cli.commands.edit:add", "Add a server by command, URL or catalog name."),
     "set": ("dragoman.cli.commands.set_:set_", "Change values of a server."),
     "unset": ("dragoman.cli.commands.set_:unset", "Remove values of a server."),

@@ -30,6 +30,7 @@ from dragoman.server.protocol.wire import caller_headers
 from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
 from dragoman.trust.layers import rivalry, without_effect
+from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -294,6 +295,9 @@ class ServerPool:
 
     def _make(self, spec: ServerSpec) -> Supervisor:
         """Make the supervisor of a spec, without starting it."""
+        if spec.enabled and is_own_gateway(spec.transport):
+            logger.info("%s: not started, since it is dragoman's own gateway", spec.name)
+            spec = replace(spec, enabled=False)
 
         def listed(_: ServerSpec, listing: Sequence[dict[str, Any]]) -> int:
             return self._catalog.update(
