@@ -8,6 +8,7 @@ import pytest
 from tests.unit.cli.program import configure, entry
 
 from dragoman.cli.main import run
+from dragoman.cli.output import NO_SERVERS
 
 COMMANDS = (["status"], ["status", "--no-connect"], ["tools"], ["call", "a", "b"], ["logs", "a"])
 
@@ -85,10 +86,7 @@ def test_a_name_in_a_broken_entry_or_file_is_not_unknown(
 
 def test_no_files_at_all_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status"]) == 0
-    assert (
-        capsys.readouterr().out
-        == "No servers. Import them: dragoman import --all. Add one: dragoman add NAME\n"
-    )
+    assert capsys.readouterr().out == f"{NO_SERVERS}\n"
 
 
 def test_a_named_file_that_stands_in_a_usual_place_keeps_its_problems(
