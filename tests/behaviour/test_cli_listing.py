@@ -39,7 +39,7 @@ def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
     )
     found = report(json_shapes.StatusReport, "status", code=4)
     rows = {row["name"]: row for row in found["servers"]}
-    assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 14)
+    assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 16)
     assert (rows["modern"]["state"], rows["modern"]["era"]) == ("ready", "modern")
     assert rows["good"]["latency"] is not None
     assert "license file missing" in rows["dying"]["last_error"]
@@ -79,6 +79,17 @@ def test_known_tools_are_listed_without_starting_a_server() -> None:
     assert started("sound")
 
 
+def test_tools_are_found_by_what_they_do_and_their_cost_is_known() -> None:
+    configure(plain=entry("plain.py"))
+    found = report(json_shapes.SearchReport, "tools", "--search", "repeat what I say")["found"]
+    costs = report(json_shapes.ToolsReport, "tools", "--tokens")["apis"]
+
+    assert any("echo" in tool["name"] for tool in found)
+    assert {tool["server"] for tool in found} == {"plain"}
+    assert [cost["api"] for cost in costs] == ["openai", "responses", "anthropic"]
+    assert all(0 < cost["with_search"] < 1_500 for cost in costs)
+
+
 def test_a_tool_is_a_signature_with_one_line_of_description() -> None:
     configure(official=entry("official.py", "stdio"))
     lines = dragoman("tools", "official").stdout.splitlines()
@@ -99,7 +110,7 @@ def test_every_model_api_gets_its_own_form_from_the_cache() -> None:
     whole = report(json_shapes.ExportReport, "tools", "--format", "responses")
     assert whole["names"]["mcp_plain_echo"] == "mcp_plain_echo"
     sdk = json.loads(dragoman("tools", "--format", "ai-sdk").stdout)
-    assert len(sdk) == 14
+    assert len(sdk) == 16
 
 
 def test_a_server_that_cannot_list_is_named_and_the_others_are_listed() -> None:
