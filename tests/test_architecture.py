@@ -44,7 +44,7 @@ PURE = re.compile(
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
-    *("tools.registry", "tools.local"),
+    *("tools.registry", "tools.local", "tools.search.index", "tools.search.vectors"),
     *("config.load", "config.files", "config.write", "config.evidence", "config.approvals"),
     "config.install",
 }

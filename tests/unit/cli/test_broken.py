@@ -8,6 +8,7 @@ import pytest
 from tests.unit.cli.program import configure, entry
 
 from dragoman.cli.main import run
+from dragoman.cli.output import NO_SERVERS
 
 COMMANDS = (["status"], ["status", "--no-connect"], ["tools"], ["call", "a", "b"], ["logs", "a"])
 
@@ -55,4 +56,4 @@ def test_where_other_servers_are_left_a_remark_goes_beside_the_listing(
 
 def test_no_files_at_all_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status"]) == 0
-    assert capsys.readouterr().out == "No servers configured. Add one with `dragoman add NAME`.\n"
+    assert capsys.readouterr().out == f"{NO_SERVERS}\n"
