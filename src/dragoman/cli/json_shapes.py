@@ -55,13 +55,26 @@ class StatusShape(TypedDict):
     """The duration of one request in seconds; null without an answer."""
     logged: LoggedShape | None
     """Recorded calls of the last seven days; null without any."""
+    cause: str | None
+    """Why it is not ready, in one line of at most 100 characters; null if it is, or was not started."""
+    next_step: str | None
+    """The command to run next; null without a cause."""
     last_error: str | None
+    """The error in full."""
     error_code: str | None
     login_url: str
     retry_in: float | None
     crash_loop: bool
     origin: dict[str, Any]
     """The file, line and scope of its definition, as in `config show`."""
+
+
+class BrokenShape(TypedDict):
+    """An entry that cannot be used."""
+
+    name: str
+    cause: str
+    next_step: str
 
 
 class UnapprovedShape(TypedDict):
@@ -77,6 +90,8 @@ class StatusReport(TypedDict):
     connected: bool
     """Whether servers were started; false with `--no-connect`."""
     servers: list[StatusShape]
+    broken: list[BrokenShape]
+    """Entries of configuration files that describe no server."""
     unapproved: list[UnapprovedShape]
     """Definitions of the project that have no effect, because you have a server with the same name."""
     problems: int

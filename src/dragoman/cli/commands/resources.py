@@ -168,7 +168,7 @@ async def _everywhere(
     options: Options, names: Sequence[str], ask: Callable[[Connected, str], Awaitable[list[T]]]
 ) -> tuple[list[T], dict[str, str], Exit]:
     """Query all servers concurrently, so that the failure of one does not hide the others."""
-    from dragoman.cli.connect import USABLE, connected, trouble
+    from dragoman.cli.connect import USABLE, connected
 
     settings = options.load()
     exits.insist(settings)
@@ -185,7 +185,7 @@ async def _everywhere(
             answers = await asyncio.gather(*(ask(live, name) for name in ready), return_exceptions=True)
         for status in live.status():
             if status.name not in ready:
-                errors[status.name] = trouble(status)
+                errors[status.name] = str(live.explain(status.name))
                 codes.append(live.code(status))
         for name, answer in zip(ready, answers, strict=True):
             if isinstance(answer, BaseException):

@@ -102,7 +102,7 @@ def tools(
 async def _ask(
     options: Options, settings: Settings, specs: Sequence[ServerSpec], servers: dict[str, _Server]
 ) -> list[Exit]:
-    from dragoman.cli.connect import connected, trouble
+    from dragoman.cli.connect import connected
 
     async with connected(options, settings, specs) as live:
         codes = live.warn_of_failures()
@@ -114,7 +114,8 @@ async def _ask(
             else:
                 one.source = "cache" if one.tools else None
                 code = status.error_code or "server.not_ready"
-                one.error = {"code": code, "message": trouble(status), "hint": ""}
+                found = live.explain(status.name)
+                one.error = {"code": code, "message": found.cause, "hint": f"run `{found.next_step}`"}
     return codes
 
 
