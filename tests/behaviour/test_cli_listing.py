@@ -88,6 +88,17 @@ def test_known_tools_are_listed_without_starting_a_server() -> None:
     assert started("sound")
 
 
+def test_tools_are_found_by_what_they_do_and_their_cost_is_known() -> None:
+    configure(plain=entry("plain.py"))
+    found = report(json_shapes.SearchReport, "tools", "--search", "repeat what I say")["found"]
+    costs = report(json_shapes.ToolsReport, "tools", "--tokens")["apis"]
+
+    assert any("echo" in tool["name"] for tool in found)
+    assert {tool["server"] for tool in found} == {"plain"}
+    assert [cost["api"] for cost in costs] == ["openai", "responses", "anthropic"]
+    assert all(0 < cost["with_search"] < 1_500 for cost in costs)
+
+
 def test_a_tool_is_a_signature_with_one_line_of_description() -> None:
     configure(official=entry("official.py", "stdio"))
     lines = dragoman("tools", "official").stdout.splitlines()

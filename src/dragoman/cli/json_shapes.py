@@ -126,10 +126,43 @@ class ServerToolsShape(TypedDict, total=False):
     """With `--tokens`: the approximate number of tokens."""
 
 
-class ToolsReport(TypedDict):
+class ApiCostShape(TypedDict):
+    """What all tools cost in one model API, in `tools --tokens`."""
+
+    api: str
+    tokens: int
+    """The approximate number of tokens of all definitions."""
+    with_search: int
+    """The same if the model gets a search instead."""
+
+
+class ToolsReport(TypedDict, total=False):
     """`dragoman tools --json`."""
 
     servers: list[ServerToolsShape]
+    apis: list[ApiCostShape]
+    """With `--tokens`."""
+
+
+class FoundShape(TypedDict):
+    """One tool that `tools --search` found."""
+
+    name: str
+    server: str
+    tool: str
+    description: str
+    signature: str
+    weak: bool
+    """Whether it probably does not do what was asked for."""
+
+
+class SearchReport(TypedDict):
+    """`dragoman tools --search TEXT --json`."""
+
+    found: list[FoundShape]
+    """The best first."""
+    missing: list[str]
+    """Servers whose tools are not known."""
 
 
 class ExportReport(TypedDict):
