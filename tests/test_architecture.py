@@ -45,8 +45,9 @@ PURE = re.compile(
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
-    *("tools.registry", "tools.local"),
+    *("tools.registry", "tools.local", "tools.search.index", "tools.search.vectors"),
     *("config.load", "config.files", "config.write", "config.evidence", "config.approvals"),
+    "config.install",
 }
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),

@@ -768,6 +768,8 @@ class Statement:
     """The matter, by the name that it has in `Settings`; also `only_servers` and `without_servers`."""
     pointer: str = ""
     line: int | None = None
+    rule_lines: Sequence[int | None] = field(default=(), compare=False)
+    """Of a policy: the line of each rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -809,8 +811,8 @@ class Settings:
     enabled: bool = True
     """The global switch; when off, no server is started."""
     auto_reload: bool = False
-    call_log: bool = False
-    """Whether calls are written down, in the user's own log."""
+    call_log: bool | None = None
+    """Whether calls and stderr are kept; if no file says, the program does and the library does not."""
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
     collisions: Literal["rename", "skip"] = "rename"

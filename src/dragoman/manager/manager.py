@@ -136,8 +136,9 @@ class McpManager:
                 probes) in an empty one.
             policy: Which calls are allowed, denied, or need a yes from `handlers.approval`, in the form of
                 the configuration file. The rules of the configuration can only make it stricter.
-            call_log: The file to record every call in, masked and bounded, or whether to use the user's own;
-                by default as configured. A `CallLog` that is given open stays open.
+            call_log: The file to record every call in, masked and bounded, or whether to use the user's own,
+                beside which the standard error of servers is kept, too. By default as configured, and off if
+                the configuration does not say. A `CallLog` that is given open stays open.
             default_trust: The `trust` of servers without one. With `ask`, tools that differ from their pins
                 are withheld until `approve`: for applications that show `changes` to a person.
             missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
@@ -172,9 +173,8 @@ class McpManager:
         # `registry.call` does not go through `call`, so the policy has to judge built-in tools there too.
         self.registry.watch(self._gate.permit_builtin)
         settings = self._gate.settings
-        self.call_log = _open_log(
-            settings.call_log if call_log is None else call_log, mask=self._gate.redactor.mask
-        )
+        wanted = settings.call_log if call_log is None else call_log
+        self.call_log = _open_log(wanted, mask=self._gate.redactor.mask)
         """Records calls, if configured."""
         self._owns_log = self.call_log is not call_log
         self._supervisors: dict[str, Supervisor] = {}
@@ -204,6 +204,7 @@ class McpManager:
             on_connected=self._subscriptions.on_connected,
             handlers=self._subscriptions.with_roots(handlers),
             inputs=inputs,
+            keeps_stderr=wanted is True,
         )
         self._load: Callable[[], Settings] | None = load
         self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
@@ -1017,7 +1018,7 @@ def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:
 
 def _open_log(wanted: object, *, mask: Callable[[str], str]) -> CallLog | None:
     """Open the call log, as the manager's `call_log` says."""
-    if wanted is False:
+    if wanted is False or wanted is None:
         return None
     from dragoman.observe.call_log import CallLog  # Only those who use it load the database.
 
