@@ -29,7 +29,6 @@ from dragoman import (
     Prompt,
     ProtocolError,
     Provenance,
-    ReadyReport,
     Resource,
     ServerError,
     ServerSpec,
@@ -51,6 +50,7 @@ from dragoman import (
     tool,
 )
 from dragoman.blocking import McpManager as BlockingManager
+from dragoman.model import ReadyReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -311,7 +311,7 @@ def insist_on_file(config: str | os.PathLike[str], root: str | os.PathLike[str] 
     named = os.fspath(config)
     path = Path(root or Path.cwd(), expand_home(named, str(Path.home())))
     if not path.exists():
-        hint = "check the path, or pass `missing_ok=True` if it may be missing"
+        hint = "check the path"
         if named in BUILT_IN or named in HOSTS:
             hint = f"`{named}` is a profile: write McpManager.from_config({named!r})"
         msg = "file not found"
