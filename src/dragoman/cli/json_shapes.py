@@ -275,6 +275,47 @@ class ResourcesReport(TypedDict):
     """Servers that could not be queried, with the reason."""
 
 
+class SkillShape(TypedDict):
+    """A skill of a server."""
+
+    server: str
+    uri: str
+    name: str
+    description: str
+    files: list[str]
+    approved: bool
+    problem: str
+    """Why it cannot be used; empty if it can."""
+
+
+class SkillsReport(TypedDict):
+    """`dragoman skills --json`."""
+
+    skills: list[SkillShape]
+    errors: dict[str, str]
+    """Servers that could not be queried, with the reason."""
+
+
+class TaskShape(TypedDict):
+    """A call that a server goes on with."""
+
+    id: str
+    server: str
+    tool: str
+    status: str
+    message: str
+    created: float
+    """Seconds since the epoch."""
+    ttl: float | None
+    """Seconds after which the server may drop it."""
+
+
+class TasksReport(TypedDict):
+    """`dragoman tasks --json`."""
+
+    tasks: list[TaskShape]
+
+
 class ReadReport(TypedDict):
     """`dragoman read --json`."""
 

@@ -49,9 +49,17 @@ LONGEST_ABOUT = 60
 @click.option("--save", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Save images in DIR.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--raw", is_flag=True, help="Print unfiltered text, including escape codes.")
+@click.option("--detach", is_flag=True, help="Do not wait if the server makes a task of the call.")
 @click.pass_obj
 def call(
-    options: Options, *, words: tuple[str, ...], whole: str | None, folder: Path | None, yes: bool, raw: bool
+    options: Options,
+    *,
+    words: tuple[str, ...],
+    whole: str | None,
+    folder: Path | None,
+    yes: bool,
+    raw: bool,
+    detach: bool,
 ) -> None:
     """Call a tool and print its result.
 
@@ -87,7 +95,7 @@ def call(
         asked, rest = _split(settings, words)
     given = _Given(rest, whole)
     _check_known(settings, asked, given)
-    result, tool = run(_call(options, settings, asked, given, yes=yes))
+    result, tool = run(_call(options, settings, asked, given, yes=yes, detach=detach))
     saved = save(result.parts, folder, tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
@@ -263,6 +271,7 @@ async def _call(
     given: _Given,
     *,
     yes: bool,
+    detach: bool,
 ) -> tuple[ToolResult, ToolDef]:
     from dragoman.cli.connect import connected
 
@@ -288,7 +297,9 @@ async def _call(
             _check_connected(live, tool.server, options.timeout)
         live.show.text = f"calling {tool.original_name}"
         try:
-            result = await live.mcp.call(tool.name, fields, timeout=live.left, on_progress=live.show.report)
+            result = await live.mcp.call(
+                tool.name, fields, timeout=live.left, on_progress=live.show.report, detach=detach
+            )
         except asyncio.CancelledError:
             # Stopping the server may take a moment; show that Ctrl-C was noticed.
             live.show.text = "stopping"
@@ -304,7 +315,9 @@ async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool
     live.show.clear()
     why = output.one_line(request.reason) or "A rule requires confirmation"
     click.echo(f"{why}: {_shown(request)}", err=True)
-    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?"}[request.kind]
+    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?", "skill": "Load it?"}[
+        request.kind
+    ]
     return await confirm(question)
 
 
