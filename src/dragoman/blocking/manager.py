@@ -23,6 +23,7 @@ from dragoman.model import RemoteTool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from os import PathLike
     from pathlib import Path
     from types import TracebackType
 
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
     from dragoman.manager.manager import Servers
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
+        App,
+        Audience,
         Handlers,
         HeaderProvider,
         JsonObject,
         Part,
         ProgressHandler,
         Prompt,
+        ReadyReport,
         Resource,
         ServerSpec,
         ServerStatus,
@@ -171,6 +175,10 @@ class _Tools:
         """Return every tool, built-in and remote, as functions for OpenAI's chat API."""
         return self._runner.read(lambda: self._tools.to_openai_schema(strict=strict))
 
+    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
+        """Same as `to_openai_schema`."""
+        return self.to_openai_schema(strict=strict)
+
     def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
         """Return every tool as functions for OpenAI's Responses API."""
         return self._runner.read(lambda: self._tools.to_responses(strict=strict))
@@ -295,6 +303,7 @@ class McpManager:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
+        missing_ok: bool = False,
     ) -> None:
         """Create a manager without starting any server; as for `dragoman.McpManager`.
 
@@ -312,16 +321,18 @@ class McpManager:
                 policy=policy,
                 call_log=call_log,
                 default_trust=default_trust,
+                missing_ok=missing_ok,
             )
         )
 
     @classmethod
     def from_config(
         cls,
-        profile: str | Profile = "dragoman",
+        profile: str | PathLike[str] | Profile = "dragoman",
         *,
-        root: str | Path | None = None,
-        config: str | Path | None = None,
+        root: str | PathLike[str] | None = None,
+        config: str | PathLike[str] | None = None,
+        missing_ok: bool = False,
         trust_project: bool = False,
         registry: AsyncRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
@@ -339,6 +350,7 @@ class McpManager:
                 profile,
                 root=root,
                 config=config,
+                missing_ok=missing_ok,
                 trust_project=trust_project,
                 registry=registry,
                 inputs=inputs,
@@ -432,8 +444,8 @@ class McpManager:
         """Same as `shutdown`, for `contextlib.closing`."""
         self.shutdown()
 
-    def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
-        """Wait until servers are ready or have failed; return whether all are ready.
+    def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> ReadyReport:
+        """Wait until servers are ready or have failed; the report is true if all are ready.
 
         Args:
             names: The servers to wait for; by default all that start by themselves.
@@ -444,9 +456,13 @@ class McpManager:
         """
         return self._runner.run(lambda: self._mcp.wait_ready(names, timeout))
 
-    def tools(self) -> list[ToolDef]:
-        """Return the exposed tools of all servers, sorted by name; their `func` and `execute` block."""
-        return cast("list[ToolDef]", self._runner.read(self._mcp.tools))
+    def tools(self, *, audience: Audience = "model") -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name; their `func` and `execute` block.
+
+        Args:
+            audience: For whom: tools for a model by default, or those that a server's app may call.
+        """
+        return cast("list[ToolDef]", self._runner.read(lambda: self._mcp.tools(audience=audience)))
 
     def call(
         self,
@@ -456,6 +472,8 @@ class McpManager:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        audience: Audience = "model",
     ) -> ToolResult:
         """Call a tool; a failed call is a result.
 
@@ -467,14 +485,33 @@ class McpManager:
             on_progress: Called with progress, total and message, in its own thread; each report restarts the
                 timeout.
             headers: Sent with the HTTP requests of this call only.
+            meta: Sent as the `_meta` of the request.
+            audience: For whom the call is made: a model, or the server's own app.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         report = None if on_progress is None else in_thread(on_progress)
         return self._runner.run(
-            lambda: self._mcp.call(name, arguments, timeout=timeout, on_progress=report, headers=headers)
+            lambda: self._mcp.call(
+                name,
+                arguments,
+                timeout=timeout,
+                on_progress=report,
+                headers=headers,
+                meta=meta,
+                audience=audience,
+            )
         )
+
+    def open_app(self, result: ToolResult | App) -> App:
+        """Read the page of a result's app.
+
+        Raises:
+            DragomanError: The result has no app, the server does not answer, or the resource is not a page.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        return self._runner.run(lambda: self._mcp.open_app(result)).app
 
     def caller(
         self,
@@ -647,7 +684,7 @@ class McpManager:
         return self._runner.run(lambda: self._mcp.prompts(server))
 
     def read(self, uri: str, server: str | None = None) -> list[Part]:
-        """Return a started manager once every server is ready or has failed; call `shutdown()` later."""
+        """Read a resource; as for `dragoman.McpManager`."""
         return self._runner.run(lambda: self._mcp.read(uri, server))
 
     def prompt(

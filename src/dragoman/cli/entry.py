@@ -21,7 +21,7 @@ def _in_daemon(words: list[str]) -> int | None:
     """Run a command in the daemon; return its exit code, or `None` if it has to run here."""
     from dragoman.gateway import client
 
-    if not client.command_of(words) or not client.is_supported() or client.ALONE in words:
+    if not client.command_of(words) or not client.is_supported() or client.ALONE in words or "--" in words:
         return None
     wanted = os.environ.get("DRAGOMAN_DAEMON", "").strip().lower()
     if wanted in ("0", "false", "no", "off"):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 current_command: ContextVar[Command | None] = ContextVar("current_command", default=None)
 """The command that the current task or thread runs for a client; `None` outside the daemon."""
 
+current_options: ContextVar[Options | None] = ContextVar("current_options", default=None)
+"""The options of that command, for tasks of the daemon's loop, which have no context of click."""
+
 HELD_CHARS = 64 * 1024
 """How much of the output is held back, so that a long list is not sent line by line."""
 
@@ -76,6 +79,8 @@ def run(command: Command) -> int | None:
     def load_here() -> Settings:
         from dataclasses import replace
 
+        if options.server is not None:
+            raise GoAloneError  # a server of the command line is started for this command alone
         own = options.profile if options.profile != usual_profile(place.env) else None
         config = None if options.config is None else os.path.join(place.root, options.config)  # noqa: PTH118 -- a text
         command.place = replace(place, profile=own, config=config)
@@ -83,6 +88,7 @@ def run(command: Command) -> int | None:
 
     options.load_here = load_here
     token = current_command.set(command)
+    current_options.set(options)
     held = _Held(command)
     output = _held.set(held)
     try:

@@ -174,6 +174,10 @@ class Dialect:
     # How it is written
     container: Sequence[str] = ("mcpServers",)
     """The key, or the path of keys, under which entries stand in a file."""
+    also_in: Sequence[Sequence[str]] = ()
+    """Other paths at which entries are read, and where none are written."""
+    settings: Sequence[Sequence[str]] = ()
+    """The paths of keys beside the entries that are read."""
     as_list: bool = False
     """Whether new entries are items of a list, with a `name`, instead of values of a map."""
     writes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -343,6 +347,9 @@ def names_at(table: dict[str, Any], key: str) -> list[str] | None:
     if not isinstance(value, list):
         return None
     return [name for name in cast("list[object]", value) if isinstance(name, str)]
+
+
+SWITCHES = ("enabled", "auto_reload", "call_log", "health_check_interval", "naming")
 
 
 def settings_patch(document: Document, path: Sequence[str]) -> FileSettings:

@@ -198,7 +198,10 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryR
         if not has_command and not has_url and entry.problems:
             return None
         if not has_command and not has_url:
-            reader.problem("", "a server needs a `command` (stdio) or a `url` (http, sse)")
+            guess = next(
+                (f"; did you mean `{one.meant}` by `{one.key}`?" for one in reader.notes if one.meant), ""
+            )
+            reader.problem("", f"a server needs a `command` (stdio) or a `url` (http, sse){guess}")
             return None
         return "stdio" if has_command else "http"
     if not isinstance(written, str):
@@ -475,8 +478,9 @@ def _note_extra(spelling: str, dialect: Dialect, reader: EntryReader) -> None:
         reader.note("unused", spelling, dialect.dropped[spelling])
     elif not spelling.startswith(("$", "_", "//")):
         near = suggest(spelling, dialect.keys, count=1, cutoff=0.75)
-        guess = f"; did you mean `{near[0]}`?" if near else ""
-        reader.note("unknown", spelling, f"unknown key, kept as it is{guess}")
+        meant = near[0] if near else ""
+        guess = f"; did you mean `{meant}`?" if near else ""
+        reader.note("unknown", spelling, f"unknown key, kept as it is{guess}", meant=meant)
 
 
 def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Timeouts:
@@ -684,6 +688,7 @@ def _invalid(reader: EntryReader, entry: Entry) -> InvalidSpecError:
     return InvalidSpecError(
         f"{what} is skipped: {'; '.join(reader.problems)}",
         problems=reader.problems,
+        server=entry.name,
         source=reader.culprit.document.source,
         pointer=dotted(reader.pointer),
         line=reader.line or entry.line(),

@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from dragoman.errors import UnknownServerError
-from dragoman.gateway.auth import JwtVerifier, Refused, SharedToken
+from dragoman.gateway.auth import LOOPBACK, JwtVerifier, Refused, SharedToken
 from dragoman.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _METADATA = "/.well-known/oauth-protected-resource"
 _GENERATE = "generate"
 

@@ -13,6 +13,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import urlsplit
 
 import aiohttp
 import jwt
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by private keys only: a key set is public, so a secret from it would be none."""
 KEYS_SECONDS = 300.0
@@ -98,7 +100,9 @@ class JwtVerifier:
             ConfigError: An address is neither https nor local.
         """
         for address in filter(None, (issuer, jwks_url)):
-            if not address.startswith(("https://", "http://127.0.0.1", "http://localhost", "http://[::1]")):
+            parts = urlsplit(address)
+            is_local = parts.scheme == "http" and parts.hostname in LOOPBACK
+            if parts.scheme != "https" and not is_local:
                 msg = f"`{address}` is not an https address"
                 raise ConfigError(msg, hint="keys from plain http could be anyone's")
         self.issuer = issuer

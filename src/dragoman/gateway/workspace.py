@@ -91,6 +91,7 @@ class Workspace:
             replace(settings, servers=servers, auto_reload=False),
             handlers=handlers,
             default_trust=trust,
+            call_log=settings.call_log is not False,
             env=env,
             connections=shared,
         )

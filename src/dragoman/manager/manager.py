@@ -16,6 +16,7 @@ The parts, each in its own module:
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 from dragoman.errors import ConnectError, DragomanError
 from dragoman.manager.catalog import AsyncRemoteTool, ToolCatalog
@@ -31,7 +32,16 @@ from dragoman.manager.pool import ServerPool, find_server, wait_all
 from dragoman.manager.reload import Watcher
 from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
-from dragoman.model import Handlers, LoginUI, ServerSpec, ServerState, Settings
+from dragoman.model import (
+    App,
+    Continuation,
+    Handlers,
+    LoginUI,
+    ReadyReport,
+    ServerSpec,
+    ServerState,
+    Settings,
+)
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.protocol.wire import with_headers
@@ -43,20 +53,25 @@ from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from os import PathLike
     from types import TracebackType
 
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
+    from dragoman.manager.apps import AppProxy
     from dragoman.manager.forward import Forward
+    from dragoman.manager.skills import Skills
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
+        Audience,
         HeaderProvider,
         Part,
         ProgressHandler,
         Prompt,
         Resource,
         ServerStatus,
+        Task,
         ToolDef,
         ToolResult,
     )
@@ -66,6 +81,7 @@ if TYPE_CHECKING:
     from dragoman.server.sharing import SharedConnections
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
+    from dragoman.storage.tasks import TaskRecord
     from dragoman.tools.host import HostRegistry
     from dragoman.tools.registry import ToolView
     from dragoman.tools.result.budget import TextBudget
@@ -74,7 +90,14 @@ if TYPE_CHECKING:
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
 
-    Servers: TypeAlias = Iterable[ServerSpec] | Mapping[str, ServerSpec | Mapping[str, Any]] | Settings
+    Servers: TypeAlias = (
+        Iterable[ServerSpec]
+        | Mapping[str, ServerSpec | Mapping[str, Any]]
+        | Mapping[str, Any]
+        | Settings
+        | str
+        | PathLike[str]
+    )
     """What a manager is made of."""
 
 
@@ -94,15 +117,16 @@ class McpManager:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
+        missing_ok: bool = False,
         env: Mapping[str, str] | None = None,
         connections: SharedConnections | None = None,
     ) -> None:
         """Create a manager without starting any server.
 
         Args:
-            servers: Specs, or the settings of a whole configuration; or a mapping of names to specs or to
-                entries as in a configuration file (`{"fs": {"command": "npx", "args": […]}}`). An invalid
-                entry is logged and skipped.
+            servers: Specs, or the settings of a whole configuration; the path of a configuration file; its
+                content (`{"mcpServers": {…}}`); or a mapping of names to specs or to entries as in such a
+                file (`{"fs": {"command": "npx", "args": […]}}`). An invalid entry is logged and skipped.
             registry: Where the tools go, next to built-in ones; a new registry by default. An application's
                 own registry (see `dragoman.HostRegistry`) gets each tool with a `func` that calls it.
             inputs: Answers to `${input:id}`, by id.
@@ -115,24 +139,28 @@ class McpManager:
                 probes) in an empty one.
             policy: Which calls are allowed, denied, or need a yes from `handlers.approval`, in the form of
                 the configuration file. The rules of the configuration can only make it stricter.
-            call_log: The file to record every call in, masked and bounded, or whether to use the user's own;
-                by default as configured. A `CallLog` that is given open stays open.
+            call_log: The file to record every call in, masked and bounded, or whether to use the user's own,
+                beside which the standard error of servers is kept, too. By default as configured, and off if
+                the configuration does not say. A `CallLog` that is given open stays open.
             default_trust: The `trust` of servers without one. With `ask`, tools that differ from their pins
                 are withheld until `approve`: for applications that show `changes` to a person.
+            missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
             env: The environment that variables are read from and servers inherit; this process's by default.
             connections: The connections that several managers share; by default each has its own.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
-            ConfigError: The policy cannot be read.
+            ConfigError: The policy cannot be read, or the named file does not exist.
         """
-        read = _settings(servers)
-        root = read.root or str(Path.cwd())
+        load = _file_loader(servers, missing_ok=missing_ok)
+        read = _settings(servers) if load is None else load()
+        self._root = root = read.root or str(Path.cwd())
         if header_provider is not None:
             handlers = replace(handlers or Handlers(), headers=header_provider)
         self.registry = registry if isinstance(registry, ToolRegistry) else ToolRegistry(host=registry)
         self.registry.owners.append(self)
         self.trust_project = trust_project
+        self._approval = handlers.approval if handlers else None
         self._started = False
         self._closed = False
         self._bus = EventBus()
@@ -150,9 +178,8 @@ class McpManager:
         # `registry.call` does not go through `call`, so the policy has to judge built-in tools there too.
         self.registry.watch(self._gate.permit_builtin)
         settings = self._gate.settings
-        self.call_log = _open_log(
-            settings.call_log if call_log is None else call_log, mask=self._gate.redactor.mask
-        )
+        wanted = settings.call_log if call_log is None else call_log
+        self.call_log = _open_log(wanted, mask=self._gate.redactor.mask)
         """Records calls, if configured."""
         self._owns_log = self.call_log is not call_log
         self._supervisors: dict[str, Supervisor] = {}
@@ -182,20 +209,22 @@ class McpManager:
             on_connected=self._subscriptions.on_connected,
             handlers=self._subscriptions.with_roots(handlers),
             inputs=inputs,
+            keeps_stderr=wanted is True,
             env=env,
             connections=connections,
         )
-        self._load: Callable[[], Settings] | None = None
-        self._watcher: Watcher | None = None
+        self._load: Callable[[], Settings] | None = load
+        self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
         self._reloading = asyncio.Lock()
 
     @classmethod
     def from_config(
         cls,
-        profile: str | Profile = "dragoman",
+        profile: str | PathLike[str] | Profile = "dragoman",
         *,
-        root: str | Path | None = None,
-        config: str | Path | None = None,
+        root: str | PathLike[str] | None = None,
+        config: str | PathLike[str] | None = None,
+        missing_ok: bool = False,
         trust_project: bool = False,
         registry: ToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
@@ -209,9 +238,11 @@ class McpManager:
         """Create a manager from the configuration files; invalid entries are logged and skipped.
 
         Args:
-            profile: The application whose files, variables and naming to use.
+            profile: The application whose files, variables and naming to use; or the path of the one file to
+                read, as `config`.
             root: The project's directory; the current one by default.
             config: A file to read instead of searching.
+            missing_ok: Whether the file that is named here may be missing.
             trust_project: As for the class; so are the others.
             registry: Where the tools go.
             inputs: Answers to `${input:id}`.
@@ -221,11 +252,20 @@ class McpManager:
             policy: Which calls are allowed.
             call_log: Where to record calls.
             default_trust: The `trust` of servers without one.
+
+        Raises:
+            ConfigError: The profile is unknown, or the named file does not exist.
         """
-        from dragoman.config.load import load
+        from dragoman.config.load import insist_on_file, is_path, load
+
+        named = cast("str | Profile", profile)
+        if config is None and is_path(profile):
+            config, named = cast("str | PathLike[str]", profile), "dragoman"
+        if config is not None and not missing_ok:
+            insist_on_file(config, root)
 
         def read() -> Settings:
-            return load(profile, root=root, config=config)
+            return load(named, root=root, config=config, missing_ok=missing_ok)
 
         manager = cls(
             read(),
@@ -296,6 +336,10 @@ class McpManager:
                 if self.call_log is not None and self._owns_log:
                     await wait_all({asyncio.create_task(asyncio.to_thread(self.call_log.close))})
 
+    async def close(self) -> None:
+        """Same as `shutdown`, for `contextlib.aclosing` and those who look for it."""
+        await self.shutdown()
+
     @property
     def started(self) -> bool:
         """Whether the manager was entered; stays true after it is closed."""
@@ -306,8 +350,10 @@ class McpManager:
         """The configuration in effect."""
         return self._pool.settings
 
-    async def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
-        """Wait until servers are ready or have failed; return whether all are ready.
+    async def wait_ready(
+        self, names: Iterable[str] | None = None, timeout: float | None = None
+    ) -> ReadyReport:
+        """Wait until servers are ready or have failed; the report is true if all are ready.
 
         Args:
             names: The servers to wait for; by default all that start by themselves.
@@ -327,13 +373,27 @@ class McpManager:
                     await supervisor.wait_settled()
         except TimeoutError:
             pass
-        return all(supervisor.state is ServerState.READY for supervisor in waited)
+        statuses = [supervisor.status() for supervisor in waited]
+        return ReadyReport(
+            ready=tuple(one.name for one in statuses if one.state is ServerState.READY),
+            not_ready={one.name: _why_not(one) for one in statuses if one.state is not ServerState.READY},
+        )
 
     # ── Tools and calls
 
-    def tools(self) -> list[ToolDef]:
-        """Return the exposed tools of all servers, sorted by name."""
-        return [tool for tool in self.registry if tool.source == "mcp" and tool.server in self._supervisors]
+    def tools(self, *, audience: Audience = "model") -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name.
+
+        Args:
+            audience: For whom: tools for a model by default, or those that a server's app may call.
+        """
+        for supervisor in self._supervisors.values():
+            supervisor.need_listing()
+        return [
+            tool
+            for tool in self.registry
+            if tool.source == "mcp" and tool.server in self._supervisors and audience in tool.audience
+        ]
 
     async def call(
         self,
@@ -343,6 +403,10 @@ class McpManager:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        audience: Audience = "model",
+        detach: bool = False,
+        on_input: Literal["ask", "return"] = "ask",
     ) -> ToolResult:
         """Call a tool; a failed call is a result.
 
@@ -354,15 +418,117 @@ class McpManager:
             on_progress: Called with progress, total and message; each report restarts the
                 timeout, within ten minutes in all.
             headers: Sent with the HTTP requests of this call only.
+            meta: Sent as the `_meta` of the request, over any transport: trace context, run context. Keys
+                that the protocol reserves for itself are refused.
+            audience: For whom the call is made. A tool that a server has for its app only is called with
+                `"app"`, and never for a model.
+            detach: Whether to return at once if the server makes a task of the call, with `ToolResult.task`.
+                By default the call waits for the task's end: until `timeout` if it is given, else as long as
+                it takes.
+            on_input: If the server needs input from a person in the middle of the call: `"ask"` the handlers
+                and wait, or `"return"` the questions as `ToolResult.input_required`. The latter needs
+                `Handlers(durable_questions=True)` or an elicitation handler, and a server of 2026-07-28.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
+        mode = None
+        if detach or on_input == "return":
+            from dragoman.call import CallMode
+
+            mode = CallMode(detach=detach, pauses=on_input == "return")
+        context = (
+            self._call_context if audience == "model" else replace(self._call_context, audience=audience)
+        )
         with with_headers(headers) if headers else nullcontext():
             return await self._run(
-                self._call_context, name, arguments, timeout=timeout, on_progress=on_progress
+                context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
+
+    async def tasks(self) -> list[Task]:
+        """Return the tasks that servers of this manager still work on, also those of earlier programs."""
+        from dragoman.call import as_task
+
+        records = await asyncio.to_thread(self._call_context.tasks.all)
+        return [as_task(one) for one in records if self._knows(one)]
+
+    async def resume(
+        self,
+        what: Task | Continuation | str,
+        answers: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Wait for the result of a task, or go on with a call that asked a person; any process can do it.
+
+        Args:
+            what: A task or its id, or a continuation.
+            answers: For a continuation: the answers by key, as `elicitation/create` is answered:
+                `{"action": "accept", "content": {…}}`. If some are missing, the result has the rest of the
+                questions, and nothing is sent: a host can ask one question at a time.
+            timeout: Seconds, after which a task is cancelled; unlimited by default.
+
+        Raises:
+            DragomanError: The manager is not started, the task is unknown, its server is not the one that it
+                began with, or the continuation was changed, used already, or answered in a wrong way. Nothing
+                is sent then.
+        """
+        self._check_open()
+        from dragoman.manager.resuming import resume_call, resume_task
+
+        if isinstance(what, Continuation):
+            return await resume_call(self._call_context, what, answers or {})
+        return await resume_task(self._call_context, what if isinstance(what, str) else what.id, timeout)
+
+    async def cancel_task(self, task: Task | str) -> None:
+        """Ask a server to cancel a task, and forget the task.
+
+        Raises:
+            DragomanError: The task is unknown, or its server does not answer.
+        """
+        self._check_open()
+        from dragoman.manager.resuming import find_task
+        from dragoman.server.tasks import TaskFollower
+
+        context = self._call_context
+        record, supervisor = await find_task(context, task if isinstance(task, str) else task.id)
+        await TaskFollower(record, supervisor, context.tasks).cancel()
+
+    def _knows(self, record: TaskRecord) -> bool:
+        supervisor = self._supervisors.get(record.server)
+        return supervisor is not None and self._call_context.server_key(supervisor.spec) == record.server_key
+
+    @cached_property
+    def skills(self) -> Skills:
+        """The skills of the connected servers: `all`, `get`, `load`, `read`, `directory`, `approve`."""
+        from dragoman.manager.skills import Skills
+
+        return Skills(
+            self._resources,
+            key=lambda server: spec_key(find_server(self._supervisors, server).spec, self._root),
+            limits=lambda server: find_server(self._supervisors, server).limits,
+            approval=self._approval,
+        )
+
+    async def open_app(self, result: ToolResult | App) -> AppProxy:
+        """Read the page of a result's app; return it with the calls that it may make.
+
+        Args:
+            result: A result with an `app`, or the app itself.
+
+        Raises:
+            DragomanError: The result has no app, the server does not answer, or the resource is not a page.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        from dragoman.manager.apps import AppProxy, read_app  # Only front ends use it.
+
+        app = result if isinstance(result, App) else result.app
+        if app is None:
+            msg = "this result has no app"
+            raise DragomanError(msg, hint="only tools whose `app_uri` is set have one")
+        self._open_server(app.server)
+        return AppProxy(self, await read_app(app, self._resources))
 
     def caller(
         self,
@@ -726,6 +892,7 @@ class McpManager:
             gate=self._gate,
             metrics=self._metrics,
             log=self.call_log,
+            server_key=lambda spec: spec_key(spec, self._root),
         )
 
     async def _start(self) -> None:
@@ -815,11 +982,44 @@ def _settings(servers: Servers) -> Settings:
     """Return the settings for what a manager is made of."""
     if isinstance(servers, Settings):
         return servers
-    if not isinstance(servers, Mapping):
-        return Settings(servers=tuple(servers))
-    from dragoman.config.entries import read_entries  # Most programs make specs, or read files.
+    if isinstance(servers, Mapping):
+        # Most programs make specs, or read files.
+        from dragoman.config.entries import read_entries
+        from dragoman.config.load import is_document, load_document
 
-    return read_entries(cast("Mapping[str, ServerSpec | Mapping[str, Any]]", servers))
+        given = cast("Mapping[str, Any]", servers)
+        return load_document(given) if is_document(given) else read_entries(given)
+    wrong = "a manager is made of a list of servers, a mapping, or the path of a configuration file"
+    if isinstance(servers, ServerSpec):
+        msg = f"{wrong}: write McpManager([spec])"
+        raise TypeError(msg)
+    specs = tuple(cast("Iterable[ServerSpec]", servers))
+    for spec in specs:
+        if not isinstance(cast("object", spec), ServerSpec):
+            msg = f"{wrong}; the list holds a {type(spec).__name__}"
+            raise TypeError(msg)
+    return Settings(servers=specs)
+
+
+def _file_loader(servers: Servers, *, missing_ok: bool) -> Callable[[], Settings] | None:
+    """Return what reads the file that a manager is made of; `None` if it is made of something else."""
+    if not isinstance(servers, str | os.PathLike):
+        return None
+    from dragoman.config.load import insist_on_file, load
+
+    root = Path.cwd()
+    if not missing_ok:
+        insist_on_file(servers, root)
+    return lambda: load(root=root, config=servers, missing_ok=missing_ok)
+
+
+def _why_not(status: ServerStatus) -> str:
+    """Say in a few words why a server is not ready."""
+    if status.last_error:
+        return status.last_error
+    return {"connecting": "still connecting", "idle": "not started", "closed": "stopped"}.get(
+        status.state.value, status.state.value
+    )
 
 
 def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:
@@ -834,7 +1034,7 @@ def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:
 
 def _open_log(wanted: object, *, mask: Callable[[str], str]) -> CallLog | None:
     """Open the call log, as the manager's `call_log` says."""
-    if wanted is False:
+    if wanted is False or wanted is None:
         return None
     from dragoman.observe.call_log import CallLog  # Only those who use it load the database.
 

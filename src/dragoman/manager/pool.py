@@ -30,6 +30,7 @@ from dragoman.server.protocol.wire import caller_headers
 from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
 from dragoman.trust.layers import rivalry, without_effect
+from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -68,6 +69,7 @@ class ServerPool:
         on_connected: Callable[[str], None],
         handlers: Handlers,
         inputs: Mapping[str, str] | None = None,
+        keeps_stderr: bool = False,
         env: Mapping[str, str] | None = None,
         connections: SharedConnections | None = None,
     ) -> None:
@@ -85,6 +87,7 @@ class ServerPool:
             on_connected: Called when a replacement that is already connected takes over.
             handlers: What the application answers when a server asks.
             inputs: Answers to `${input:id}`, by id.
+            keeps_stderr: Whether what servers write to their standard error is kept for some days.
             env: The environment that variables are read from and servers inherit.
             connections: The connections that several managers share.
 
@@ -100,8 +103,10 @@ class ServerPool:
         self._catalog = catalog
         self._publish = publish
         self._on_connected = on_connected
+        self._adds_headers = handlers.headers is not None
         self._handlers = replace(handlers, headers=gate.watch_headers(handlers.headers, caller_headers))
         self._inputs = dict(inputs or {})
+        self._keeps_stderr = keeps_stderr
         self._env = os.environ if env is None else env
         self._connections = connections
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
@@ -306,6 +311,9 @@ class ServerPool:
 
     def _make(self, spec: ServerSpec) -> Supervisor:
         """Make the supervisor of a spec, without starting it."""
+        if spec.enabled and is_own_gateway(spec.transport):
+            logger.info("%s: not started, since it is dragoman's own gateway", spec.name)
+            spec = replace(spec, enabled=False)
 
         def listed(_: ServerSpec, listing: Sequence[dict[str, Any]]) -> int:
             return self._catalog.update(
@@ -314,6 +322,7 @@ class ServerPool:
                 self.settings.naming,
                 is_current=self.supervisors.get(spec.name) is supervisor,
                 is_ready=supervisor.state is ServerState.READY,
+                is_private=supervisor.has_private_listing(adds_headers=self._adds_headers),
             )
 
         def publish(event: Event) -> None:
@@ -335,6 +344,7 @@ class ServerPool:
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,
             gate=self._gate,
+            keeps_stderr=self._keeps_stderr,
             texts=self.settings.texts,
             connections=self._connections,
         )

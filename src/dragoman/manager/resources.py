@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from dragoman.trust.gate import Gate
 
 logger = logging.getLogger("dragoman")
+failures = logging.getLogger("dragoman.calls")
+"""Errors that the caller gets too; see `observe.failures`."""
 
 T = TypeVar("T")
 
@@ -145,7 +147,7 @@ class Resources:
         except DragomanError as exc:
             name = getattr(exc, "server", "") or server or "mcp"
             shown = for_log(self._gate.redactor.mask(what))
-            logger.error("%s: %s `%s` failed: %s", for_log(name), doing, shown, exc)
+            failures.error("%s: %s `%s` failed: %s", for_log(name), doing, shown, exc)
             raise
 
     async def permit(self, uri: str, server: str | None) -> str:
@@ -291,7 +293,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
     uri = _text(entry, "uri") or _text(entry, "uriTemplate")
     if not uri:
         return None
-    annotations = entry.get("annotations")
+    annotations, meta = entry.get("annotations"), entry.get("_meta")
     return Resource(
         server=server,
         uri=uri,
@@ -301,6 +303,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
         mime_type=_text(entry, "mimeType"),
         is_template="uri" not in entry,
         annotations=cast("dict[str, Any]", annotations) if isinstance(annotations, dict) else {},
+        meta=cast("dict[str, Any]", meta) if isinstance(meta, dict) else {},
     )
 
 

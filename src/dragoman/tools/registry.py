@@ -104,6 +104,10 @@ class ToolSet(ABC):
         """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
         return list(self.export("openai", strict=strict).tools)
 
+    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
+        """Same as `to_openai_schema`."""
+        return self.to_openai_schema(strict=strict)
+
     def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
         """Return every tool as OpenAI's Responses API wants functions."""
         return list(self.export("responses", strict=strict).tools)
@@ -194,6 +198,8 @@ class ToolView(ToolSet):
             yield [tool for tool in found if self._shows(tool)]
 
     def _shows(self, tool: ToolDef) -> bool:
+        if tool.meta and "model" not in tool.audience:
+            return False
         return is_usable(tool, allowed=self._allow, denied=self._deny)
 
 
@@ -568,7 +574,10 @@ class ToolRegistry(ToolSet):
 
         if key not in self._exporters:
             self._exporters[key] = Exporter(api, strict=strict, longest=self._longest)
-        export = self._exports[key] = self._exporters[key].export(self)
+        # Tools for a server's app alone never reach a model.
+        export = self._exports[key] = self._exporters[key].export(
+            tool for tool in self if not tool.meta or "model" in tool.audience
+        )
         for alias, name in export.names.items():
             self._aliases.add(alias, _pair(self._tools[name]))
         for name, reason in export.left_out.items():

@@ -123,6 +123,8 @@ def show(options: Options, names: tuple[str, ...]) -> None:
         output.say("Review these settings of the project: dragoman trust approve --settings")
     if not settings.servers:
         output.say(f"{output.NO_SERVERS}. Files: dragoman config paths")
+    for warning in settings.warnings:
+        output.warn(f"warning: {_shortened(warning)}")
     if settings.problems:
         output.warn(f"{exits.many(settings)}: {exits.CHECK}")
 
@@ -181,7 +183,7 @@ def _show_server(spec: ServerSpec, note: str = "") -> None:
 def check(options: Options, *, strict: bool) -> None:
     """Report all problems; the exit code is 3 if there are any."""
     settings = options.load()
-    warnings = _warnings(settings)
+    warnings = [*settings.warnings, *_warnings(settings)]
     if options.json:
         output.say_json(
             {

@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli.exits import Exit, insist, remark, run
 from dragoman.cli.options import SERVERS, Options, common_options
+from dragoman.errors import ConfigError
 
 if TYPE_CHECKING:
     import socket
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dragoman.gateway.gateway import Gateway
     from dragoman.manager.manager import McpManager
 
+MARK = "DRAGOMAN_CHILD"
+"""The variable that every server has which dragoman starts."""
 LOOPBACK = "127.0.0.1"
 TOKEN_VARIABLE = "DRAGOMAN_TOKEN"  # noqa: S105 -- the name of a variable
 KEY_VARIABLE = "DRAGOMAN_STATE_KEY"
@@ -72,6 +75,12 @@ def serve(options: Options, **given: Any) -> int:
 
 
 async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
+    if address is None and MARK in os.environ:
+        # Otherwise a gateway in its own configuration would start itself without end.
+        msg = "this gateway was started by dragoman itself"
+        raise ConfigError(
+            msg, hint="remove the server that runs `dragoman serve` from dragoman's configuration"
+        )
     if address is None and (hint := _http_only(given)):
         msg = f"{hint} needs --http"
         raise click.UsageError(msg)

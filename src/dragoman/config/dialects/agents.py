@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dragoman.config.dialect import (
     PLAIN,
     SHELL_LIKE,
+    SWITCHES,
     Dialect,
     Entry,
     FileSettings,
@@ -61,6 +62,7 @@ EXCELMANUS = Dialect(
         "state_dir": "dragoman keeps no state for a server",
     },
     container=("mcpServers",),
+    also_in=[("servers",)],
     writes={name: name for name in _EXCELMANUS_KEYS} | {"call": "timeout"},
     remote_types={"stdio": "stdio", "http": "streamable_http", "sse": "sse"},
 )
@@ -141,6 +143,8 @@ OTTER = Dialect(
     keys=key_table(*_OTTER_KEYS, type="transport", timeout="call", connect_timeout="connect"),
     style=SHELL_LIKE,
     container=("mcp", "servers"),
+    also_in=[("mcp_servers",)],
+    settings=[("mcp", key) for key in SWITCHES],
     as_list=True,
     writes={name: name for name in _OTTER_KEYS} | {"call": "timeout", "connect": "connect_timeout"},
     write_unit="text",
@@ -178,12 +182,15 @@ RRCLAW = Dialect(
 # ── The legal assistant: servers in environment variables, `LEGAL_MCP_*`; milliseconds
 
 
-_KEYS = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "INHERIT_ENV", "UPDATED")
+VARIABLES = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "INHERIT_ENV", "UPDATED")
+"""What the variables of a server end with."""
 
 
 def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
     """Return the function that finds the servers of one prefix."""
-    pattern = re.compile(rf"{re.escape(prefix)}_MCP_(?:(?P<server>[A-Z0-9_]+)_)??(?P<key>{'|'.join(_KEYS)})")
+    pattern = re.compile(
+        rf"{re.escape(prefix)}_MCP_(?:(?P<server>[A-Z0-9_]+)_)??(?P<key>{'|'.join(VARIABLES)})"
+    )
 
     def find(document: Document, _root: str) -> Iterable[Entry]:
         env = table_at(document, ())
@@ -195,7 +202,7 @@ def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
             stem, key = variable.removesuffix(match["key"]), match["key"].lower()
             if stem not in entries:
                 name = (match["server"] or prefix).lower()
-                spellings = {each.lower(): f"{stem}{each}" for each in _KEYS}
+                spellings = {each.lower(): f"{stem}{each}" for each in VARIABLES}
                 entries[stem] = Entry(name, {}, document, (variable,), flat=True, spellings=spellings)
             entries[stem].fields[key] = value.strip()
             if key == "server_url":

@@ -90,6 +90,7 @@ VSCODE = Dialect(
         "version": "the version that the editor's gallery installed",
     },
     container=("servers",),
+    settings=[("inputs",)],
     writes={
         "command": "command",
         "args": "args",

@@ -73,6 +73,7 @@ ZED = Dialect(
         "source": "who brought the entry into the file",
     },
     container=("context_servers",),
+    settings=[("context_server_timeout",)],
     writes={
         "command": "command",
         "args": "args",
