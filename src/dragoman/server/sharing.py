@@ -212,6 +212,11 @@ class _Hub(ConnectionEvents):
             if lease.is_open:
                 lease.events.on_changed(lease.as_connection(), event)
 
+    def on_timed_out(self, connection: Connection, error: DragomanError) -> None:  # noqa: ARG002 -- as above
+        """Tell the leases that are not open yet."""
+        for lease in list(self.leases):
+            lease.events.on_timed_out(lease.as_connection(), error)
+
     def on_lost(self, connection: Connection, error: DragomanError) -> None:  # noqa: ARG002 -- as above
         """Let no lease join any more, and tell those that are there."""
         self._end()
@@ -291,6 +296,16 @@ class Lease:
     def declared(self) -> str:
         """The capabilities that the handshake declares."""
         return self._hub.connection.declared
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the listing may differ for other credentials; those of a process are part of its key."""
+        return self._hub.connection.is_private
+
+    def need_listing(self) -> None:
+        """List again if the listing is older than the server allows."""
+        if self.is_open:
+            self._hub.connection.need_listing()
 
     @property
     def session(self) -> Session | None:
