@@ -34,7 +34,7 @@ FAULTS = ROOT / "tests" / "mutants.toml"
 SLOWER = ("unit", "property", "behaviour", "docs", "examples", "real")
 """Folders of tests; those of a later one take longer. Tests outside them are the fastest."""
 SURVIVED, CAUGHT = 0, 1
-"""Exit codes of the process that runs the tests of a requirement; every other one is a problem of the fault."""
+"""Exit codes of the process that runs the tests; with any other one the fault itself is wrong."""
 LONGEST_TEST = 60
 LONGEST_RUN = 600
 
@@ -62,7 +62,7 @@ class Fault(NamedTuple):
         """
         found = text.count(self.old)
         if found != 1 or self.old == self.new:
-            msg = f"{self.name}: the old text occurs {found} times in {self.file}; it must occur once: {self.old!r}"
+            msg = f"{self.name}: the old text must occur once in {self.file}, not {found} times: {self.old!r}"
             raise ValueError(msg)
         changed = text.replace(self.old, self.new)
         if self.file.endswith(".py"):
@@ -95,7 +95,7 @@ def read_faults(file: Path = FAULTS) -> list[Fault]:
     ]
 
 
-def tests_by_requirement(tests: Path) -> dict[str, list[str]]:
+def files_by_requirement(tests: Path) -> dict[str, list[str]]:
     """Return the files of the tests that carry each requirement, the fastest first."""
     sys.path.insert(0, str(ROOT))
     from scripts.draw_mission import marks_in
@@ -116,7 +116,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "dragoman"
-        self._files = tests_by_requirement(ROOT / "tests")
+        self._files = files_by_requirement(ROOT / "tests")
         skipped = shutil.ignore_patterns(".*", "node_modules", "build", "dist")
         shutil.copytree(ROOT, self.root, ignore=skipped, symlinks=True)
         # The real servers and their index are only read.
@@ -200,9 +200,7 @@ def _text(file: Path) -> str:
 
 def _variables(root: Path) -> Mapping[str, str]:
     """Return our variables without those that lead back to the working tree."""
-    kept = {
-        name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}
-    }
+    kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     return kept | {"PATH": os.environ["PATH"].replace(str(ROOT), str(root))}
 
 
@@ -257,7 +255,8 @@ def main(arguments: Sequence[str]) -> int:
     faults = [
         fault
         for fault in read_faults()
-        if not arguments or {fault.requirement, fault.name, fault.requirement.partition("-")[0]} & {*arguments}
+        if not arguments
+        or {fault.requirement, fault.name, fault.requirement.partition("-")[0]} & {*arguments}
     ]
     bad: list[str] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -39,7 +39,7 @@ def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
     )
     found = report(json_shapes.StatusReport, "status", code=4)
     rows = {row["name"]: row for row in found["servers"]}
-    assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 14)
+    assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 16)
     assert (rows["modern"]["state"], rows["modern"]["era"]) == ("ready", "modern")
     assert rows["good"]["latency"] is not None
     assert "license file missing" in rows["dying"]["last_error"]
@@ -47,7 +47,7 @@ def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
     assert (rows["off"]["state"], rows["off"]["enabled"]) == ("closed", False)
     shown = dragoman("status", "good")
     assert shown.returncode == 0
-    assert shown.stdout.splitlines()[1].split()[:5] == ["good", "ready", "stdio", "2025-11-25", "14"]
+    assert shown.stdout.splitlines()[1].split()[:5] == ["good", "ready", "stdio", "2025-11-25", "16"]
     assert "\x1b" not in shown.stdout
 
 

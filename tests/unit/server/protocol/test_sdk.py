@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import sys
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -12,12 +14,14 @@ from mcp.shared.dispatcher import Dispatcher
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
+from dragoman import McpManager
 from dragoman.errors import AuthRequiredError, InvalidResultError, ProtocolError, ToolFailedError
 from dragoman.model import Http, ServerSpec, Stdio
 from dragoman.server.process.environment import SAFE_VARIABLES
 from dragoman.server.protocol import sdk
 from dragoman.server.protocol.wire import ConnectAttempt
 
+SERVERS = Path(__file__).resolve().parents[3] / "servers"
 STDIO = ServerSpec("s", Stdio("run-me"))
 HTTP = ServerSpec("s", Http("http://x/${SECRET}"))
 
@@ -145,6 +149,26 @@ def test_failed_call_is_mapped_by_type(exc: Exception, kind: type[Exception]) ->
 )
 def test_only_an_answer_about_the_transport_is_a_refusal(status: int | None, refused: bool) -> None:
     assert ConnectAttempt(kind="http", http_status=status).refused is refused
+
+
+@pytest.mark.requirement("excel-6.3")
+async def test_a_stdio_server_is_described_and_spoken_to_by_the_types_of_the_sdk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described: list[StdioServerParameters] = []
+
+    class Watched(StdioServerParameters):
+        def model_post_init(self, _context: object, /) -> None:
+            described.append(self)
+
+    monkeypatch.setattr(sdk, "StdioServerParameters", Watched)
+    command = [sys.executable, str(SERVERS / "paging.py"), "1"]
+    async with McpManager([ServerSpec("s", Stdio(command[0], command[1:]))], cache=False) as mcp:
+        assert await mcp.wait_ready()
+        session = mcp._supervisors["s"].session
+        assert session is not None
+        assert isinstance(session._client.session, ClientSession)
+    assert [[one.command, *one.args] for one in described] == [command]
 
 
 @pytest.mark.requirement("excel-6.3")
