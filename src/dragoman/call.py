@@ -7,22 +7,24 @@ typed exception. Only a cancellation is raised.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import itertools
 import json
 import logging
 import re
 import secrets
 import time
-from collections import deque
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import (
+    CallDeniedError,
     CallTimeoutError,
     ConnectionLostError,
     HttpStatusError,
+    InvalidArgumentsError,
     InvalidResultError,
     ServerError,
     ToolExecutionError,
@@ -30,11 +32,17 @@ from dragoman.errors import (
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
-from dragoman.model import Part, ServerState, Texts, ToolResult
+from dragoman.model import Continuation, Part, ServerState, Task, Texts, ToolDef, ToolResult
+from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
-from dragoman.server.protocol.wire import Traffic, with_headers
+from dragoman.server.protocol.wire import RoundOptions, Traffic, with_headers
+from dragoman.server.tasks import TaskFollower, new_record
+from dragoman.server.throttle import CallThrottle
+from dragoman.storage.tasks import TaskStore, signing_key
+from dragoman.tools.names import Pair
 from dragoman.tools.registry import run_builtin
 from dragoman.tools.result.build import LARGE_CHARS, ResultContext, build_result, check, is_large, size_of
+from dragoman.tools.result.render import ServerAnswer, to_answer
 from dragoman.tools.schema.coerce import COERCED
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.gate import Gate
@@ -44,112 +52,21 @@ from dragoman.trust.policy import copied
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
-    from dragoman.model import ProgressHandler, ServerSpec, ToolDef
+    from dragoman.model import Audience, ProgressHandler, ServerSpec
     from dragoman.observe.call_log import CallLog
+    from dragoman.server.protocol.wire import Unfinished
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
-    from dragoman.tools.names import Pair
+    from dragoman.storage.tasks import TaskRecord
     from dragoman.tools.registry import ToolRegistry, ToolView
     from dragoman.tools.result.budget import TextBudget
-    from dragoman.tools.result.render import ServerAnswer
     from dragoman.tools.schema.coerce import ArgumentChange
 
-# ── How many calls may begin in one iteration of the event loop
-
-
-BURST = 200
-"""About 15 ms of work."""
-
-
-class CallThrottle:
-    """Starts calls in their order, at most `BURST` in one iteration of the event loop."""
-
-    def __init__(self) -> None:
-        self._begun = 0
-        """How many calls began in this iteration of the loop."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._planned = False
-
-    def has_room(self) -> bool:
-        """Begin a call now and return True, or return False if it must wait for its `turn`."""
-        if self._waiting or self._begun >= BURST:
-            return False
-        self._begun += 1
-        if not self._planned:
-            self._plan()
-        return True
-
-    async def turn(self) -> None:
-        """Wait until a call for which `has_room` was false may begin."""
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
-        if not self._planned:
-            self._plan()
-        await waiting
-
-    def _plan(self) -> None:
-        self._planned = True
-        asyncio.get_running_loop().call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._begun, self._planned = 0, False
-        while self._waiting and self._begun < BURST:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
-                self._begun += 1
-        if self._begun:
-            self._plan()
-
-
-# ── The log of failed calls: limited, so that logging never delays the event loop
-
-
 logger = logging.getLogger("dragoman")
-
-LINES_PER_TURN = 20
-
-
-class FailureLog:
-    """Logs failed calls, at most `LINES_PER_TURN` in one iteration of the event loop."""
-
-    def __init__(self) -> None:
-        self._lines = 0
-        """How many lines were written in this iteration of the loop."""
-        self._more: dict[tuple[str, str], tuple[int, str, str]] = {}
-        """By server and error code: how many more calls failed, the last one, and its error."""
-
-    def note(self, server: str, code: str, call: str, error: str | None) -> None:
-        """Log that a call failed.
-
-        Args:
-            server: The server of the tool; empty for a built-in tool.
-            code: The stable code of the error.
-            call: The call, as `id of tool`.
-            error: The error that the caller gets.
-        """
-        if not self._lines:
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        if self._lines < LINES_PER_TURN:
-            self._lines += 1
-            logger.error("%s: call %s failed: %s", server or "builtin", call, error)
-        else:
-            known = self._more.get((server, code))
-            self._more[server, code] = (known[0] + 1 if known else 1, call, error or "")
-
-    def _end_turn(self) -> None:
-        self._lines = 0
-        more, self._more = self._more, {}
-        for (server, code), (count, call, error) in more.items():
-            line = "%s: %d more calls failed at the same time (%s), the last is call %s: %s"
-            logger.error(line, server or "builtin", count, code, call, error)
-
-
-# ── The pipeline
 
 
 SUMMARY_CHARS = 300
@@ -193,6 +110,11 @@ class CallContext:
     """Decides whether a call is made; the default allows every call."""
     metrics: Metrics = field(default_factory=Metrics)
     log: CallLog | None = None
+    tasks: TaskStore = field(default_factory=TaskStore)
+    server_key: Callable[[ServerSpec], str] = lambda spec: spec.name
+    """Returns the fingerprint of a server's entry, without its secrets."""
+    audience: Audience = "model"
+    """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
 
 
 def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
@@ -221,9 +143,22 @@ class Caller(Protocol):
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         """Call the tool."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMode:
+    """How a call differs from one that waits for its result."""
+
+    detach: bool = False
+    """Whether a call that becomes a task ends with that task."""
+    pauses: bool = False
+    """Whether a call that asks a person ends with the questions."""
+    paused: Continuation | None = None
+    """The call that goes on, with all answers."""
 
 
 class _Call:
@@ -236,6 +171,8 @@ class _Call:
         "fields",
         "forwarded",
         "id",
+        "meta",
+        "mode",
         "name",
         "on_progress",
         "timeout",
@@ -249,9 +186,13 @@ class _Call:
         timeout: float | None,
         on_progress: ProgressHandler | None,
         forwarded: Forwarded | None,
+        meta: Mapping[str, Any] | None,
+        mode: CallMode | None,
     ) -> None:
         self.name = name
         self.forwarded = forwarded
+        self.meta = meta
+        self.mode = mode
         self.arguments = arguments
         self.timeout = timeout
         self.on_progress = on_progress
@@ -271,6 +212,8 @@ async def run(
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
     forwarded: Forwarded | None = None,
+    meta: Mapping[str, Any] | None = None,
+    mode: CallMode | None = None,
 ) -> ToolResult:
     """Call a tool by its exposed name, an alias of an export, or its server and own name.
 
@@ -280,7 +223,7 @@ async def run(
     if tool is None:
         tool = context.registry.find(name)
     exposed = context.registry.shown_name(name) if tool is None else tool.name
-    call = _Call(exposed, arguments, timeout, on_progress, forwarded)
+    call = _Call(exposed, arguments, timeout, on_progress, forwarded, meta, mode)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("%s: calling `%s` with %s", server or "builtin", exposed, summary(arguments))
@@ -304,6 +247,10 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> 
     try:
         if tool is None:
             raise context.gate.pin_checker.refusal(call.name) or _unknown(context, call.name)
+        if tool.meta and context.audience not in tool.audience:
+            raise _not_for(context.audience, tool)
+        if call.meta is not None:
+            check_meta(call.meta, tool)
         if not context.throttle.has_room():
             await context.throttle.turn()
         fields = _checked(context, tool, call)
@@ -335,6 +282,47 @@ def _unknown(context: CallContext, name: str) -> UnknownToolError:
     return error
 
 
+RESERVED_META = frozenset({"progressToken"})
+_RESERVED_OWNERS = (["modelcontextprotocol"], ["mcp"])
+
+
+def check_meta(meta: Mapping[str, Any], tool: ToolDef) -> None:
+    """Check the `_meta` that a caller gives for a call.
+
+    The protocol reserves some keys for itself: `progressToken`, and all prefixes of which the second label is
+    `mcp` or `modelcontextprotocol`. The session sets those itself.
+
+    Raises:
+        InvalidArgumentsError: A key is reserved, or the value is not JSON.
+    """
+    problems: list[str] = []
+    for key in cast("Iterable[object]", meta):
+        if not isinstance(key, str) or not key:
+            problems.append(f"the key {key!r} of `meta` is not a name")
+            continue
+        labels = key.rpartition("/")[0].split(".")
+        if key in RESERVED_META or labels[1:2] in _RESERVED_OWNERS:
+            problems.append(f"the key `{key}` of `meta` is reserved for the protocol")
+    if not problems:
+        try:
+            json.dumps(dict(meta), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as exc:
+            problems.append(f"`meta` is not JSON: {exc}")
+    if problems:
+        msg = f"`{tool.name}` was not called: {'; '.join(problems)}"
+        raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems)
+
+
+def _not_for(audience: str, tool: ToolDef) -> CallDeniedError:
+    if audience == "model":
+        msg = f"`{tool.name}` is for the app of server `{tool.server}` only"
+        hint = 'a front end can call it with `audience="app"`, or through `open_app`'
+    else:
+        msg = f"`{tool.name}` is not for the app of server `{tool.server}`"
+        hint = 'the tool does not list "app" in its visibility'
+    return CallDeniedError(msg, tool=tool.name, server=tool.server, rule="visibility", hint=hint)
+
+
 def _plain(name: str) -> str:
     return re.sub(r"\W", "_", name).lower()
 
@@ -354,10 +342,11 @@ def make_caller(context: CallContext, check: Callable[[], None]) -> Caller:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         check()
         with with_headers(headers) if headers else nullcontext():
-            return await run(context, name, arguments, timeout=timeout, on_progress=on_progress)
+            return await run(context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta)
 
     return call
 
@@ -485,9 +474,10 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     arguments,
                     deadline=deadline,
                     on_progress=call.on_progress,
-                    meta=call.forwarded.meta if call.forwarded else None,
+                    meta=call.forwarded.meta if call.forwarded else call.meta,
                     inputs=call.forwarded.inputs if call.forwarded else None,
                     traffic=call.traffic,
+                    rounds=None if call.mode is None else _rounds(call.mode),
                 )
                 if call.forwarded is not None and connection.session is not None:
                     # What the server logged during the call goes to the same client, before the result.
@@ -503,6 +493,136 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
             if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= deadline:
                 raise _unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
+    if type(answer) is not ServerAnswer:
+        return await _unfinished(context, tool, call, supervisor, cast("Unfinished", answer))
+    return await _built(context, tool, call, supervisor, answer)
+
+
+def _rounds(mode: CallMode) -> RoundOptions:
+    if (paused := mode.paused) is None:
+        return RoundOptions(pauses=mode.pauses)
+    return RoundOptions(pauses=mode.pauses, responses=paused.answers, state=paused.state)
+
+
+async def _unfinished(
+    context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: Unfinished
+) -> ToolResult:
+    """Return the questions of a call, its task, or the result of its task."""
+    key = context.server_key(supervisor.spec)
+    if answer.kind == "input_required":
+        made = await asyncio.to_thread(paused_call, answer, tool=tool, server_key=key, call=call)
+        text = f"`{tool.name}` asks: {'; '.join(_question(one) for one in made.questions.values())}"
+        return ToolResult(
+            success=False,
+            text=text,
+            error=text,
+            input_required=made,
+            call_id=call.id,
+            duration=time.monotonic() - call.began,
+        )
+    record = new_record(
+        answer.data, server=tool.server, server_key=key, tool=tool.name, name=tool.original_name
+    )
+    try:
+        await asyncio.to_thread(context.tasks.save, record)
+    except OSError as exc:
+        logger.warning("%s: task %s cannot be resumed: it was not stored: %s", tool.server, record.id, exc)
+    if call.mode is not None and call.mode.detach:
+        task = as_task(record)
+        text = f"`{tool.name}` goes on as task `{task.id}` of server `{tool.server}`"
+        return ToolResult(
+            success=True, text=text, task=task, call_id=call.id, duration=time.monotonic() - call.began
+        )
+    return await follow_task(context, record, supervisor, call=call, wait_first=True)
+
+
+async def follow_task(
+    context: CallContext,
+    record: TaskRecord,
+    supervisor: Supervisor,
+    *,
+    call: _Call | None = None,
+    timeout: float | None = None,
+    wait_first: bool = False,
+) -> ToolResult:
+    """Wait for the end of a task, and return the result of its call; a failure is a result too."""
+    call = call or _Call(record.tool, {}, timeout, None, None, None, None)
+    tool = _tool_of(context, record)
+    follower = TaskFollower(record, supervisor, context.tasks)
+    # Without a limit of the caller's own, a task is followed to its end, however long it takes.
+    until = None if call.timeout is None else call.began + call.timeout
+    try:
+        raw = await follower.result(until=until, wait_first=wait_first)
+        return await _built(context, tool, call, supervisor, to_answer(raw))
+    except TimeoutError as exc:
+        msg = f"the task of `{tool.name}` did not end within {call.timeout:g} s, and was cancelled"
+        error = CallTimeoutError(msg, seconds=call.timeout or 0.0, tool=tool.name, server=tool.server)
+        error.__cause__ = exc
+        return _failed(context, tool, call, error)
+    except ServerError as exc:
+        return _failed(context, tool, call, _unavailable(tool, exc))
+    except ToolExecutionError as exc:
+        return _failed(context, tool, call, exc)
+
+
+def _tool_of(context: CallContext, record: TaskRecord) -> ToolDef:
+    """Return the tool of a task; the server may not list it any more."""
+    tool = context.registry.find(Pair(record.server, record.original_name))
+    return tool or ToolDef(
+        name=record.tool,
+        description="",
+        input_schema={},
+        server=record.server,
+        original_name=record.original_name,
+    )
+
+
+def as_task(record: TaskRecord) -> Task:
+    """Return what a program may see of a record."""
+    return Task(
+        id=record.id,
+        server=record.server,
+        tool=record.tool,
+        status=record.status,
+        message=record.message,
+        created=record.created,
+        ttl=record.ttl,
+    )
+
+
+def paused_call(answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Call) -> Continuation:
+    """Return a signed continuation of a call that asks a person; reads the user's key."""
+    raw = cast("dict[str, Any]", answer.data.get("inputRequests") or {})
+    answered = dict(answer.answered or {})
+    made = Continuation(
+        id=secrets.token_hex(16),
+        server=tool.server,
+        server_key=server_key,
+        tool=tool.name,
+        arguments=call.fields,
+        questions={key: one.get("params") or {} for key, one in raw.items() if key not in answered},
+        state=answer.data.get("requestState"),
+        answers=answered,
+        meta=call.meta,
+    )
+    return replace(made, signature=signature_of(made, signing_key()))
+
+
+def signature_of(continuation: Continuation, key: bytes) -> str:
+    """Return the signature of a continuation."""
+    signed = {**asdict(continuation), "signature": ""}
+    text = json.dumps(signed, sort_keys=True, separators=(",", ":"))
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+def _question(params: Mapping[str, Any]) -> str:
+    return for_log(str(params.get("message", "a question")), SUMMARY_CHARS)
+
+
+async def _built(
+    context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: ServerAnswer
+) -> ToolResult:
+    """Build the result of a call from its answer."""
     limits = supervisor.limits
     wanted = supervisor.spec.sources_in_text
     by = ResultContext(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
 
@@ -49,6 +49,43 @@ class Resource:
     mime_type: str = ""
     is_template: bool = False
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its `_meta`, as the server sent it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillFile:
+    """A file of a skill, as its server lists it."""
+
+    uri: str
+    digest: str
+    """`sha256:` and 64 hexadecimal digits."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """Instructions for agents that a server publishes; its identity is its server and its URI."""
+
+    server: str
+    uri: str
+    """The URI of its `SKILL.md`."""
+    name: str
+    """A label; several skills may have the same."""
+    description: str = ""
+    frontmatter: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    files: Sequence[SkillFile] = field(default=(), repr=False)
+    is_dynamic: bool = False
+    """Whether its files are made on demand and cannot be verified."""
+    is_approved: bool = False
+    """Whether the user has approved it with exactly these files."""
+    problem: str = ""
+    """Why it cannot be used; empty if it can."""
+
+    @property
+    def root(self) -> str:
+        """The URI of its folder."""
+        return self.uri.removesuffix("/SKILL.md")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +108,8 @@ RootsProvider: TypeAlias = "Callable[[str], Sequence[str] | None]"
 """Given a server's name; returns URIs, or nothing if the server is not to know that there are any."""
 ApprovalHandler: TypeAlias = "Callable[[CallRequest], bool | Awaitable[bool]]"
 """Given a call that a policy wants confirmed; returns whether it may be made, or an awaitable of that."""
+Audience: TypeAlias = Literal["model", "app"]
+"""Who calls a tool: a model, or the app of the tool's own server."""
 HeaderProvider: TypeAlias = "Callable[[str], Mapping[str, str] | Awaitable[Mapping[str, str]]]"
 """Given a server's name; returns headers, or an awaitable of them."""
 
@@ -87,7 +126,7 @@ class CallRequest:
     """What the server calls it, which is what rules are about."""
     arguments: Mapping[str, Any] = field(repr=False)
     """As they will be sent; a copy: what is changed in it is not sent."""
-    kind: Literal["tool", "resource", "prompt"] = "tool"
+    kind: Literal["tool", "resource", "prompt", "skill"] = "tool"
     rule: str = ""
     """The rule that wants it confirmed; empty where the policy's default does."""
     reason: str = ""
@@ -113,6 +152,9 @@ class Handlers:
     approval: ApprovalHandler | None = None
     """Asks a person whether a call may be made; without it what would be asked is denied. No deadline runs
     meanwhile, and a plain function is run in a thread."""
+    durable_questions: bool = False
+    """Whether to tell servers that questions can be answered although `elicitation` is not set: calls with
+    `on_input="return"` hand them to the caller."""
     login: Handler | None = None
     """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at."""
 
@@ -152,6 +194,119 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """The user interface that a server has for one of its tools, for a front end to show in a sandbox.
+
+    `McpManager.open_app` reads it, and gives a proxy through which it may call its own server.
+    """
+
+    server: str
+    uri: str
+    """The `ui://` resource that holds the page."""
+    tool: str = ""
+    """The server's own name of the tool that was called."""
+    html: str = field(default="", repr=False)
+    """The page; empty until it is read."""
+    csp: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
+    """The origins that the page may reach: `connectDomains`, `resourceDomains`, `frameDomains` and
+    `baseUriDomains`. Entries that are not plain origins are left out."""
+    permissions: Sequence[str] = ()
+    """What the page asks the browser for: `camera`, `microphone`, `geolocation`, `clipboardWrite`."""
+    domain: str = ""
+    """The origin that the page asks to run under; a front end may ignore it."""
+    prefers_border: bool | None = None
+
+    def content_security_policy(self) -> str:
+        """Return the header value that lets the page reach the declared origins and nothing else."""
+        resources = " ".join(self.csp.get("resourceDomains", ()))
+        inline = f"'self' 'unsafe-inline' {resources}".strip()
+        media = f"'self' data: {resources}".strip()
+        rules = {
+            "default-src": "'none'",
+            "script-src": inline,
+            "style-src": inline,
+            "img-src": media,
+            "font-src": media,
+            "media-src": media,
+            "connect-src": " ".join(self.csp.get("connectDomains", ())) or "'none'",
+            "frame-src": " ".join(self.csp.get("frameDomains", ())) or "'none'",
+            "object-src": "'none'",
+            "base-uri": " ".join(self.csp.get("baseUriDomains", ())) or "'none'",
+        }
+        return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A call that its server goes on with after its answer; `McpManager.resume` waits for the result."""
+
+    id: str
+    """Our own id; it is not a secret."""
+    server: str
+    tool: str
+    """The exposed name."""
+    status: str = "working"
+    """`working`, `input_required`, `completed`, `failed` or `cancelled`, when the server last said it."""
+    message: str = ""
+    """What the server says about it."""
+    created: float = 0.0
+    """Seconds since the epoch."""
+    ttl: float | None = None
+    """Seconds after which the server may drop it; `None` for never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """A call that waits for a person: everything needed to go on with it, in any process of the same user.
+
+    It holds the arguments of the call: store it where you would store those. It is signed, and can be used
+    once.
+    """
+
+    id: str
+    server: str
+    server_key: str
+    """The fingerprint of the server's entry."""
+    tool: str
+    """The exposed name."""
+    arguments: Mapping[str, Any] = field(repr=False)
+    questions: Mapping[str, Mapping[str, Any]]
+    """The parameters of `elicitation/create` by key, in the order in which the server asks."""
+    state: str | None = field(default=None, repr=False)
+    """The server's own state, which is sent back unchanged."""
+    answers: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The answers that are known already."""
+    meta: Mapping[str, Any] | None = field(default=None, repr=False)
+    signature: str = field(default="", repr=False)
+
+    @property
+    def open_questions(self) -> list[str]:
+        """The keys of the questions without an answer, in order."""
+        return [key for key in self.questions if key not in self.answers]
+
+    def to_json(self) -> str:
+        """Return the continuation as a text that `from_json` reads."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a continuation; `McpManager.resume` checks its signature.
+
+        Raises:
+            ValueError: The text is not a continuation.
+        """
+        raw: object = json.loads(text)
+        if not isinstance(raw, dict):
+            msg = "not a continuation"
+            raise ValueError(msg)  # noqa: TRY004 -- it is about the text
+        try:
+            return cls(**cast("dict[str, Any]", raw))
+        except TypeError as exc:
+            msg = "not a continuation"
+            raise ValueError(msg) from exc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a call gave, whether it went well or not."""
 
@@ -167,6 +322,12 @@ class ToolResult:
     provenance: Provenance | None = None
     duration: float = 0.0
     call_id: str = ""
+    app: App | None = None
+    """The tool's user interface, if it has one."""
+    task: Task | None = None
+    """The task that the call has become, if the caller did not want to wait."""
+    input_required: Continuation | None = None
+    """What the server asks a person, if the caller wanted to have the questions itself."""
     raw: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     """The server's own answer to a call that was forwarded for another client; it has no parts then."""
 
@@ -190,9 +351,12 @@ __all__ = [
     "CODE",
     "DEFAULT_CALL_TIMEOUT",
     "DEFAULT_CONNECT_TIMEOUT",
+    "App",
     "ApprovalHandler",
+    "Audience",
     "Auth",
     "CallRequest",
+    "Continuation",
     "Handler",
     "Handlers",
     "HeaderProvider",
@@ -211,11 +375,14 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "Settings",
+    "Skill",
+    "SkillFile",
     "Source",
     "SourceRef",
     "Sse",
     "Statement",
     "Stdio",
+    "Task",
     "Timeouts",
     "Tls",
     "ToolDef",
@@ -558,6 +725,8 @@ class Statement:
     """The matter, by the name that it has in `Settings`; also `only_servers` and `without_servers`."""
     pointer: str = ""
     line: int | None = None
+    rule_lines: Sequence[int | None] = field(default=(), compare=False)
+    """Of a policy: the line of each rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -599,8 +768,8 @@ class Settings:
     enabled: bool = True
     """The global switch; when off, no server is started."""
     auto_reload: bool = False
-    call_log: bool = False
-    """Whether calls are written down, in the user's own log."""
+    call_log: bool | None = None
+    """Whether calls and stderr are kept; if no file says, the program does and the library does not."""
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
     collisions: Literal["rename", "skip"] = "rename"
@@ -727,6 +896,8 @@ class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     source: Literal["builtin", "mcp"] = "mcp"
     """Where it runs: in this process (always, if it has a `func` and no `server`), or on its server."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its `_meta`, as the server sent it."""
     _schemas: str = field(default="", init=False, repr=False, compare=False)
     """Both schemas as JSON, until one of them is asked for."""
 
@@ -771,6 +942,25 @@ class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
             object.__delattr__(tool, name)
         return tool
 
+    @property
+    def audience(self) -> Sequence[str]:
+        """Who may call it: a model, the server's own app, or both."""
+        ui = self.meta.get("ui") if self.meta else None
+        if not isinstance(ui, dict) or "visibility" not in ui:
+            return ("model", "app")
+        visibility: object = cast("dict[str, object]", ui)["visibility"]
+        named = cast("list[object]", visibility) if isinstance(visibility, list) else []
+        return tuple(one for one in ("model", "app") if one in named)
+
+    @property
+    def app_uri(self) -> str:
+        """The `ui://` resource that shows its results; empty if it has none."""
+        ui = self.meta.get("ui") if self.meta else None
+        found = cast("dict[str, object]", ui).get("resourceUri") if isinstance(ui, dict) else None
+        # The flat key is the older form.
+        found = found or (self.meta.get("ui/resourceUri") if self.meta else None)
+        return found if isinstance(found, str) and found.startswith("ui://") else ""
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -791,6 +981,7 @@ def _compared(tool: ToolDef) -> tuple[object, ...]:
         tool.source,
         tool.description,
         tool.title,
+        tool.meta,
         tool.input_schema,
         tool.output_schema,
         tool.annotations,

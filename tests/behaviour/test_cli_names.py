@@ -28,8 +28,8 @@ def test_a_name_of_two_servers_is_ambiguous_and_a_typo_suggests_across_servers()
     assert dragoman("tools").returncode == 0
     both = dragoman("call", "add", "a=1", "b=2")
     assert both.returncode == 9
-    assert "`plain.add`" in both.stderr
-    assert "`official.add`" in both.stderr
+    assert "`mcp_plain_add`" in both.stderr
+    assert "`mcp_official_add`" in both.stderr
     typo = dragoman("call", "ehco", "text=1")
     assert typo.returncode == 9
     assert "`plain.echo`" in typo.stderr
@@ -46,4 +46,4 @@ def test_the_session_takes_the_same_names() -> None:
     said = [line for line in done.stdout.splitlines() if line in ("a", "b", "c")]
     assert said == ["a", "b", "c"]
     assert done.stdout.count("✓") == 4
-    assert "Several servers have a tool `add` (use `official.add` or `plain.add`)" in done.stdout
+    assert "`add` is ambiguous: `mcp_official_add`" in done.stdout

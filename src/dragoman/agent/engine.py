@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
 
 from dragoman import call as pipeline
 from dragoman.agent.messages import (
+    SEARCH,
     Answer,
     Answered,
     Message,
@@ -37,9 +39,11 @@ from dragoman.events import StateChanged, ToolsChanged
 from dragoman.manager.manager import McpManager
 from dragoman.manager.resources import result_tool
 from dragoman.model import ServerState, ToolResult
+from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import ToolRegistry, ToolView
 from dragoman.tools.result.budget import TextBudget
+from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
@@ -59,6 +63,8 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 8
 MAX_REASON = 500
+MAX_HISTORY = 500
+"""Calls of the call log that are read for the search's order."""
 
 _LOST = frozenset({ServerState.BACKOFF, ServerState.FAILED, ServerState.NEEDS_AUTH, ServerState.CLOSED})
 
@@ -282,6 +288,8 @@ class AgentEngine:
         self._start_wait = start_wait
         self._messages: list[Message] = []
         self._offering: ToolOffer | None = None
+        self._prompt: str | None = None
+        """The system prompt of the first request; it never changes, so that prompt caches stay valid."""
         self._notices = Notices()
         self._seen: dict[str, str] = {}
         """The tools that have been in the agent's view, each with its server."""
@@ -319,7 +327,16 @@ class AgentEngine:
             self._provider = await open_provider(cast("str", self._model))
         if self._transcript is not None:
             self._messages = await asyncio.to_thread(self._transcript.read)
-        self._offering = ToolOffer(self.tools, self._provider.api, self._limit)
+        self._offering = ToolOffer(
+            self.tools,
+            self._provider.api,
+            self._limit,
+            loads=self._provider.loads_tools,
+            reader=result_tool(self._spill),
+            about=self._instructions,
+            unavailable=self._unavailable,
+            used=self._earlier_calls,
+        )
         try:
             await self._start_manager()
         except BaseException:
@@ -335,7 +352,8 @@ class AgentEngine:
         """Close every connection that the engine opened; calling it again does nothing."""
         self._closed = True
         if self._offering is not None:
-            self._offering.close()
+            # It waits for a thread that computes vectors.
+            await asyncio.to_thread(self._offering.close)
         try:
             if self.manager is not None and self._runs_manager:
                 await self.manager.shutdown()
@@ -414,11 +432,15 @@ class AgentEngine:
     async def _work(self, asked: Message, spending: Spending, emit: Callable[[AgentEvent], None]) -> Answer:
         first = len(self._messages)
         self._record([asked])
-        system = self._system_prompt()
         while True:
             spending.check(time.monotonic())
             self._add_notices(emit)
             offered = cast("ToolOffer", self._offering).current()
+            if added := cast("ToolOffer", self._offering).take_added():
+                self._record([added])
+            if self._prompt is None:
+                self._prompt = self._system_prompt()
+            system = self._prompt
             emit(StepStarted(step=spending.steps + 1, tools=len(offered.tools)))
             said = await self._ask(system, offered, emit)
             spending.steps += 1
@@ -481,7 +503,7 @@ class AgentEngine:
             {spec.name for spec in self.manager.settings.servers if spec.parallel} if self.manager else ()
         )
         for at, call in enumerate(calls):
-            tool = self.tools.get(offered.meaning(call.name))
+            tool = self.tools.get(offered.restore(call.name, call.arguments)[0])
             server = tool.server if tool is not None else ""
             lane = f"{server}\n{at}" if server in parallel else server
             lanes.setdefault(lane, []).append(at)
@@ -508,6 +530,7 @@ class AgentEngine:
                 logger.exception("agent: the call of `%s` failed unexpectedly", name)
                 result = _refused(f"`{name}` could not be run: {type(exc).__name__}: {exc}")
         emit(ToolFinished(call=call, tool=name, result=result))
+        cast("ToolOffer", self._offering).note_call(name)
         return Message(
             role="tool",
             text=for_model(result.text),
@@ -515,7 +538,16 @@ class AgentEngine:
             call_id=call.id,
             name=call.name,
             is_error=not result.success,
+            native=self._found(name),
         )
+
+    def _found(self, name: str) -> dict[str, Any]:
+        """Return the tools that a search found, in the form that the API loads."""
+        found = cast("ToolOffer", self._offering).take_found() if name == SEARCH else None
+        if found is None or not (found.tools or found.references):
+            return {}
+        loaded = {"tools": list(found.tools), "references": list(found.references), "note": found.note}
+        return {self.provider.api: {key: value for key, value in loaded.items() if value}}
 
     async def _call(
         self, name: str, arguments: Any, on_progress: Callable[[float, float | None, str | None], None]
@@ -551,11 +583,33 @@ class AgentEngine:
         pieces = [self._system] if self._system else []
         if len(self.tools):
             pieces.append(ATTRIBUTION)
+        if not cast("ToolOffer", self._offering).searching:
+            said = self._instructions()
+            pieces += [
+                f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(said)
+            ]
+        # With a search, instructions come with the first tool of their server that is found.
+        return "\n\n".join(pieces)
+
+    def _instructions(self) -> dict[str, str]:
+        """Return the instructions of the servers whose tools the agent may see."""
         said = self.manager.instructions() if self.manager is not None else {}
         seen = self._known_tools()
-        shown = said if seen is None else said.keys() & set(seen.values())
-        pieces += [f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(shown)]
-        return "\n\n".join(pieces)
+        return said if seen is None else {name: said[name] for name in said.keys() & set(seen.values())}
+
+    def _unavailable(self) -> list[str]:
+        return [] if self.manager is None else missing_servers(self.manager.status())
+
+    def _earlier_calls(self) -> dict[str, int]:
+        """Return how often each tool was called, from the call log if there is one; runs in a thread."""
+        log = self.manager.call_log if self.manager is not None else None
+        if log is None:
+            return {}
+        try:
+            calls = CallHistory(log.path).list(limit=MAX_HISTORY)
+        except DragomanError:
+            return {}
+        return Counter(call.tool for call in calls if not call.error_code)
 
     def _known_tools(self) -> Mapping[str, str] | None:
         """Return the tools that the model has been offered, each with its server; `None` if it gets all."""

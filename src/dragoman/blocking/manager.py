@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dragoman.manager.manager import Servers
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
+        App,
+        Audience,
         Handlers,
         HeaderProvider,
         JsonObject,
@@ -444,9 +446,13 @@ class McpManager:
         """
         return self._runner.run(lambda: self._mcp.wait_ready(names, timeout))
 
-    def tools(self) -> list[ToolDef]:
-        """Return the exposed tools of all servers, sorted by name; their `func` and `execute` block."""
-        return cast("list[ToolDef]", self._runner.read(self._mcp.tools))
+    def tools(self, *, audience: Audience = "model") -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name; their `func` and `execute` block.
+
+        Args:
+            audience: For whom: tools for a model by default, or those that a server's app may call.
+        """
+        return cast("list[ToolDef]", self._runner.read(lambda: self._mcp.tools(audience=audience)))
 
     def call(
         self,
@@ -456,6 +462,8 @@ class McpManager:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        audience: Audience = "model",
     ) -> ToolResult:
         """Call a tool; a failed call is a result.
 
@@ -467,14 +475,33 @@ class McpManager:
             on_progress: Called with progress, total and message, in its own thread; each report restarts the
                 timeout.
             headers: Sent with the HTTP requests of this call only.
+            meta: Sent as the `_meta` of the request.
+            audience: For whom the call is made: a model, or the server's own app.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         report = None if on_progress is None else in_thread(on_progress)
         return self._runner.run(
-            lambda: self._mcp.call(name, arguments, timeout=timeout, on_progress=report, headers=headers)
+            lambda: self._mcp.call(
+                name,
+                arguments,
+                timeout=timeout,
+                on_progress=report,
+                headers=headers,
+                meta=meta,
+                audience=audience,
+            )
         )
+
+    def open_app(self, result: ToolResult | App) -> App:
+        """Read the page of a result's app.
+
+        Raises:
+            DragomanError: The result has no app, the server does not answer, or the resource is not a page.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        return self._runner.run(lambda: self._mcp.open_app(result)).app
 
     def caller(
         self,

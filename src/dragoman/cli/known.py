@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from dragoman.errors import ConfigError, UnknownServerError, UnknownToolError
+from dragoman.errors import (
+    ConfigError,
+    ConfigSyntaxError,
+    InvalidSpecError,
+    UnknownServerError,
+    UnknownToolError,
+)
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dragoman.errors import DragomanError
     from dragoman.model import ServerSpec, Settings, ToolDef
-    from dragoman.tools.export.export import Api
     from dragoman.tools.registry import ToolRegistry
 
-_APIS: tuple[Api, ...] = ("openai", "anthropic", "gemini")
-"""The APIs whose aliases are understood; the others use the same ones."""
+MAX_FILE_BYTES = 1024 * 1024
+"""How much of a broken file is searched for a name."""
 
 
 def named(settings: Settings, name: str) -> ServerSpec:
@@ -23,6 +30,7 @@ def named(settings: Settings, name: str) -> ServerSpec:
 
     Raises:
         UnknownServerError: No server has this name; similar names are suggested.
+        ConfigError: Its entry, or the file that it stands in, is broken.
     """
     spec = settings.server(name)
     if spec is None:
@@ -35,14 +43,49 @@ def in_question(settings: Settings, name: str) -> ServerSpec:
 
     Raises:
         UnknownServerError: No server has this name; similar names are suggested.
+        ConfigError: Its entry, or the file that it stands in, is broken.
     """
     theirs = next((spec for spec in settings.unapproved if spec.name == name), None)
     return theirs or named(settings, name)
 
 
-def unknown(settings: Settings, name: str) -> UnknownServerError:
-    """Return the error for an unknown server name."""
+def unknown(settings: Settings, name: str) -> DragomanError:
+    """Return the error for a name that is not a server: it is unknown, or its entry or file is broken."""
+    if (problem := broken_entries(settings).get(name)) is not None:
+        from dragoman.cli.options import typed
+        from dragoman.diagnosis.explain import explain
+
+        found = explain(problem)
+        return ConfigError(found.cause, hint=f"run `{typed(found.next_step)}`")
+    for problem in settings.problems:
+        if isinstance(problem, ConfigSyntaxError) and _stands_in(name, problem.source):
+            msg = f"server `{name}` stands in a file that cannot be read: {problem.message}"
+            return ConfigSyntaxError(
+                msg, source=problem.source, pointer=problem.pointer, line=problem.line, hint=problem.hint
+            )
     return unknown_among([one.name for one in settings.servers], name, f"unknown server `{name}`")
+
+
+def broken_entries(settings: Settings) -> dict[str, InvalidSpecError]:
+    """Return the entries that do not describe a server, by name; a server of the same name hides one."""
+    names = {spec.name for spec in settings.servers}
+    found: dict[str, InvalidSpecError] = {}
+    for problem in settings.problems:
+        if isinstance(problem, InvalidSpecError) and problem.server and problem.server not in names:
+            found.setdefault(problem.server, problem)
+    return found
+
+
+def _stands_in(name: str, path: str) -> bool:
+    """Return whether the text of a broken file has a name, as a key or a value."""
+    from pathlib import Path
+
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return False
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 def unknown_among(known: Sequence[str], name: str, msg: str) -> UnknownServerError:
@@ -115,39 +158,27 @@ def find_tool(registry: ToolRegistry, name: str) -> ToolDef:
     Raises:
         UnknownToolError: No tool has this name, or several servers have one; the error suggests names.
     """
-    if (tool := registry.get(name)) is not None:
-        return tool
-    if registry.contenders(name):
-        raise registry.unknown(name)
-    for mark in (":", "."):
-        server, _, own = name.partition(mark)
-        while own:
-            if (exposed := registry.exposed_name(server, own)) and (
-                tool := registry.get(exposed)
-            ) is not None:
-                return tool
-            more, _, own = own.partition(mark)
-            server = f"{server}{mark}{more}"
-    found = [tool for tool in registry if tool.source == "mcp" and tool.original_name == name]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = [f"{tool.server}.{tool.original_name}" for tool in found]
-        msg = f"several servers have a tool `{name}`"
-        hint = f"use {' or '.join(f'`{one}`' for one in names)}"
-        raise UnknownToolError(msg, tool=name, suggestions=names, hint=hint)
-    for api in _APIS:
-        exposed = registry.resolve(api, name)
-        if exposed and (tool := registry.get(exposed)) is not None:
-            return tool
-    raise unknown_tool(name, registry)
+    try:
+        return registry.resolve(name)
+    except UnknownToolError as error:
+        if is_ambiguous(registry, name):
+            raise
+        raise unknown_tool(name, registry) from error
+
+
+def is_ambiguous(registry: ToolRegistry, name: str) -> bool:
+    """Return whether several tools could be meant by a name."""
+    return bool(registry.contenders(name)) or any(tool.original_name == name for tool in registry)
 
 
 def unknown_tool(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownToolError:
     """Return the error for an unknown tool; it suggests names of all servers, first those of `server`."""
     every = list(tools)
-    own = [tool.original_name for tool in every if server and tool.server == server]
-    similar = suggest(name, own)
+    # The right name at the wrong server is likelier than a similar name at the right one.
+    similar = [f"{tool.server}.{name}" for tool in every if tool.original_name == name][:3]
+    similar = similar or suggest(
+        name, [tool.original_name for tool in every if server and tool.server == server]
+    )
     if not similar:
         proper = {f"{tool.server}.{tool.original_name}": tool.original_name or tool.name for tool in every}
         near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])

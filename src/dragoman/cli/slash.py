@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -19,7 +19,7 @@ from dragoman.agent.messages import Usage
 from dragoman.cli import arguments
 from dragoman.cli.arguments import properties_of, type_name
 from dragoman.cli.commands.login import open_browser
-from dragoman.cli.known import find_tool
+from dragoman.cli.known import find_tool, is_ambiguous
 from dragoman.cli.output import one_line, safe, shorten_path
 from dragoman.cli.session.conversation import as_markdown
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_missing, ask_prompt_arguments
@@ -133,7 +133,7 @@ def tool_named(context: Context, name: str) -> ToolDef:
     try:
         return find_tool(registry, name)
     except UnknownToolError as error:
-        if registry.contenders(name) or any(tool.original_name == name for tool in registry):
+        if is_ambiguous(registry, name):
             text = str(error)
             raise UsageError(text[:1].upper() + text[1:]) from None
     names = [one for tool in registry for one in (tool.name, tool.original_name) if one]
@@ -384,7 +384,7 @@ async def status(context: Context, words: str) -> RenderableType:
         guess = did_you_mean(word, known, f"Available: {', '.join(known)}")
         msg = f"Unknown command `/mcp {word}`. {guess}"
         raise UsageError(msg)
-    return servers_view(context.mcp.status().values(), context.mcp.metrics())
+    return servers_view(context.mcp.status().values(), context.mcp.metrics(), context.mcp.settings)
 
 
 async def server_tools(context: Context, words: str) -> RenderableType:
@@ -480,7 +480,8 @@ async def logs(context: Context, words: str) -> RenderableType:
 
 def _one(context: Context, name: str) -> RenderableType:
     metrics = context.mcp.metrics()
-    return servers_view([context.mcp.status()[name]], metrics)
+    settings = replace(context.mcp.settings, problems=())
+    return servers_view([context.mcp.status()[name]], metrics, settings)
 
 
 # ── The conversation: /model, /cost, /save

@@ -95,6 +95,8 @@ class Gateway:
         self.announcer.close()
         self.rounds.close()
         self._end_logs()
+        for view in self._views.values():
+            await asyncio.to_thread(view.close)
         pump, self._pump = self._pump, None
         if pump is not None:
             pump.cancel()

@@ -43,6 +43,7 @@ from dragoman.gateway.sdk_server import (
 from dragoman.gateway.search import ToolFinder
 from dragoman.model import ServerState
 from dragoman.tools.names import Pair, unambiguous
+from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model
 from dragoman.version import VERSION
 
@@ -95,7 +96,9 @@ class View:
         """Exposed names that some clients refuse, by the names they are given instead."""
         self._greeted = False
         self._waited = False
-        self._finder = ToolFinder(self._shown) if gateway.tools_mode == "search" else None
+        self._finder = (
+            ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode == "search" else None
+        )
         self.server = server = GatewayServer(
             "dragoman",
             version=VERSION,
@@ -212,6 +215,17 @@ class View:
 
         put_aside(self._outer(await self._run(ctx, server, call), server))
         return types.CallToolResult(content=[])
+
+    def close(self) -> None:
+        """Free what the view has built."""
+        if self._finder is not None:
+            self._finder.close()
+
+    def _missing(self) -> list[str]:
+        statuses = self._mcp.status()
+        return missing_servers(
+            {name: status for name, status in statuses.items() if self.only in (None, name)}
+        )
 
     def _shown(self) -> list[ToolDef]:
         return [tool for tool in self._mcp.tools() if self.only in (None, tool.server)]

@@ -114,6 +114,7 @@ class ToolCatalog:
         *,
         is_current: bool,
         is_ready: bool,
+        is_private: bool = False,
     ) -> int:
         """Offer the tools that a server has just listed; return how many are offered.
 
@@ -123,6 +124,8 @@ class ToolCatalog:
             naming: The naming template for specs without one.
             is_current: Whether this server is the one in use under its name; if not, only count its tools.
             is_ready: Whether the server is ready; if not, do not cache the listing.
+            is_private: Whether the listing is for the credentials in use only; it is not cached then, since
+                the next program may use others.
         """
         limits = self._gate.limits_of(spec)
         tools, rejected = admit(
@@ -132,7 +135,9 @@ class ToolCatalog:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
         if not is_current:
             return len(tools)
-        if self._memory is not None and is_ready:
+        if self._memory is not None and is_private:
+            self._memory.keep(spec, None)
+        elif self._memory is not None and is_ready:
             useless = {one.tool for one in rejected}
             usable = [raw for raw in listing if str(raw.get("name")) not in useless]
             fill_in_schemas({"tools": usable})

@@ -291,7 +291,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
     uri = _text(entry, "uri") or _text(entry, "uriTemplate")
     if not uri:
         return None
-    annotations = entry.get("annotations")
+    annotations, meta = entry.get("annotations"), entry.get("_meta")
     return Resource(
         server=server,
         uri=uri,
@@ -301,6 +301,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
         mime_type=_text(entry, "mimeType"),
         is_template="uri" not in entry,
         annotations=cast("dict[str, Any]", annotations) if isinstance(annotations, dict) else {},
+        meta=cast("dict[str, Any]", meta) if isinstance(meta, dict) else {},
     )
 
 

@@ -98,6 +98,7 @@ def _fields(
         "original_name": name,
         "title": _text(raw.get("title")) or _text(annotations.get("title")),
         "annotations": annotations,
+        "meta": _mapping(raw.get("_meta")),
     }
 
 

@@ -194,6 +194,8 @@ class ToolView(ToolSet):
             yield [tool for tool in found if self._shows(tool)]
 
     def _shows(self, tool: ToolDef) -> bool:
+        if tool.meta and "model" not in tool.audience:
+            return False
         return is_usable(tool, allowed=self._allow, denied=self._deny)
 
 
@@ -568,7 +570,10 @@ class ToolRegistry(ToolSet):
 
         if key not in self._exporters:
             self._exporters[key] = Exporter(api, strict=strict, longest=self._longest)
-        export = self._exports[key] = self._exporters[key].export(self)
+        # Tools for a server's app alone never reach a model.
+        export = self._exports[key] = self._exporters[key].export(
+            tool for tool in self if not tool.meta or "model" in tool.audience
+        )
         for alias, name in export.names.items():
             self._aliases.add(alias, _pair(self._tools[name]))
         for name, reason in export.left_out.items():

@@ -383,6 +383,10 @@ class SlashCompleter(Completer):
         if not command or not after:
             return text, self._commands(text)
         typed, before = after[-1], after[:-1]
+        # After `server.` or `server:`, the tools have their own names.
+        at = next(
+            (at for at, char in enumerate(typed) if char in ".:" and typed[:at] in self._mcp.status()), 0
+        )
         found: Iterable[Proposal] = ()
         match command, before:
             case "/mcp", []:
@@ -394,7 +398,13 @@ class SlashCompleter(Completer):
             case "/mcp login", [_]:
                 found = [("paste", "without a local browser")]
             case "/call", []:
-                found = [(tool.name, tool.title or tool.description) for tool in self._mcp.registry]
+                found = [
+                    (
+                        f"{tool.server}{typed[at]}{tool.original_name}" if at else tool.name,
+                        tool.title or tool.description,
+                    )
+                    for tool in self._mcp.registry
+                ]
             case "/call", [tool, *given]:
                 found = self._arguments(tool, given)
             case "/read", []:

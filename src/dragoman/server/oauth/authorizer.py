@@ -218,6 +218,11 @@ class Authorizer:
             await asyncio.wait({self._renewal}, timeout=CLOSE_SECONDS)
             self._renewal.cancel()
 
+    @property
+    def has_login(self) -> bool:
+        """Whether requests carry a token."""
+        return self._login is not None
+
     async def login(self, ui: LoginUI) -> None:
         """Log in now, whether the server asks for it or not, and wait until it is done.
 

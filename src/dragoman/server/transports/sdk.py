@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TextIO, TypeAlias, TypeVar, cast
 
 import httpx2
 import mcp_types as types
@@ -24,8 +24,9 @@ from dragoman.server.process.environment import (
     child_environment,
     kill_group,
     removed_variables,
-    stderr_log,
 )
+from dragoman.server.process.stderr_log import stderr_log
+from dragoman.server.protocol.sdk import child_of
 from dragoman.server.protocol.wire import no_call_context
 from dragoman.server.transports.http_client import (
     BUSY,
@@ -55,12 +56,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
     from dragoman.model import HeaderProvider, Transport
     from dragoman.server.protocol.wire import ConnectAttempt
     from dragoman.server.transports.http_client import HttpAuth
+
+TransportStreams: TypeAlias = "tuple[Any, Any]"
+"""The read and the write stream of a transport of the SDK."""
 
 # ── A stream that can change its items, and reports when its reader is done
 
@@ -312,7 +315,7 @@ async def _stdio(
         try:
             async with wire as streams:
                 stderr.spawned()
-                process = _process_of(wire)
+                process = child_of(wire)
                 attempt.pid = getattr(process, "pid", None)
                 yield streams
         finally:
@@ -320,12 +323,6 @@ async def _stdio(
             if attempt.pid is not None:
                 kill_group(attempt.pid)
             attempt.exit_code = getattr(process, "returncode", None)
-
-
-def _process_of(wire: object) -> object:
-    """Return the child of the SDK's transport from its generator frame; the SDK has no public way."""
-    frame = getattr(getattr(wire, "gen", None), "ag_frame", None)
-    return frame.f_locals.get("process") if frame is not None else None
 
 
 @asynccontextmanager

@@ -245,7 +245,7 @@ def test_show_json_has_a_stable_shape(shown: Callable[..., str]) -> None:
 
 def test_show_without_configuration_says_what_to_do_next(shown: Callable[..., str]) -> None:
     text = shown("config", "show")
-    assert text.startswith("No servers configured.")
+    assert text.startswith("No servers. Import them: dragoman import --all.")
     for command in ("dragoman config paths", "dragoman add NAME", "dragoman import --all"):
         assert command in text
 
