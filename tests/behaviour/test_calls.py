@@ -403,11 +403,13 @@ async def test_call_is_logged_with_its_arguments_shortened_and_masked(
     mcp: McpManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "dragoman")
-    await mcp.call("mcp_fs_1_pair", {"path": "README.md", "api_key": "s3cr3t", "body": "x" * 5000})
+    arguments = {"path": "README.md", "api_key": "s3cr3t", "passwords": ["hunter2"], "body": "x" * 5000}
+    await mcp.call("mcp_fs_1_pair", arguments)
     (line,) = [record.getMessage() for record in caplog.records if record.name == "dragoman"]
     assert "mcp_fs_1_pair" in line
     assert "README.md" in line
     assert "s3cr3t" not in line
+    assert "hunter2" not in line
     assert len(line) < 400
 
 
