@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     import pytest
 
@@ -124,7 +124,7 @@ class Copy:
         self._python = _environment(self.root)
 
     @contextmanager
-    def broken(self, fault: Fault) -> Iterator[None]:
+    def broken(self, fault: Fault) -> Generator[None]:
         """Have a fault in the copy."""
         file = self.root / fault.file
         text = file.read_text("utf-8")
