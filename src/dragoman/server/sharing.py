@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dragoman.server.connection import Connection
     from dragoman.server.protocol.sdk import Era
     from dragoman.server.protocol.session import Session
-    from dragoman.server.protocol.wire import ConnectAttempt
+    from dragoman.server.protocol.wire import ConnectAttempt, Unfinished
     from dragoman.tools.result.render import ServerAnswer
 
 _OF_TERMINALS = frozenset({"TERM", "SHELL"})
@@ -372,7 +372,7 @@ class Lease:
 
     def call_tool(
         self, name: str, arguments: Mapping[str, Any], **rest: Any
-    ) -> Coroutine[Any, Any, ServerAnswer]:
+    ) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
         """Call a tool; as for a connection of its own."""
         return self._during(lambda: self._connection().call_tool(name, arguments, **rest))
 
