@@ -1,0 +1,128 @@
+"""Measure the daemon: warm commands beside a Python that only imports click, and calls over its socket.
+
+Goals: a warm `dragoman call` uses at most 1.6 times the CPU of `import click` and takes at most 120 ms; a call
+over the socket costs at most 0.7 ms of CPU more in the daemon than the same call inside one process.
+CPU times are those of the process and its children, as the system counts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROUNDS = 25
+CALLS = 2_000
+SERVER = Path(__file__).with_name("echo_server.py")
+REFERENCE = "import click"
+BARE = "pass"
+CLIENT = "import dragoman.gateway.client"
+WARM = "dragoman call (warm)"
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Measure alternately, so that noise of the machine affects all alike, and print the ratios."""
+    program = str(Path(sys.executable).with_name("dragoman"))
+    commands = {
+        BARE: [sys.executable, "-c", BARE],
+        REFERENCE: [sys.executable, "-c", REFERENCE],
+        CLIENT: [sys.executable, "-c", CLIENT],
+        WARM: [program, "call", "echo", "echo", "text=hello"],
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, ".config", "dragoman", "mcp.json")
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"mcpServers": {"echo": _entry()}}), "utf-8")
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "DRAGOMAN_"))
+        }
+        os.environ.clear()
+        os.environ.update({**kept, "HOME": folder})
+        subprocess.run([program, "daemon", "start"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+        try:
+            _cost(commands[WARM], folder)
+            for _ in range(ROUNDS):
+                for name, command in commands.items():
+                    times[name].append(_cost(command, folder))
+            _print(times)
+            _calls(folder)
+        finally:
+            subprocess.run([program, "daemon", "stop"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+
+
+def _entry() -> dict[str, object]:
+    return {"command": sys.executable, "args": [str(SERVER)]}
+
+
+def _cost(command: list[str], folder: str) -> tuple[float, float]:
+    """Run a command; return its CPU and wall seconds."""
+    began = time.perf_counter()
+    child = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    taken = time.perf_counter() - began
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        msg = f"{command} ended with {child.returncode}"
+        raise RuntimeError(msg)
+    return usage.ru_utime + usage.ru_stime, taken
+
+
+def _print(times: dict[str, list[tuple[float, float]]]) -> None:
+    cpu = {name: statistics.median(cost for cost, _ in taken) for name, taken in times.items()}
+    for name, taken in times.items():
+        wall = sorted(seconds for _, seconds in taken)
+        ratio = cpu[name] / cpu[REFERENCE]
+        print(
+            f"{name:<32} CPU {cpu[name] * 1000:6.1f} ms = {ratio:4.2f} × `{REFERENCE}`, "
+            f"wall best {wall[0] * 1000:6.1f} ms, median {statistics.median(wall) * 1000:6.1f} ms"
+        )
+    ratio, best = cpu[WARM] / cpu[REFERENCE], min(seconds for _, seconds in times[WARM])
+    print(
+        f"goal 1.6 × CPU: {'met' if ratio <= 1.6 else 'MISSED'}; 120 ms: {'met' if best <= 0.12 else 'MISSED'}"
+    )
+    print(f"{CLIENT}: {(cpu[CLIENT] - cpu[BARE]) * 1000:.1f} ms of CPU over the bare interpreter")
+
+
+def _calls(folder: str) -> None:
+    """Compare calls over the socket with the same calls inside one process."""
+    from dragoman.gateway.client import Client
+
+    with Client(folder) as client:
+        client.call("mcp_echo_echo", {"text": "hello"})
+        pid = client.status()["pid"]
+        before, own = _cpu_of(pid), time.process_time()
+        for _ in range(CALLS):
+            client.call("mcp_echo_echo", {"text": "hello"})
+        served, client_cost = _cpu_of(pid) - before, time.process_time() - own
+    alone = asyncio.run(_in_process(folder))
+    per = 1000 / CALLS
+    print(
+        f"CPU per call: daemon {served * per:.3f} ms, client {client_cost * per:.3f} ms, in one process "
+        f"{alone * per:.3f} ms; the daemon adds {(served - alone) * per:.3f} ms (goal 0.7)"
+    )
+
+
+async def _in_process(folder: str) -> float:
+    from dragoman import McpManager, ServerSpec, Stdio
+
+    spec = ServerSpec("echo", Stdio(sys.executable, [str(SERVER)], cwd=folder))
+    async with McpManager([spec], cache=False, call_log=True) as mcp:
+        await mcp.wait_ready()
+        await mcp.call("mcp_echo_echo", {"text": "hello"})
+        before = time.process_time()
+        for _ in range(CALLS):
+            await mcp.call("mcp_echo_echo", {"text": "hello"})
+        return time.process_time() - before
+
+
+def _cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
