@@ -61,7 +61,7 @@ SDK_USERS = re.compile(
     r"^(server\.(protocol(\..+)?|oauth(\..+)?|transports\.sdk|connection|supervisor|sharing)|(gateway|demo)(\..+)?)$"
 )
 HEAVY = re.compile(
-    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|demo)(\..+)?$"
+    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|mcp_session|workspace)$)|demo)(\..+)?$"
 )
 """Modules that may import the SDK as they are loaded, which costs a second. All others import these late."""
 PYDANTIC_USERS = re.compile(

@@ -34,6 +34,7 @@ from dragoman.gateway.client import (
     hello,
     peer_user,
 )
+from dragoman.gateway.mcp_session import McpSession
 from dragoman.gateway.workspace import Place, Workspaces
 from dragoman.server.late_import import late_import_module
 from dragoman.server.sharing import SharedConnections
@@ -41,7 +42,6 @@ from dragoman.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
-    from typing import Self
 
     from dragoman.model import Settings
 
@@ -356,7 +356,7 @@ class _Connection:
         self._writer = writer
         self._commands: dict[Any, tuple[Command, asyncio.Task[None]]] = {}
         self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._mcp: _Served | None = None
+        self._mcp: McpSession | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -453,7 +453,7 @@ class _Connection:
                 self._control(method, message, place)
             else:
                 if self._mcp is None:
-                    self._mcp = _Served(self, place, self._daemon.workspaces)
+                    self._mcp = McpSession(self.write, self.flush, place, self._daemon.workspaces)
                 await self._mcp.take(message)
             with suppress(ConnectionError):
                 await self._writer.drain()
@@ -503,90 +503,6 @@ class _Connection:
         """Wait until the client has room for more."""
         with suppress(ConnectionError):
             await self._writer.drain()
-
-
-class _Served:
-    """The MCP side of a connection: the gateway of the client's workspace serves it."""
-
-    def __init__(self, connection: _Connection, place: Place, workspaces: Workspaces) -> None:
-        self._connection = connection
-        self._place = place
-        self._workspaces = workspaces
-        self._inbox: Any = None
-        self._in_progress: set[Any] = set()
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request has no answer yet."""
-        return bool(self._in_progress)
-
-    async def take(self, message: dict[str, Any]) -> None:
-        """Take a message of the client."""
-        from mcp.shared.message import SessionMessage
-        from mcp_types import jsonrpc_message_adapter
-
-        if self._inbox is None:
-            self._inbox = await self._open()
-        try:
-            parsed = jsonrpc_message_adapter.validate_python(message, by_name=False)
-        except ValueError:
-            msg = "not a JSON-RPC message"
-            self._connection.write(_error(message.get("id"), _RefusedError(_INVALID_REQUEST, msg)))
-            return
-        if "method" in message and message.get("id") is not None:
-            self._in_progress.add(message["id"])
-        await self._inbox.send(SessionMessage(parsed))
-
-    async def close(self) -> None:
-        """End the session; requests in progress are cancelled."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task}, timeout=GRACE_SECONDS)
-
-    async def _open(self) -> Any:
-        import anyio
-
-        await late_import_module("dragoman.gateway.gateway")
-        inbox, received = anyio.create_memory_object_stream[Any](1_000)
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._serve(received, ready), name="dragoman client's MCP")
-        await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():
-            self._task.result()
-        return inbox
-
-    async def _serve(self, received: Any, ready: asyncio.Future[None]) -> None:
-        settings = await asyncio.to_thread(self._workspaces.settings, self._place)
-        async with self._workspaces.use(self._place, settings) as workspace:
-            workspace.start_all()
-            ready.set_result(None)
-            await workspace.gateway.serve(received, cast("Any", _Outbox(self._connection, self._in_progress)))
-
-
-class _Outbox:
-    """Where the gateway writes its messages: straight to the socket."""
-
-    def __init__(self, connection: _Connection, in_progress: set[Any]) -> None:
-        self._connection = connection
-        self._in_progress = in_progress
-
-    async def send(self, item: Any) -> None:
-        """Send a message."""
-        message = item.message
-        if not hasattr(message, "method"):
-            self._in_progress.discard(getattr(message, "id", None))
-        self._connection.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-        await self._connection.flush()
-
-    async def aclose(self) -> None:
-        """Leave the socket to its owner."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 def _mapping(value: object) -> dict[str, Any]:

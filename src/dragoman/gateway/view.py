@@ -211,7 +211,7 @@ class View:
                 meta=_onward_meta(given),
                 on_progress=report if wants else None,
             )
-            return _answer(result)
+            return answer_of(result)
 
         put_aside(self._outer(await self._run(ctx, server, call), server))
         return types.CallToolResult(content=[])
@@ -538,7 +538,7 @@ def _onward(params: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> dict
     return {**(inputs or {}), **({"_meta": meta} if meta else {})}
 
 
-def _answer(result: ToolResult) -> Mapping[str, Any]:
+def answer_of(result: ToolResult) -> Mapping[str, Any]:
     """Return the result of a call: the server's own, or our error in the form that a model can read.
 
     Raises:
