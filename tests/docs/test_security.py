@@ -15,6 +15,7 @@ SOURCES, ENVIRONMENT = "behaviour/test_secret_sources.py", "behaviour/test_envir
 
 LAYERS, NAMES, ROADS = "behaviour/test_layers.py", "behaviour/test_names.py", "behaviour/test_policy_roads.py"
 EVIDENCE, UNCHANGED = "unit/config/test_evidence.py", "behaviour/test_approved_means_unchanged.py"
+DAEMON = "behaviour/test_daemon.py"
 WATCHDOG = "unit/server/process/test_watchdog.py"
 CREDENTIALS, LOGINS, COST = (
     "unit/server/test_http_credentials.py",
@@ -232,6 +233,11 @@ PROMISES: dict[str, list[str]] = {
     "A signal or a closed terminal": [
         "unit/cli/test_running.py::test_signal_ends_the_servers_and_then_the_program",
         "unit/cli/test_running.py::test_terminal_that_is_closed_ends_the_servers_as_a_signal_does",
+    ],
+    "The daemon serves one user": [
+        f"{DAEMON}::test_another_user_of_the_machine_is_refused",
+        f"{DAEMON}::test_a_variable_that_an_entry_uses_decides_who_shares_and_no_value_is_shown",
+        f"{DAEMON}::test_a_project_is_trusted_per_client_and_folder",
     ],
     "Folders that dragoman makes are 0700": [
         "unit/storage/test_files.py::test_everything_that_is_kept_is_private_under_any_umask",

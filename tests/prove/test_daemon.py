@@ -160,7 +160,7 @@ def test_kill_9_under_load_loses_no_call_silently(proof: Proof, tmp_path: Path) 
         for round_ in range(KILLS):
             while len(outcomes) < (round_ + 1) * CALLS // (KILLS + 1):
                 threading.Event().wait(0.01)
-            pid = client.dial(client.paths().socket, client.hello("/", {})).daemon["pid"]
+            pid = client.start()["pid"]
             kill(pid)
             back.append(_back())
         for thread in threads:

@@ -11,7 +11,7 @@ from jsonrpc import serve, text, tool
 NOTES = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
-def call(params: dict[str, Any]) -> dict[str, Any]:
+def call(params: dict[str, Any], _request_id: object) -> dict[str, Any]:
     noted = params["arguments"]["text"]
     os.write(NOTES, f"{os.getpid()} {noted}\n".encode())
     return text(noted)
