@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.cli.program import PROGRAM, configure, dragoman, entry, misfits
+from tests.unit.cli.terminal import at_terminal
 
 from dragoman.cli.json_shapes import DaemonReport
 from dragoman.gateway import client
@@ -427,6 +428,29 @@ def test_a_client_dials_again_after_a_restart_and_says_what_it_does_not_know(dae
         thread.join()
         assert [type(error) for error in raised] == [OutcomeUnknownError]
         assert one.call("mcp_echo_echo", {"text": "again"}).text == "again"
+
+
+def test_a_rule_that_asks_asks_the_client_at_its_terminal_or_by_its_function(daemon: int) -> None:
+    path = configure(echo=echo())
+    path.with_name("config.toml").write_text('[mcp.policy]\ndefault = "ask"\n', "utf-8")
+    for answer, code, shown in (("y", 0, "\nhello"), ("n", 8, "error: ")):
+        with at_terminal("call", "echo", "echo", "text=hello", columns=120) as person:
+            person.wait_until(lambda person=person: "Call it? [y/N]:" in person.text)
+            person.type(f"{answer}\r")
+            assert person.wait_for_end() == code
+            assert shown in person.text
+    assert dragoman("call", "echo", "echo", "text=hello").returncode == 8
+
+    def allow(question: dict[str, Any]) -> dict[str, Any]:
+        asked.append(question["message"])
+        return {"action": "accept", "content": {"allow": True}}
+
+    asked: list[str] = []
+    with Client(elicit=allow) as one, Client() as shy:
+        assert one.call("mcp_echo_echo", {"text": "hello"}).text == "hello"
+        assert not shy.call("mcp_echo_echo", {"text": "hello"}).success
+    assert len(asked) == 1
+    assert "`echo` of server `echo`" in asked[0]
 
 
 def test_a_question_of_a_server_goes_to_the_client_that_caused_it(daemon: int) -> None:
