@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+_ALONE = {"--no-daemon", "--debug", "--"}
+"""Words of commands that run here: tracebacks and servers of the command line belong to this process."""
+
 
 def main() -> None:
     """Run the program and exit."""
@@ -21,7 +24,7 @@ def _in_daemon(words: list[str]) -> int | None:
     """Run a command in the daemon; return its exit code, or `None` if it has to run here."""
     from dragoman.gateway import client
 
-    if not client.command_of(words) or not client.is_supported() or client.ALONE in words or "--" in words:
+    if not client.command_of(words) or not client.is_supported() or _ALONE.intersection(words):
         return None
     wanted = os.environ.get("DRAGOMAN_DAEMON", "").strip().lower()
     if wanted in ("0", "false", "no", "off"):

@@ -39,6 +39,8 @@ HELLO_SECONDS = 10.0
 """How long the daemon may take to answer `dragoman/hello`."""
 START_SECONDS = 30.0
 """How long a daemon may take to start, on a busy machine."""
+LARGEST_LOG = 1024 * 1024
+"""Bytes of the log at which the next daemon begins a new one; one older log is kept."""
 LONGEST_PATH = 100
 """Of a socket's path, in bytes: the system's limit is 104 on some systems, 108 on others."""
 PROTOCOL = "2026-07-28"
@@ -300,8 +302,9 @@ def _spawn(where: Paths, options: Sequence[str]) -> None:
     import subprocess
 
     command = [sys.executable, "-m", "dragoman", "daemon", "start", "--foreground", *options]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    log = os.open(where.log, flags, 0o600)
+    if os.path.exists(where.log) and os.path.getsize(where.log) > LARGEST_LOG:  # noqa: PTH110, PTH202 -- as above
+        os.replace(where.log, f"{where.log}.1")  # noqa: PTH105 -- as above
+    log = os.open(where.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         # It outlives this process and its terminal; its working folder must not keep a disk in use.
         child = subprocess.Popen(
@@ -318,7 +321,6 @@ def _spawn(where: Paths, options: Sequence[str]) -> None:
 
 COMMANDS = ("call", "tools", "status")
 """The commands that the daemon runs."""
-ALONE = "--no-daemon"
 UNREACHABLE = 4
 """The exit code of a command whose daemon has ended."""
 
