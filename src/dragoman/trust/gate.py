@@ -473,14 +473,13 @@ class Gate:
         Raises:
             CallDeniedError: The call is denied; the error names the rule.
         """
-        request = Request(
-            server=tool.server,
-            tool=tool.original_name or tool.name,
-            arguments=arguments,
-            annotations=tool.annotations,
-            trust_annotations=trusts_hints or tool.source == "builtin",
+        return await self._permit(_request(tool, arguments, trusts_hints=trusts_hints), tool.name)
+
+    def asks(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> bool:
+        """Return whether a person will be asked about a call; see `permit`."""
+        return self._approval is not None and (
+            self._policy.decide(_request(tool, arguments, trusts_hints=trusts_hints)).action == "ask"
         )
-        return await self._permit(request, tool.name)
 
     async def permit_builtin(self, tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Check that the policy permits a call of a built-in tool, and return the checked arguments.
@@ -553,6 +552,16 @@ class Gate:
             return False
         # Only a literal True is consent.
         return answer is True
+
+
+def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> Request:
+    return Request(
+        server=tool.server,
+        tool=tool.original_name or tool.name,
+        arguments=arguments,
+        annotations=tool.annotations,
+        trust_annotations=trusts_hints or tool.source == "builtin",
+    )
 
 
 def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> Request:
