@@ -43,7 +43,7 @@ class Outline:
     imports: dict[str, str] = field(default_factory=dict[str, str])
     """The import statement of each name that it imports."""
     imported: set[str] = field(default_factory=set[str])
-    """The modules that it imports."""
+    """The modules that it imports, also inside of functions."""
 
 
 def outline(code: str) -> Outline:
@@ -53,7 +53,13 @@ def outline(code: str) -> Outline:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return found
-    found.names.update(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.names.add(node.id)
+        elif isinstance(node, ast.Import):
+            found.imported.update(one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.imported.add(node.module)
     for node in _at_top(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
@@ -62,12 +68,10 @@ def outline(code: str) -> Outline:
                 found.bound[name] = None
             case ast.Import(names=names):
                 for one in names:
-                    found.imported.add(one.name)
                     bound = one.asname or one.name.partition(".")[0]
                     found.bound[bound] = None
                     found.imports[bound] = f"import {one.name}" + (f" as {one.asname}" if one.asname else "")
             case ast.ImportFrom(module=str(module), names=names, level=0):
-                found.imported.add(module)
                 for one in names:
                     if one.name != "*":
                         bound = one.asname or one.name

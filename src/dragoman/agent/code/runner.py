@@ -242,7 +242,8 @@ class CodeRunner:
             return _failure(f"The program was not run: it has more than {MAX_CODE} characters.")
         modules = await self.modules()
         about = await asyncio.to_thread(outline, code)
-        used = [name for name in about.names if name in modules and name not in about.bound]
+        # The checker finds a module only if it is imported at the top.
+        used = [name for name in modules if name in about.names | about.imported and name not in about.bound]
         prefix = declared(about, names=self._names, imports=self._imports, modules=used)
         problems = await self._sandbox.work(self._sandbox.check, prefix, code, modules)
         if problems:

@@ -55,6 +55,8 @@ class Function:
     """`(path: str, limit: int = 10) -> ReadResult`."""
     classes: Sequence[str]
     """The definitions of the types in the signature."""
+    is_open: bool = False
+    """Whether the tool takes arguments that its schema does not name."""
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tool's arguments for a Python call.
@@ -71,11 +73,11 @@ class Function:
             if name in given:
                 msg = f"{self.name}() got two values for `{name}`"
                 raise TypeError(msg)
-            if name not in self.parameters:
+            if name not in self.parameters and not self.is_open:
                 msg = f"{self.name}() has no parameter `{name}`"
                 raise TypeError(msg)
             given[name] = value
-        return {self.parameters[name]: value for name, value in given.items()}
+        return {self.parameters.get(name, name): value for name, value in given.items()}
 
     def shown(self, module: str) -> str:
         """Return the signature and its types for a model."""
@@ -132,12 +134,13 @@ def modules_of(tools: Iterable[ToolDef]) -> dict[str, Module]:
     for tool in tools:
         by_server.setdefault(tool.server, []).append(tool)
     # A module must not hide one that programs import, or a name that they use.
-    taken = set(sys.stdlib_module_names | _BUILTINS | _WORDS | {LOCAL})
+    reserved = sys.stdlib_module_names | _BUILTINS | _WORDS | {LOCAL}
+    taken = set(reserved)
     made: dict[str, Module] = {}
     for server in sorted(by_server):
         name = identifier(server, "server") if server else LOCAL
         if server:
-            name = _unique(name, taken, suffix="server" if name in taken else "")
+            name = _unique(name, taken, suffix="server" if name in reserved else "")
         made[name] = Module(name, server, by_server[server])
     return made
 
@@ -185,6 +188,9 @@ def _function(name: str, tool: ToolDef, taken: set[str]) -> Function:
         wanted = types.type_of(properties[argument], _camel(parameter), 1)
         default = "" if argument in required else f" = {_default(properties[argument])}"
         parts.append(f"{parameter}: {wanted}{default}")
+    is_open = bool(schema.get("additionalProperties"))
+    if is_open:
+        parts.append(f"**{_unique('arguments', used)}: Any")
     result = "str"
     if tool.output_schema is not None:
         output = _Types(_object(tool.output_schema), _camel(name), taken)
@@ -198,6 +204,7 @@ def _function(name: str, tool: ToolDef, taken: set[str]) -> Function:
         parameters=named,
         signature=f"({', '.join(parts)}) -> {result}",
         classes=classes,
+        is_open=is_open,
     )
 
 
