@@ -188,7 +188,7 @@ async def test_agents_own_tools_and_local_ones_are_judged(offering: Callable[...
             await agent.run("go")
             answers = [message for message in agent.messages if message.role == "tool"]
     assert [answer.is_error for answer in answers] == [True, True]
-    assert all("is blocked by the policy's default" in answer.text for answer in answers)
+    assert all("Blocked by the policy's default" in answer.text for answer in answers)
     assert ran == []
 
 
@@ -218,7 +218,7 @@ def test_program_is_judged(words: list[str], capsys: pytest.CaptureFixture[str])
     document = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps(document | {"mcp": {"policy": {"default": "deny"}}}), "utf-8")
     assert run(words) == 8
-    assert "is blocked by the policy's default" in capsys.readouterr().err
+    assert "Blocked by the policy's default" in capsys.readouterr().err
 
 
 # What was judged is what is sent

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from dragoman.errors import ConfigError, UnknownServerError, UnknownToolError
+from dragoman.errors import (
+    ConfigError,
+    ConfigSyntaxError,
+    InvalidSpecError,
+    UnknownServerError,
+    UnknownToolError,
+)
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dragoman.errors import DragomanError
     from dragoman.model import ServerSpec, Settings, ToolDef
     from dragoman.tools.registry import ToolRegistry
+
+MAX_FILE_BYTES = 1024 * 1024
+"""How much of a broken file is searched for a name."""
 
 
 def named(settings: Settings, name: str) -> ServerSpec:
@@ -19,6 +30,7 @@ def named(settings: Settings, name: str) -> ServerSpec:
 
     Raises:
         UnknownServerError: No server has this name; similar names are suggested.
+        ConfigError: Its entry, or the file that it stands in, is broken.
     """
     spec = settings.server(name)
     if spec is None:
@@ -31,14 +43,49 @@ def in_question(settings: Settings, name: str) -> ServerSpec:
 
     Raises:
         UnknownServerError: No server has this name; similar names are suggested.
+        ConfigError: Its entry, or the file that it stands in, is broken.
     """
     theirs = next((spec for spec in settings.unapproved if spec.name == name), None)
     return theirs or named(settings, name)
 
 
-def unknown(settings: Settings, name: str) -> UnknownServerError:
-    """Return the error for an unknown server name."""
+def unknown(settings: Settings, name: str) -> DragomanError:
+    """Return the error for a name that is not a server: it is unknown, or its entry or file is broken."""
+    if (problem := broken_entries(settings).get(name)) is not None:
+        from dragoman.cli.options import typed
+        from dragoman.diagnosis.explain import explain
+
+        found = explain(problem)
+        return ConfigError(found.cause, hint=f"run `{typed(found.next_step)}`")
+    for problem in settings.problems:
+        if isinstance(problem, ConfigSyntaxError) and _stands_in(name, problem.source):
+            msg = f"server `{name}` stands in a file that cannot be read: {problem.message}"
+            return ConfigSyntaxError(
+                msg, source=problem.source, pointer=problem.pointer, line=problem.line, hint=problem.hint
+            )
     return unknown_among([one.name for one in settings.servers], name, f"unknown server `{name}`")
+
+
+def broken_entries(settings: Settings) -> dict[str, InvalidSpecError]:
+    """Return the entries that do not describe a server, by name; a server of the same name hides one."""
+    names = {spec.name for spec in settings.servers}
+    found: dict[str, InvalidSpecError] = {}
+    for problem in settings.problems:
+        if isinstance(problem, InvalidSpecError) and problem.server and problem.server not in names:
+            found.setdefault(problem.server, problem)
+    return found
+
+
+def _stands_in(name: str, path: str) -> bool:
+    """Return whether the text of a broken file has a name, as a key or a value."""
+    from pathlib import Path
+
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return False
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 def unknown_among(known: Sequence[str], name: str, msg: str) -> UnknownServerError:

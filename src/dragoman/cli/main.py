@@ -34,6 +34,8 @@ COMMANDS = {
     "read": ("dragoman.cli.commands.resources:read", "Read a resource."),
     "prompts": ("dragoman.cli.commands.resources:prompts", "List the prompts of the servers."),
     "prompt": ("dragoman.cli.commands.resources:prompt", "Fill in a prompt and print its messages."),
+    "skills": ("dragoman.cli.commands.resources:skills", "List, approve and print skills of servers."),
+    "tasks": ("dragoman.cli.commands.tasks:tasks", "List tasks of servers, or wait for one."),
     "serve": ("dragoman.cli.commands.serve:serve", "Serve all servers as one MCP server."),
     "calls": ("dragoman.cli.commands.calls:calls", "List, show and repeat recorded calls."),
     "logs": ("dragoman.cli.commands.logs:logs", "Show the stderr output of a server."),

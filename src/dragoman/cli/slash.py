@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -384,7 +384,7 @@ async def status(context: Context, words: str) -> RenderableType:
         guess = did_you_mean(word, known, f"Available: {', '.join(known)}")
         msg = f"Unknown command `/mcp {word}`. {guess}"
         raise UsageError(msg)
-    return servers_view(context.mcp.status().values(), context.mcp.metrics())
+    return servers_view(context.mcp.status().values(), context.mcp.metrics(), context.mcp.settings)
 
 
 async def server_tools(context: Context, words: str) -> RenderableType:
@@ -480,7 +480,8 @@ async def logs(context: Context, words: str) -> RenderableType:
 
 def _one(context: Context, name: str) -> RenderableType:
     metrics = context.mcp.metrics()
-    return servers_view([context.mcp.status()[name]], metrics)
+    settings = replace(context.mcp.settings, problems=())
+    return servers_view([context.mcp.status()[name]], metrics, settings)
 
 
 # ── The conversation: /model, /cost, /save

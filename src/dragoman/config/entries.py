@@ -687,6 +687,7 @@ def _invalid(reader: EntryReader, entry: Entry) -> InvalidSpecError:
     return InvalidSpecError(
         f"{what} is skipped: {'; '.join(reader.problems)}",
         problems=reader.problems,
+        server=entry.name,
         source=reader.culprit.document.source,
         pointer=dotted(reader.pointer),
         line=reader.line or entry.line(),

@@ -68,6 +68,7 @@ class ServerPool:
         on_connected: Callable[[str], None],
         handlers: Handlers,
         inputs: Mapping[str, str] | None = None,
+        keeps_stderr: bool = False,
     ) -> None:
         """Make a supervisor for every configured server, without starting it.
 
@@ -83,6 +84,7 @@ class ServerPool:
             on_connected: Called when a replacement that is already connected takes over.
             handlers: What the application answers when a server asks.
             inputs: Answers to `${input:id}`, by id.
+            keeps_stderr: Whether what servers write to their standard error is kept for some days.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -99,6 +101,7 @@ class ServerPool:
         self._adds_headers = handlers.headers is not None
         self._handlers = replace(handlers, headers=gate.watch_headers(handlers.headers, caller_headers))
         self._inputs = dict(inputs or {})
+        self._keeps_stderr = keeps_stderr
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._candidates: set[Supervisor] = set()
         """Servers that start next to the one they are to replace."""
@@ -325,6 +328,7 @@ class ServerPool:
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,
             gate=self._gate,
+            keeps_stderr=self._keeps_stderr,
             texts=self.settings.texts,
         )
         return supervisor

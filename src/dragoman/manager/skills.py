@@ -197,7 +197,7 @@ class Skills:
                     await asyncio.to_thread(self._remember, skill)
                 return
         msg = f"the skill `{skill.name}` of server `{skill.server}` is not approved"
-        hint = f"review it and run `dragoman skills approve {skill.server} {skill.uri}`"
+        hint = f"review it and run `dragoman skills {skill.server} --approve {skill.uri}`"
         raise CallDeniedError(msg, tool=skill.uri, server=skill.server, rule="skill", hint=hint)
 
     async def _read(self, skill: Skill, uri: str) -> bytes:

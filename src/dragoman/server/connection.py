@@ -258,6 +258,7 @@ class Connection:
         self.is_private = False
         """Whether the listing may differ for other credentials."""
         self._silence = _Silence(0.0, None)
+        self._is_last_attempt = True
         self._tasks: set[asyncio.Future[Any]] = set()
 
     @property
@@ -278,6 +279,7 @@ class Connection:
         for transport in attempts:
             last = transport is attempts[-1]
             self.attempt = attempt_of(transport, self._events.on_stage)
+            self._is_last_attempt = last
             try:
                 await self._serve_either_era(transport, seconds if last else seconds / 2)
             except ConnectError as exc:
@@ -459,6 +461,7 @@ class Connection:
         is_open = False
         release = await self._take_slot()
         scope.deadline = anyio.current_time() + seconds
+        limit = self._loop.call_later(seconds, self._on_timed_out)
         try:
             # The deadline for connecting belongs to a scope around the SDK's contexts: anyio's scopes must be
             # left in reverse order, so a scope inside could not end before the session does. Once the
@@ -484,6 +487,7 @@ class Connection:
                     self.attempt.enter("listing")
                     await self._first_listing(session)
                     scope.deadline = math.inf
+                    limit.cancel()
                     is_open = True
                     release()
                     await self._stay(session, scope)
@@ -492,6 +496,7 @@ class Connection:
         except BaseException as exc:  # noqa: BLE001 -- the SDK's exception groups may hold anything
             failure = sdk.unwrap_group(exc)
         finally:
+            limit.cancel()
             release()
             self._session = None
             self._scope = None
@@ -654,6 +659,11 @@ class Connection:
         if self._session is not None:
             self._session = None
             self._events.on_lost(self, sdk.lost_error(None, self.spec, self.attempt, reason))
+
+    def _on_timed_out(self) -> None:
+        """Report the time limit at once: stopping a process that hangs takes seconds more."""
+        if not self._leave.done() and (self._is_last_attempt or not self.attempt.refused):
+            self._events.on_timed_out(self, sdk.connect_error(TimeoutError(), self.spec, self.attempt))
 
     def _start(self, job: Any) -> None:
         task = asyncio.create_task(job)

@@ -23,6 +23,7 @@ from dragoman.server.late_import import late_import_module
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
+from dragoman.server.process.stderr_log import kept_path
 from dragoman.server.protocol.wire import ConnectionEvents
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import TokenBucket
@@ -211,6 +212,7 @@ class Supervisor(ConnectionEvents):
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
         gate: Gate | None = None,
+        keeps_stderr: bool = False,
         texts: Texts | None = None,
     ) -> None:
         """Prepare a server without starting it.
@@ -224,8 +226,10 @@ class Supervisor(ConnectionEvents):
             health_check_interval: Seconds without a message after which an idle connection is probed.
             handlers: The application's handlers for requests from the server.
             gate: The rules for all servers; the default allows everything.
+            keeps_stderr: Whether the standard error of a child without `log_file` is kept for some days.
             texts: The application's own words for the log.
         """
+        self._keeps_stderr = keeps_stderr
         self._closed_text = (texts.closed if texts else "") or "{server}: closed"
         self._logged = ""
         """What the latest line of the log about a failure said, until the server is ready or restarted."""
@@ -663,7 +667,10 @@ class Supervisor(ConnectionEvents):
             self._stderr = connection.attempt.stderr or self._stderr
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
-        return await prepare(self.spec, self._expansion, self._gate)
+        transport, auth = await prepare(self.spec, self._expansion, self._gate)
+        if self._keeps_stderr and isinstance(transport, Stdio) and transport.log_file is None:
+            transport = replace(transport, log_file=str(kept_path(self.spec)))
+        return transport, auth
 
     # The events of the connection. A connection that was replaced may still end or list: it is ignored.
 
@@ -705,6 +712,11 @@ class Supervisor(ConnectionEvents):
     def on_changed(self, connection: Connection, event: OfferChanged) -> None:  # noqa: ARG002 -- an event is enough
         """Publish a change of prompts or resources."""
         self._publish(event)
+
+    def on_timed_out(self, connection: Connection, error: DragomanError) -> None:
+        """Change the state at once, so that nothing waits for the end of a process that hangs."""
+        if self._connection is connection and self._state is ServerState.CONNECTING:
+            self._signal(verdict(error, reconnect=self.spec.reconnect), error)
 
     def on_lost(self, connection: Connection, error: DragomanError) -> None:
         """Change the state at once: closing the rest of the connection takes up to `CLOSE_SECONDS`."""

@@ -103,7 +103,7 @@ def _decided(
         servers=_switched(chosen, settings, counted),
         enabled=_strongest(counted, "enabled") is not False,
         auto_reload=_strongest(counted, "auto_reload") is True,
-        call_log=_strongest(counted, "call_log") is True,
+        call_log=_strongest(counted, "call_log"),
         health_check_interval=_strongest(counted, "health_check_interval") or 30.0,
         naming=_strongest(counted, "naming") or layers.naming,
         inputs=_inputs(layers.statements),
@@ -333,7 +333,12 @@ def silenced(read: ReadPolicy, source: str) -> ReadPolicy:
     """Return a project's rules without their text: no text of an unapproved file reaches a model."""
     file = for_log(source.replace("\\", "/").rpartition("/")[2], 100)
     rules = [
-        replace(rule, name=f"rule {number} of {file}", reason=f"a rule of the project's file {file}")
+        replace(
+            rule,
+            name=f"rule {number} of {file}",
+            reason=f"a rule of the project's file {file}",
+            source=for_log(rule.source.replace("\\", "/").rpartition("/")[2], 100),
+        )
         for number, rule in enumerate(read.rules, 1)
     ]
     return replace(read, rules=rules)

@@ -232,9 +232,9 @@ FASTMCP = "  File x\nModuleNotFoundError: No module named 'mcp.server.fastmcp'\n
         (NPX, {"stage": "listing"}, "cannot list its tools"),
         # The network
         (HTTP, {"stage": "connect", "network": "refused"}, "Nothing listens there"),
-        (HTTP, {"stage": "connect", "network": "no-host"}, "Host not found"),
-        (HTTP, {"stage": "connect", "network": "certificate"}, "`tls.ca`"),
-        (HTTP, {"stage": "connect", "network": "no-tls"}, "Try http://"),
+        (HTTP, {"stage": "connect", "network": "dns"}, "Host not found"),
+        (HTTP, {"stage": "connect", "network": "tls"}, "`tls.ca`"),
+        (HTTP, {"stage": "connect", "network": "plain"}, "Try http://"),
         (HTTP, {"stage": "connect", "network": "refused", "proxy": "http://p:1"}, "Start the proxy"),
         # HTTP
         (HTTP, {"stage": "handshake", "http_status": 401}, "dragoman login law"),
@@ -258,7 +258,7 @@ def test_the_first_hint_says_what_to_do(spec: ServerSpec, facts: dict[str, Any],
 
 
 def test_a_proxy_is_named_when_the_way_is_blocked() -> None:
-    found = hints(Facts(spec=HTTP, stage="connect", network="timeout", proxy="http://proxy:3128"))
+    found = hints(Facts(spec=HTTP, stage="connect", network="unreachable", proxy="http://proxy:3128"))
     assert any("http://proxy:3128" in hint and "NO_PROXY" in hint for hint in found)
 
 

@@ -16,12 +16,15 @@ from dragoman.cli.arguments import STDIN, type_name
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import find_tool, known_registry, may_own, unknown_tool, wanted
-from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option
+from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import part_json, save
 from dragoman.errors import (
     CallDeniedError,
+    ConfigError,
+    ConnectError,
     InvalidArgumentsError,
     ServerNotReadyError,
+    ToolUnavailableError,
     UnknownServerError,
     UnknownToolError,
 )
@@ -46,9 +49,17 @@ LONGEST_ABOUT = 60
 @click.option("--save", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Save images in DIR.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--raw", is_flag=True, help="Print unfiltered text, including escape codes.")
+@click.option("--detach", is_flag=True, help="Do not wait if the server makes a task of the call.")
 @click.pass_obj
 def call(
-    options: Options, *, words: tuple[str, ...], whole: str | None, folder: Path | None, yes: bool, raw: bool
+    options: Options,
+    *,
+    words: tuple[str, ...],
+    whole: str | None,
+    folder: Path | None,
+    yes: bool,
+    raw: bool,
+    detach: bool,
 ) -> None:
     """Call a tool and print its result.
 
@@ -83,7 +94,8 @@ def call(
     else:
         asked, rest = _split(settings, words)
     given = _Given(rest, whole)
-    result, tool = run(_call(options, settings, asked, given, yes=yes))
+    _check_known(settings, asked, given)
+    result, tool = run(_call(options, settings, asked, given, yes=yes, detach=detach))
     saved = save(result.parts, folder, tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
@@ -94,7 +106,7 @@ def call(
         offer_to_keep(options)
         return
     if not options.json:
-        text = " ".join((result.error or "The tool failed.").split())
+        text = " ".join(str(_told(settings, tool, result)).split())
         click.secho(f"error: {output.safe(text)}", fg="red", err=True)
     raise click.exceptions.Exit(code_of(result.exception))
 
@@ -148,6 +160,51 @@ class _Given:
             hint = f"run `dragoman tools {tool.server} --schema` for all parameters"
             raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems, hint=hint)
         return found
+
+
+def _told(settings: Settings, tool: ToolDef, result: ToolResult) -> object:
+    """Return the error of a failed call; the cause in one line if its server is not ready."""
+    from dragoman.diagnosis.explain import explain, root_cause
+
+    error = result.exception
+    if isinstance(error, ToolUnavailableError) and isinstance(root_cause(error), ConnectError | ConfigError):
+        found = explain(error, settings.server(tool.server), name=tool.server)
+        return f"{found.cause} (run `{typed(found.next_step)}`)"
+    return result.error or "The tool failed."
+
+
+def _check_known(settings: Settings, asked: _Target, given: _Given) -> None:
+    """Check a call against the cached tools, so that a mistake does not have to wait for the server.
+
+    Raises:
+        UnknownToolError: The server has no such tool, but one with a similar name.
+        InvalidArgumentsError: The arguments do not match the tool's schema.
+        CallDeniedError: A rule denies the call.
+    """
+    if len(asked.specs) != 1:
+        return
+    spec = asked.specs[0]
+    registry, known = known_registry(settings, asked.specs)
+    tools = [tool for tool in registry if tool.server == spec.name]
+    if spec.name not in known:
+        return
+    name = asked.name
+    tool = next((one for one in tools if name == (one.original_name if asked.is_own else one.name)), None)
+    tool = tool or next((one for one in tools if one.name == name), None)
+    if tool is None:
+        error = unknown_tool(name, tools, server=spec.name)
+        if error.suggestions:
+            error.hint += f" The list is cached; update it with `dragoman tools {spec.name} --refresh`"
+            raise error
+        return
+    from dragoman.tools.result.build import check
+    from dragoman.tools.schema.validate import Validators
+    from dragoman.trust.gate import Gate
+
+    coerces = True if spec.coerce_arguments is None else spec.coerce_arguments
+    fields, _ = check(Validators().of(tool.input_schema), tool, given.fit(tool), coerces=coerces)
+    gate = Gate(settings, root=settings.root or str(Path.cwd()))
+    gate.refuse_denied(tool, fields, trusts_hints=spec.trust_annotations)
 
 
 def _described(name: str, schema: object, root: object) -> str:
@@ -214,6 +271,7 @@ async def _call(
     given: _Given,
     *,
     yes: bool,
+    detach: bool,
 ) -> tuple[ToolResult, ToolDef]:
     from dragoman.cli.connect import connected
 
@@ -239,7 +297,9 @@ async def _call(
             _check_connected(live, tool.server, options.timeout)
         live.show.text = f"calling {tool.original_name}"
         try:
-            result = await live.mcp.call(tool.name, fields, timeout=live.left, on_progress=live.show.report)
+            result = await live.mcp.call(
+                tool.name, fields, timeout=live.left, on_progress=live.show.report, detach=detach
+            )
         except asyncio.CancelledError:
             # Stopping the server may take a moment; show that Ctrl-C was noticed.
             live.show.text = "stopping"
@@ -255,7 +315,9 @@ async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool
     live.show.clear()
     why = output.one_line(request.reason) or "A rule requires confirmation"
     click.echo(f"{why}: {_shown(request)}", err=True)
-    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?"}[request.kind]
+    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?", "skill": "Load it?"}[
+        request.kind
+    ]
     return await confirm(question)
 
 

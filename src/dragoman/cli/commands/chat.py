@@ -126,7 +126,7 @@ async def _open(
     how: dict[str, Any] = {
         "inputs": inputs,
         "handlers": _handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
-        "call_log": True,
+        "call_log": options.load().call_log is not False,
         "default_trust": "ask" if consent is not None else "warn",
     }
     if options.server is not None:
@@ -158,10 +158,10 @@ async def _watch_start(mcp: McpManager, screen: Screen) -> None:
     """Show the servers while they start, then their states."""
     from dragoman.cli.tables import servers_view
 
-    async with screen.working(lambda: servers_view(mcp.status().values(), {})):
+    async with screen.working(lambda: servers_view(mcp.status().values(), {}, mcp.settings)):
         await mcp.wait_ready(timeout=START_WAIT)
     if screen.is_live:
-        screen.print(servers_view(mcp.status().values(), {}))
+        screen.print(servers_view(mcp.status().values(), {}, mcp.settings))
 
 
 async def _converse(

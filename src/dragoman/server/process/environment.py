@@ -15,13 +15,12 @@ import tempfile
 from asyncio import get_running_loop
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Protocol, Self
 
 from dragoman.config.files import read_env_file
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
 from dragoman.storage.files import private_folder, private_opener
-from dragoman.trust.gate import secrets_of
 from dragoman.trust.redaction import Redactor, current_redactor
 from dragoman.trust.sanitizing import for_terminal
 
@@ -46,14 +45,26 @@ LONGEST_LINE = 64 * 1024
 class RotatingLog:
     """A log file that is rotated by size; use it in one thread only."""
 
-    def __init__(self, path: str, *, server: str, secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        server: str,
+        secrets: Iterable[str] = (),
+        masks_shapes: bool = False,
+        is_quiet: bool = False,
+    ) -> None:
         """Open a log, and create its folder if necessary.
 
         Args:
             path: The newest file.
             server: The server's name, for warnings.
             secrets: Values to mask, besides those that the connection's redactor knows.
+            masks_shapes: Whether to mask text that only looks like a secret, too.
+            is_quiet: Whether nothing is said if it cannot be written.
         """
+        self._masks_shapes = masks_shapes
+        self._is_quiet = is_quiet
         self._path = Path(path)
         self._server = server
         self._redactor = Redactor(secrets)
@@ -83,7 +94,9 @@ class RotatingLog:
 
     def _write(self, lines: bytes) -> None:
         text = lines.decode("utf-8", "surrogateescape")
-        if len(self._redactor) or len(self._known):
+        if self._masks_shapes:
+            text = self._known.mask(self._redactor.mask_known(text))
+        elif len(self._redactor) or len(self._known):
             text = self._redactor.mask_known(text)
             text = text if self._known is self._redactor else self._known.mask_known(text)
         lines = for_terminal(text).encode("utf-8", "replace")
@@ -141,7 +154,8 @@ class RotatingLog:
             with suppress(OSError):
                 self._close()
             reason = exc.strerror or str(exc)
-            logger.warning("%s: `log_file` (%s) cannot be written: %s", self._server, self._path, reason)
+            level = logging.DEBUG if self._is_quiet else logging.WARNING
+            logger.log(level, "%s: `log_file` (%s) cannot be written: %s", self._server, self._path, reason)
 
 
 # ── The environment, stderr, and the end of the process group
@@ -287,19 +301,6 @@ def env_file_values(transport: Transport) -> list[dict[str, str]]:
     return found
 
 
-def stderr_log(stdio: Stdio, name: str, given: Mapping[str, str]) -> RotatingLog | None:
-    """Open the `log_file` of a child, if its entry has one.
-
-    Args:
-        stdio: The child's transport.
-        name: The server's name, for warnings.
-        given: The environment of the child, to know its secrets.
-    """
-    if stdio.log_file is None:
-        return None
-    return RotatingLog(stdio.log_file, server=name, secrets=secrets_of(stdio, given, env_file_values(stdio)))
-
-
 def kill_group(pid: int) -> None:
     """Kill the rest of a child's process group; the child itself may already have exited."""
     if sys.platform != "win32":
@@ -308,10 +309,20 @@ def kill_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
+class StderrSink(Protocol):
+    """Gets a child's standard error."""
+
+    def write(self, data: bytes) -> None:
+        """Add data."""
+
+    def close(self) -> None:
+        """Write what is left, and close."""
+
+
 class StderrTail:
     """Captures a child's stderr and keeps the last lines; use it in the event loop's thread."""
 
-    def __init__(self, source: int | None = None, log: RotatingLog | None = None) -> None:
+    def __init__(self, source: int | None = None, log: StderrSink | None = None) -> None:
         """Start to capture.
 
         Args:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from dragoman.observe.telemetry import Request, Telemetry
     from dragoman.server.protocol.rpc import RequestId
-    from dragoman.server.protocol.wire import Traffic, Wire
+    from dragoman.server.protocol.wire import ConnectAttempt, Traffic, Wire
 
 # ── Results for the SDK's session: completed, and without entries that it rejects
 
@@ -227,8 +227,11 @@ known_outcome: ContextVar[dict[str, Any] | MCPError | None] = ContextVar("known_
 class WireDispatcher:
     """One conversation with one server; has the methods of the SDK's `Dispatcher`, which is a protocol."""
 
-    def __init__(self, server: str, *, probe_seconds: float = math.inf) -> None:
+    def __init__(
+        self, server: str, *, probe_seconds: float = math.inf, attempt: ConnectAttempt | None = None
+    ) -> None:
         self.server = server
+        self._attempt = attempt
         self._probe_seconds = probe_seconds
         """How long the server may take to answer the question for its protocol version."""
         self._loop = asyncio.get_running_loop()
@@ -418,7 +421,9 @@ class WireDispatcher:
             return False
 
     def on_junk(self, reason: str, sample: bytes) -> None:
-        """Log the first few messages that cannot be used."""
+        """Log the first few messages that cannot be used, and count all of them for the attempt."""
+        if self._attempt is not None:
+            self._attempt.junk = self.rpc.junk
         if self.rpc.junk <= JUNK_LOGGED:
             more = "; further ones are only counted" if self.rpc.junk == JUNK_LOGGED else ""
             logger.warning("%s: an unusable message (%s): %.80r%s", self.server, reason, sample, more)

@@ -14,6 +14,7 @@ import asyncio
 import inspect
 import json
 import logging
+import re
 import sys
 from asyncio import CancelledError
 from contextlib import asynccontextmanager
@@ -41,7 +42,7 @@ from dragoman.observe.telemetry import Peer
 from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.extensions import declared_extensions
-from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
+from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import Era, Session, Stamp
 from dragoman.server.transports.http_client import BUSY_SHARE, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
@@ -116,7 +117,9 @@ async def open_session(
     if not ours and start is not None:
         # The SDK's transport starts a child of its own.
         await start.drop()
-    dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3) if ours else None
+    dispatcher = (
+        WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt) if ours else None
+    )
     if dispatcher is not None:
         dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in (answers or {}))
     wire: Any = _UNUSED
@@ -372,6 +375,10 @@ def connect_error(exc: BaseException, spec: ServerSpec, attempt: ConnectAttempt)
         if isinstance(found, AuthRequiredError):
             return found
     if attempt.http_status == _UNAUTHORIZED and not isinstance(leaf, TimeoutError):
+        if _has_token(spec):
+            msg = f"server `{server}` rejected the token in its `Authorization` header (HTTP 401)"
+            hint = "the token is wrong or has expired: set a new one"
+            return AuthRequiredError(msg, server=server, stage=attempt.stage, reason="token", hint=hint)
         msg = f"server `{server}` requires login (HTTP 401)"
         hint = "set an `Authorization` header"
         return AuthRequiredError(msg, server=server, stage=attempt.stage, hint=hint)
@@ -380,10 +387,13 @@ def connect_error(exc: BaseException, spec: ServerSpec, attempt: ConnectAttempt)
     tail = attempt.stderr.text() if attempt.stderr else ""
     if tail:
         msg += f"; last stderr lines: {' | '.join(tail.splitlines()[-3:])[-500:]}"
+    kind, subject = _kind(leaf, spec, attempt)
     return ConnectError(
         msg,
         server=server,
         stage=attempt.stage,
+        reason=kind,
+        subject=subject,
         # After a timeout we killed the child: its exit code would be that of our signal.
         exit_code=None if isinstance(leaf, TimeoutError) else attempt.exit_code,
         stderr_tail=tail,
@@ -438,6 +448,46 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case _:
             msg = f"calling `{tool}` on server `{server}` failed: {type(leaf).__name__}: {leaf}"
             return ProtocolError(msg, tool=tool, server=server)
+
+
+def _has_token(spec: ServerSpec) -> bool:
+    """Return whether the entry has an `Authorization` header of its own, which rules out OAuth."""
+    transport = spec.transport
+    return not isinstance(transport, Stdio) and any(
+        name.lower() == "authorization" for name in transport.headers
+    )
+
+
+_VERSION = re.compile(r"Unsupported protocol version from the server: (.{1,40})")
+"""The SDK's message; it has no type of its own."""
+
+
+def _kind(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> tuple[str, str]:
+    """Return `reason` and `subject` of a `ConnectError`."""
+    match leaf:
+        case TimeoutError():
+            return ("stdout", "") if attempt.junk else ("timeout", f"{spec.connect_timeout:g}")
+        case FileNotFoundError() if attempt.stage == "spawn":
+            return "program", ""
+        case NotADirectoryError() if attempt.stage == "spawn":
+            return "folder", ""
+        case PermissionError() if attempt.stage == "spawn":
+            return "permission", ""
+        case RuntimeError() if found := _VERSION.search(str(leaf)):
+            return "version", found[1]
+        case MCPError() if TOO_LARGE in leaf.message:
+            return "size", ""
+        case _ if attempt.network[0]:
+            return attempt.network
+        case _ if attempt.exit_code is not None:
+            silent = attempt.stderr is None or not attempt.stderr.text()
+            return ("stdout" if attempt.junk and silent else "exit"), str(attempt.exit_code)
+        case _ if attempt.http_status is None:
+            return "", ""
+        case _ if attempt.http_status >= _CLIENT_ERROR:
+            return "http", str(attempt.http_status)
+        case _:
+            return ("page", "") if attempt.is_page else ("", "")
 
 
 def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> tuple[str, str]:

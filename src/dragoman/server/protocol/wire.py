@@ -139,6 +139,12 @@ class ConnectAttempt:
     """The status of the last HTTP response."""
     challenge: str = ""
     """The login challenge of a refusal."""
+    is_page: bool = False
+    """Whether the last HTTP response was a web page."""
+    network: tuple[str, str] = ("", "")
+    """Why the address could not be reached, as `reason` and `subject` of `ConnectError`."""
+    junk: int = 0
+    """How many messages could not be used, such as lines of text on a child's standard output."""
     on_stage: Callable[[str], None] | None = None
     """Called with each stage as it begins, the first included."""
 
@@ -189,6 +195,9 @@ class ConnectionEvents:
 
     def on_changed(self, connection: Connection, event: OfferChanged) -> None:
         """Handle a change of something other than the tools."""
+
+    def on_timed_out(self, connection: Connection, error: DragomanError) -> None:
+        """Handle that the connection could not be opened in time; it is closed after this."""
 
     def on_lost(self, connection: Connection, error: DragomanError) -> None:
         """Handle that the connection ended and that `close` was not the reason."""

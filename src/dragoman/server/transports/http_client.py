@@ -38,6 +38,7 @@ from dragoman.server.transports.http_response import (
     content_type,
     detail,
     excerpt,
+    network_reason,
     phrase,
     read_refusal,
     retry_after,
@@ -474,6 +475,8 @@ class HttpClient:
         """Record the status of a response on the attempt."""
         self.attempt.http_status = response.status
         self.attempt.challenge = challenge(response)
+        self.attempt.is_page = content_type(response).endswith("/html")
+        self.attempt.network = ("", "")
 
     def refusal(self, response: aiohttp.ClientResponse, body: bytes, what: str) -> HttpStatusError:
         """Return the error for an error status."""
@@ -527,6 +530,7 @@ class HttpClient:
                 logger.error("%s: unexpected error in %s", self.name, what, exc_info=exc)
                 error = self._lost(f"{what} failed: {type(exc).__name__}")
         error.__cause__ = exc
+        self.attempt.network = network_reason(exc, f"{self.url.host}:{self.url.port}")
         return error
 
     async def _merge(

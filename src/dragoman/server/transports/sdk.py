@@ -24,8 +24,8 @@ from dragoman.server.process.environment import (
     child_environment,
     kill_group,
     removed_variables,
-    stderr_log,
 )
+from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.sdk import child_of
 from dragoman.server.protocol.wire import no_call_context
 from dragoman.server.transports.http_client import (
