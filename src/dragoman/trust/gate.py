@@ -602,16 +602,6 @@ class Gate:
         return answer is True
 
 
-def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> Request:
-    return Request(
-        server=tool.server,
-        tool=tool.original_name or tool.name,
-        arguments=arguments,
-        annotations=tool.annotations,
-        trust_annotations=trusts_hints or tool.source == "builtin",
-    )
-
-
 def _offer(kind: Kind, name: str, server: str, arguments: Mapping[str, Any] | None) -> Request:
     given = {"uri": name} if arguments is None and kind == "resource" else arguments or {}
     return Request(server=server, tool=name, kind=kind, arguments=given)

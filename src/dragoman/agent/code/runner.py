@@ -430,10 +430,10 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
     if isinstance(value, dict):
-        table = cast("dict[str, Any]", value)
+        table = cast("dict[Any, Any]", value)
         if all(isinstance(key, str) for key in table):
             return {key: _plain(one, depth + 1) for key, one in table.items()}
-    msg = f"an argument must be JSON, not {type(value).__name__}"
+    msg = f"an argument must be JSON, not {type(cast('object', value)).__name__}"
     raise TypeError(msg)
 
 
