@@ -134,9 +134,11 @@ async def test_variables_functions_and_imports_stay_and_may_change_their_type(lo
         "x = json.loads(twice(x)) + int(plus(1, 1))\nx",
         "x = {'was': x}\nx",
         "x.strip()",
+        "d = {'a': local.add(1, 2), 'b': local.add(1, 1)}\nprint(max(d, key=lambda k: d[k]))",
     )
     assert said[:3] == ["The program ended and printed nothing.", "35", '{"was": 35}']
     assert "no attribute" in said[3]
+    assert said[4] == "a"
 
 
 async def test_sources_of_the_calls_are_named_after_the_output() -> None:
