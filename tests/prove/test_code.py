@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from pydantic_monty import Monty
 from tests.behaviour.code_programs import HOSTILE
 from tests.behaviour.test_code import QUICK, add, note, outputs, take
 from tests.behaviour.test_legal import DESK
@@ -30,23 +29,14 @@ from dragoman.testing import ScriptedServer
 from dragoman.tools.result.budget import estimate_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.prove.conftest import Proof
 
     from dragoman.agent.messages import ModelRequest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("interpreter")]
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 CANARY = "canary-of-the-environment"
 ESCAPED = Path("/tmp/dragoman-escape")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def interpreter() -> Iterator[None]:
-    """Start the interpreter's threads, which stay until the process ends, before descriptors are counted."""
-    with Monty(min_processes=1):
-        yield
 
 
 def resident() -> int:
