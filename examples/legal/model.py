@@ -8,6 +8,8 @@ import sys
 from dragoman import DragomanError
 from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider, open_provider
 
+CODE = {"law": "民法典", "article_no": "585"}
+
 
 async def model() -> Provider:
     """Return the model that `DRAGOMAN_MODEL` names, such as `openai:gpt-5-mini`; without it, the script."""
@@ -30,18 +32,21 @@ def script(request: ModelRequest) -> Say:
     asked = sum(message.role == "user" and message.text.endswith("?") for message in request.messages)
     match asked, results:
         case 1, []:
-            code = {"law": "民法典", "article_no": "585"}
             return Say(
-                calls=[("mcp_legal_get_article", code), ("mcp_legal_list_laws", {"keyword": "民法典"})]
+                calls=[("mcp_legal_get_article", CODE), ("mcp_legal_list_laws", {"keyword": "民法典"})]
             )
         case 1, [article, *_]:
             return Say(text="It lets the parties agree on damages:\n" + opening(wording(article)))
         case 2, [_, _]:
             return Say(calls=[("mcp_legal_search_statutes", {"query": "押金"})])
+        case 3, [_, _, _]:
+            return Say(calls=[("mcp_legal_get_article", CODE)])
         case _, [*_, found]:
             match found.splitlines():
                 case [note, title, _, text, *_] if note.startswith("[answered by"):
                     return Say(text=f"From the samples only, {note.strip('[]')}:\n{title}\n{opening(text)}")
+                case [note, text] if note.startswith("[answered by"):
+                    return Say(text=f"From the office, {note.strip('[]')}:\n{opening(text)}")
                 case _:
                     return Say(text=f"The law says:\n{found}")
         case _:

@@ -75,8 +75,8 @@ async def work(mcp: McpManager, chosen: Provider) -> bool:
 
 
 def say(text: str) -> None:
-    """Print text, wrapped to the width of a terminal."""
-    print(textwrap.fill(text, 79, subsequent_indent="    "))
+    """Print text, wrapped to a narrow terminal; Chinese characters take two columns."""
+    print(textwrap.fill(text, 75, subsequent_indent="    "))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ if _TYPE_CHECKING:
         ToolDef,
         ToolResult,
     )
+    from dragoman.tools.host import HostRegistry
     from dragoman.tools.local import tool
     from dragoman.tools.registry import ToolRegistry
 
@@ -91,6 +92,7 @@ _MODULES = {
         "ToolDef",
         "ToolResult",
     ),
+    "dragoman.tools.host": ("HostRegistry",),
     "dragoman.tools.local": ("tool",),
     "dragoman.tools.registry": ("ToolRegistry",),
 }
@@ -106,6 +108,7 @@ __all__ = [
     "Diagnosis",
     "DragomanError",
     "Handlers",
+    "HostRegistry",
     "Http",
     "HttpStatusError",
     "InvalidArgumentsError",

@@ -7,144 +7,66 @@ typed exception. Only a cancellation is raised.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import itertools
 import json
 import logging
 import re
 import secrets
 import time
-from collections import deque
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import (
+    CallDeniedError,
     CallTimeoutError,
     ConnectionLostError,
     HttpStatusError,
+    InvalidArgumentsError,
     InvalidResultError,
     ServerError,
     ToolExecutionError,
+    ToolFailedError,
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
-from dragoman.model import Part, ServerState, Texts, ToolResult
+from dragoman.model import Continuation, Part, ServerState, Task, Texts, ToolDef, ToolResult
+from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
-from dragoman.server.protocol.wire import Traffic, with_headers
+from dragoman.server.protocol.wire import RoundOptions, Traffic, with_headers
+from dragoman.server.tasks import TaskFollower, new_record
+from dragoman.server.throttle import CallThrottle
+from dragoman.storage.tasks import TaskStore, signing_key
+from dragoman.tools.names import Pair
 from dragoman.tools.registry import run_builtin
 from dragoman.tools.result.build import LARGE_CHARS, ResultContext, build_result, check, is_large, size_of
+from dragoman.tools.result.render import ServerAnswer, to_answer
 from dragoman.tools.schema.coerce import COERCED
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import rate_text
 from dragoman.trust.masking import mask_arguments
 from dragoman.trust.policy import copied
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
-    from dragoman.model import ProgressHandler, ServerSpec, ToolDef
+    from dragoman.model import Audience, ProgressHandler, ServerSpec
     from dragoman.observe.call_log import CallLog
+    from dragoman.server.protocol.wire import Unfinished
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
-    from dragoman.tools.registry import ToolRegistry
+    from dragoman.storage.tasks import TaskRecord
+    from dragoman.tools.registry import ToolRegistry, ToolView
     from dragoman.tools.result.budget import TextBudget
     from dragoman.tools.schema.coerce import ArgumentChange
 
-# ── How many calls may begin in one iteration of the event loop
-
-
-BURST = 200
-"""About 15 ms of work."""
-
-
-class CallThrottle:
-    """Starts calls in their order, at most `BURST` in one iteration of the event loop."""
-
-    def __init__(self) -> None:
-        self._begun = 0
-        """How many calls began in this iteration of the loop."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._planned = False
-
-    def has_room(self) -> bool:
-        """Begin a call now and return True, or return False if it must wait for its `turn`."""
-        if self._waiting or self._begun >= BURST:
-            return False
-        self._begun += 1
-        if not self._planned:
-            self._plan()
-        return True
-
-    async def turn(self) -> None:
-        """Wait until a call for which `has_room` was false may begin."""
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
-        if not self._planned:
-            self._plan()
-        await waiting
-
-    def _plan(self) -> None:
-        self._planned = True
-        asyncio.get_running_loop().call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._begun, self._planned = 0, False
-        while self._waiting and self._begun < BURST:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
-                self._begun += 1
-        if self._begun:
-            self._plan()
-
-
-# ── The log of failed calls: limited, so that logging never delays the event loop
-
-
 logger = logging.getLogger("dragoman")
-
-LINES_PER_TURN = 20
-
-
-class FailureLog:
-    """Logs failed calls, at most `LINES_PER_TURN` in one iteration of the event loop."""
-
-    def __init__(self) -> None:
-        self._lines = 0
-        """How many lines were written in this iteration of the loop."""
-        self._more: dict[tuple[str, str], tuple[int, str, str]] = {}
-        """By server and error code: how many more calls failed, the last one, and its error."""
-
-    def note(self, server: str, code: str, call: str, error: str | None) -> None:
-        """Log that a call failed.
-
-        Args:
-            server: The server of the tool; empty for a built-in tool.
-            code: The stable code of the error.
-            call: The call, as `id of tool`.
-            error: The error that the caller gets.
-        """
-        if not self._lines:
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        if self._lines < LINES_PER_TURN:
-            self._lines += 1
-            logger.error("%s: call %s failed: %s", server or "builtin", call, error)
-        else:
-            known = self._more.get((server, code))
-            self._more[server, code] = (known[0] + 1 if known else 1, call, error or "")
-
-    def _end_turn(self) -> None:
-        self._lines = 0
-        more, self._more = self._more, {}
-        for (server, code), (count, call, error) in more.items():
-            line = "%s: %d more calls failed at the same time (%s), the last is call %s: %s"
-            logger.error(line, server or "builtin", count, code, call, error)
-
-
-# ── The pipeline
 
 
 SUMMARY_CHARS = 300
@@ -163,7 +85,8 @@ _NUMBERS = itertools.count(1)
 class CallContext:
     """What a call needs: the tools, the servers, and the rules."""
 
-    registry: ToolRegistry
+    registry: ToolRegistry | ToolView
+    """The tools that can be called."""
     supervisors: Mapping[str, Supervisor]
     publish: Callable[[Event], None]
     is_heard: Callable[[], bool] = lambda: True
@@ -187,11 +110,26 @@ class CallContext:
     """Decides whether a call is made; the default allows every call."""
     metrics: Metrics = field(default_factory=Metrics)
     log: CallLog | None = None
+    tasks: TaskStore = field(default_factory=TaskStore)
+    server_key: Callable[[ServerSpec], str] = lambda spec: spec.name
+    """Returns the fingerprint of a server's entry, without its secrets."""
+    audience: Audience = "model"
+    """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
 
 
 def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
     """Return a context for other tools by the same rules; its calls are not counted, logged or published."""
     return replace(context, registry=registry, metrics=Metrics(), log=None, is_heard=lambda: False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarded:
+    """What another client sent with a call that is forwarded for it; the result has the raw answer."""
+
+    inputs: Mapping[str, Any] | None = None
+    """Its `inputResponses` and `requestState`, empty in the first round; `None` if our handlers are asked."""
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of its request that goes on to the server."""
 
 
 class Caller(Protocol):
@@ -205,9 +143,22 @@ class Caller(Protocol):
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         """Call the tool."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMode:
+    """How a call differs from one that waits for its result."""
+
+    detach: bool = False
+    """Whether a call that becomes a task ends with that task."""
+    pauses: bool = False
+    """Whether a call that asks a person ends with the questions."""
+    paused: Continuation | None = None
+    """The call that goes on, with all answers."""
 
 
 class _Call:
@@ -218,7 +169,10 @@ class _Call:
         "began",
         "changes",
         "fields",
+        "forwarded",
         "id",
+        "meta",
+        "mode",
         "name",
         "on_progress",
         "timeout",
@@ -226,9 +180,19 @@ class _Call:
     )
 
     def __init__(
-        self, name: str, arguments: object, timeout: float | None, on_progress: ProgressHandler | None
+        self,
+        name: str,
+        arguments: object,
+        timeout: float | None,
+        on_progress: ProgressHandler | None,
+        forwarded: Forwarded | None,
+        meta: Mapping[str, Any] | None,
+        mode: CallMode | None,
     ) -> None:
         self.name = name
+        self.forwarded = forwarded
+        self.meta = meta
+        self.mode = mode
         self.arguments = arguments
         self.timeout = timeout
         self.on_progress = on_progress
@@ -242,21 +206,30 @@ class _Call:
 
 async def run(
     context: CallContext,
-    name: str,
+    name: str | Pair,
     arguments: object,
     *,
     timeout: float | None = None,
     on_progress: ProgressHandler | None = None,
+    forwarded: Forwarded | None = None,
+    meta: Mapping[str, Any] | None = None,
+    mode: CallMode | None = None,
 ) -> ToolResult:
-    """Call a tool by its exposed name; a failure is a result too."""
-    call = _Call(name, arguments, timeout, on_progress)
-    tool = context.registry.get(name)
+    """Call a tool by its exposed name, an alias of an export, or its server and own name.
+
+    A failure is a result too.
+    """
+    tool = context.registry.get(name) if isinstance(name, str) else None
+    if tool is None:
+        tool = context.registry.find(name)
+    exposed = context.registry.shown_name(name) if tool is None else tool.name
+    call = _Call(exposed, arguments, timeout, on_progress, forwarded, meta, mode)
     server = tool.server if tool else ""
     if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("%s: calling `%s` with %s", server or "builtin", name, summary(arguments))
+        logger.debug("%s: calling `%s` with %s", server or "builtin", exposed, summary(arguments))
     if context.is_heard():
-        context.publish(CallStarted(server=server, tool=name, call_id=call.id))
-    context.metrics.begun(server, name)
+        context.publish(CallStarted(server=server, tool=exposed, call_id=call.id))
+    context.metrics.begun(server, exposed)
     try:
         result = await _answered(context, tool, call)
     except BaseException:
@@ -274,12 +247,16 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> 
     try:
         if tool is None:
             raise context.gate.pin_checker.refusal(call.name) or _unknown(context, call.name)
+        if tool.meta and context.audience not in tool.audience:
+            raise _not_for(context.audience, tool)
+        if call.meta is not None:
+            check_meta(call.meta, tool)
         if not context.throttle.has_room():
             await context.throttle.turn()
         fields = _checked(context, tool, call)
         if context.gate.watches_calls:
             fields = await _permit(context, tool, fields)
-        if tool.func is not None:
+        if tool.source == "builtin":
             return await _run_here(tool, call, fields)
         return await _send(context, tool, call, fields)
     except ToolUnavailableError as exc:
@@ -305,6 +282,47 @@ def _unknown(context: CallContext, name: str) -> UnknownToolError:
     return error
 
 
+RESERVED_META = frozenset({"progressToken"})
+_RESERVED_OWNERS = (["modelcontextprotocol"], ["mcp"])
+
+
+def check_meta(meta: Mapping[str, Any], tool: ToolDef) -> None:
+    """Check the `_meta` that a caller gives for a call.
+
+    The protocol reserves some keys for itself: `progressToken`, and all prefixes of which the second label is
+    `mcp` or `modelcontextprotocol`. The session sets those itself.
+
+    Raises:
+        InvalidArgumentsError: A key is reserved, or the value is not JSON.
+    """
+    problems: list[str] = []
+    for key in cast("Iterable[object]", meta):
+        if not isinstance(key, str) or not key:
+            problems.append(f"the key {key!r} of `meta` is not a name")
+            continue
+        labels = key.rpartition("/")[0].split(".")
+        if key in RESERVED_META or labels[1:2] in _RESERVED_OWNERS:
+            problems.append(f"the key `{key}` of `meta` is reserved for the protocol")
+    if not problems:
+        try:
+            json.dumps(dict(meta), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as exc:
+            problems.append(f"`meta` is not JSON: {exc}")
+    if problems:
+        msg = f"`{tool.name}` was not called: {'; '.join(problems)}"
+        raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems)
+
+
+def _not_for(audience: str, tool: ToolDef) -> CallDeniedError:
+    if audience == "model":
+        msg = f"`{tool.name}` is for the app of server `{tool.server}` only"
+        hint = 'a front end can call it with `audience="app"`, or through `open_app`'
+    else:
+        msg = f"`{tool.name}` is not for the app of server `{tool.server}`"
+        hint = 'the tool does not list "app" in its visibility'
+    return CallDeniedError(msg, tool=tool.name, server=tool.server, rule="visibility", hint=hint)
+
+
 def _plain(name: str) -> str:
     return re.sub(r"\W", "_", name).lower()
 
@@ -324,10 +342,11 @@ def make_caller(context: CallContext, check: Callable[[], None]) -> Caller:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         check()
         with with_headers(headers) if headers else nullcontext():
-            return await run(context, name, arguments, timeout=timeout, on_progress=on_progress)
+            return await run(context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta)
 
     return call
 
@@ -360,39 +379,62 @@ async def _answered_instead(
     A call that may have run is not sent to a fallback: it could run twice.
     """
     supervisor = context.supervisors.get(tool.server) if tool is not None else None
-    if exc.may_have_run or tool is None or tool.func is not None or supervisor is None:
+    if exc.may_have_run or tool is None or tool.source == "builtin" or supervisor is None:
         return None
-    for name in supervisor.spec.fallback:
-        if (other := _stand_in(context, tool, name)) is not None:
-            result = await _stood_in(context, other, call, _checked(context, tool, call))
-            if result is not None:
-                note = f"[answered by `{name}`, since `{tool.server}` is not available]"
-                meta = {**result.meta, FALLBACK: name}
-                return replace(result, text=f"{note}\n{result.text}", meta=meta)
+    arguments = _checked(context, tool, call)
+    for name in supervisor.spec.fallbacks_of(tool.original_name):
+        other = _stand_in(context, supervisor.spec, tool, name)
+        if other is None:
+            continue
+        try:
+            result = await _stood_in(context, other, call, arguments)
+        except ToolExecutionError as failure:
+            context.gate.scrub(failure)
+            line = "%s: the fallback `%s` for `%s` did not answer: %s"
+            logger.warning(line, tool.server, name, tool.name, for_log(str(failure)))
+            if isinstance(failure, CallTimeoutError) or getattr(failure, "may_have_run", False):
+                return None
+            continue
+        note = f"[answered by `{name}`, since `{tool.server}` is not available]"
+        meta = {**result.meta, FALLBACK: name}
+        return replace(result, text=f"{note}\n{result.text}", meta=meta)
     return None
 
 
-def _stand_in(context: CallContext, tool: ToolDef, name: str) -> ToolDef | None:
-    """Return the tool that a fallback names: a built-in tool, or the same tool of another server."""
-    found = context.registry.get(name)
-    if found is not None and found.func is not None:
-        return found
+def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) -> ToolDef | None:
+    """Return the tool that a fallback names for this tool.
+
+    A server stands for its tool of the same name. A tool that is named for this tool is taken as it is. In a
+    list for all tools it serves only the tool of its own name: any other could give a wrong answer that looks
+    right.
+    """
+    named = context.registry.get(name)
+    if named is not None:
+        own_name = named.original_name or named.name
+        given = isinstance(spec.fallback, Mapping) and tool.original_name in spec.fallback
+        if given or own_name == tool.original_name:
+            return named
+        theirs = (one.original_name for one in context.registry if one.server == tool.server)
+        if name not in context.supervisors and own_name not in theirs:
+            hint = f'write fallback = {{{tool.original_name} = "{name}"}} if it answers for this tool'
+            logger.warning(
+                "%s: the fallback `%s` is not used for `%s`: the names differ (%s)",
+                *(spec.name, name, tool.original_name, hint),
+            )
+    elif name not in context.supervisors:
+        line = "%s: the fallback `%s` is neither a server nor a tool here; check `fallback` of this server"
+        logger.warning(line, spec.name, name)
     same = (one for one in context.registry if one.server == name and one.original_name == tool.original_name)
     return next(same, None)
 
 
 async def _stood_in(
     context: CallContext, other: ToolDef, call: _Call, arguments: dict[str, Any]
-) -> ToolResult | None:
-    try:
-        if context.gate.watches_calls:
-            arguments = await _permit(context, other, arguments)
-        if other.func is not None:
-            return await _run_here(other, call, arguments)
-        return await _send(context, other, call, arguments)
-    except ToolExecutionError:
-        logger.exception("%s: the fallback failed too", other.server or other.name)
-        return None
+) -> ToolResult:
+    fields, _ = check(context.validators.of(other.input_schema), other, arguments)
+    if context.gate.watches_calls:
+        fields = await _permit(context, other, fields)
+    return await (_send(context, other, call, fields) if other.server else _run_here(other, call, fields))
 
 
 async def _run_here(tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
@@ -432,8 +474,14 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     arguments,
                     deadline=deadline,
                     on_progress=call.on_progress,
+                    meta=call.forwarded.meta if call.forwarded else call.meta,
+                    inputs=call.forwarded.inputs if call.forwarded else None,
                     traffic=call.traffic,
+                    rounds=None if call.mode is None else _rounds(call.mode),
                 )
+                if call.forwarded is not None and connection.session is not None:
+                    # What the server logged during the call goes to the same client, before the result.
+                    await connection.session.wait_delivered()
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -445,6 +493,136 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
             if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= deadline:
                 raise _unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
+    if type(answer) is not ServerAnswer:
+        return await _unfinished(context, tool, call, supervisor, cast("Unfinished", answer))
+    return await _built(context, tool, call, supervisor, answer)
+
+
+def _rounds(mode: CallMode) -> RoundOptions:
+    if (paused := mode.paused) is None:
+        return RoundOptions(pauses=mode.pauses)
+    return RoundOptions(pauses=mode.pauses, responses=paused.answers, state=paused.state)
+
+
+async def _unfinished(
+    context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: Unfinished
+) -> ToolResult:
+    """Return the questions of a call, its task, or the result of its task."""
+    key = context.server_key(supervisor.spec)
+    if answer.kind == "input_required":
+        made = await asyncio.to_thread(paused_call, answer, tool=tool, server_key=key, call=call)
+        text = f"`{tool.name}` asks: {'; '.join(_question(one) for one in made.questions.values())}"
+        return ToolResult(
+            success=False,
+            text=text,
+            error=text,
+            input_required=made,
+            call_id=call.id,
+            duration=time.monotonic() - call.began,
+        )
+    record = new_record(
+        answer.data, server=tool.server, server_key=key, tool=tool.name, name=tool.original_name
+    )
+    try:
+        await asyncio.to_thread(context.tasks.save, record)
+    except OSError as exc:
+        logger.warning("%s: task %s cannot be resumed: it was not stored: %s", tool.server, record.id, exc)
+    if call.mode is not None and call.mode.detach:
+        task = as_task(record)
+        text = f"`{tool.name}` goes on as task `{task.id}` of server `{tool.server}`"
+        return ToolResult(
+            success=True, text=text, task=task, call_id=call.id, duration=time.monotonic() - call.began
+        )
+    return await follow_task(context, record, supervisor, call=call, wait_first=True)
+
+
+async def follow_task(
+    context: CallContext,
+    record: TaskRecord,
+    supervisor: Supervisor,
+    *,
+    call: _Call | None = None,
+    timeout: float | None = None,
+    wait_first: bool = False,
+) -> ToolResult:
+    """Wait for the end of a task, and return the result of its call; a failure is a result too."""
+    call = call or _Call(record.tool, {}, timeout, None, None, None, None)
+    tool = _tool_of(context, record)
+    follower = TaskFollower(record, supervisor, context.tasks)
+    # Without a limit of the caller's own, a task is followed to its end, however long it takes.
+    until = None if call.timeout is None else call.began + call.timeout
+    try:
+        raw = await follower.result(until=until, wait_first=wait_first)
+        return await _built(context, tool, call, supervisor, to_answer(raw))
+    except TimeoutError as exc:
+        msg = f"the task of `{tool.name}` did not end within {call.timeout:g} s, and was cancelled"
+        error = CallTimeoutError(msg, seconds=call.timeout or 0.0, tool=tool.name, server=tool.server)
+        error.__cause__ = exc
+        return _failed(context, tool, call, error)
+    except ServerError as exc:
+        return _failed(context, tool, call, _unavailable(tool, exc))
+    except ToolExecutionError as exc:
+        return _failed(context, tool, call, exc)
+
+
+def _tool_of(context: CallContext, record: TaskRecord) -> ToolDef:
+    """Return the tool of a task; the server may not list it any more."""
+    tool = context.registry.find(Pair(record.server, record.original_name))
+    return tool or ToolDef(
+        name=record.tool,
+        description="",
+        input_schema={},
+        server=record.server,
+        original_name=record.original_name,
+    )
+
+
+def as_task(record: TaskRecord) -> Task:
+    """Return what a program may see of a record."""
+    return Task(
+        id=record.id,
+        server=record.server,
+        tool=record.tool,
+        status=record.status,
+        message=record.message,
+        created=record.created,
+        ttl=record.ttl,
+    )
+
+
+def paused_call(answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Call) -> Continuation:
+    """Return a signed continuation of a call that asks a person; reads the user's key."""
+    raw = cast("dict[str, Any]", answer.data.get("inputRequests") or {})
+    answered = dict(answer.answered or {})
+    made = Continuation(
+        id=secrets.token_hex(16),
+        server=tool.server,
+        server_key=server_key,
+        tool=tool.name,
+        arguments=call.fields,
+        questions={key: one.get("params") or {} for key, one in raw.items() if key not in answered},
+        state=answer.data.get("requestState"),
+        answers=answered,
+        meta=call.meta,
+    )
+    return replace(made, signature=signature_of(made, signing_key()))
+
+
+def signature_of(continuation: Continuation, key: bytes) -> str:
+    """Return the signature of a continuation."""
+    signed = {**asdict(continuation), "signature": ""}
+    text = json.dumps(signed, sort_keys=True, separators=(",", ":"))
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+def _question(params: Mapping[str, Any]) -> str:
+    return for_log(str(params.get("message", "a question")), SUMMARY_CHARS)
+
+
+async def _built(
+    context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: ServerAnswer
+) -> ToolResult:
+    """Build the result of a call from its answer."""
     limits = supervisor.limits
     wanted = supervisor.spec.sources_in_text
     by = ResultContext(
@@ -465,8 +643,28 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
         wrong := limits.excess("result_bytes", size_of(answer), what=f"the result of `{tool.name}`")
     ):
         raise InvalidResultError(wrong, tool=tool.name, server=tool.server, problems=[wrong])
+    if call.forwarded is not None:
+        return _forwarded_result(answer, by)
     # A large result is written to files and searched: in a thread, so that other calls go on.
     return await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
+
+
+def _forwarded_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
+    """Return an answer for another client: as it came, with its text for the call log only."""
+    text = "\n".join(part.text for part in answer.parts if part.kind == "text")
+    failure = None
+    if answer.is_error:
+        text = text or "the tool failed without a message"
+        failure = ToolFailedError(text, tool=by.tool.name, server=by.tool.server)
+    return ToolResult(
+        success=failure is None,
+        text=text,
+        error=None if failure is None else text,
+        exception=failure,
+        raw=answer.raw,
+        call_id=by.call_id,
+        duration=by.duration,
+    )
 
 
 async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: float) -> None:
@@ -517,7 +715,7 @@ def _failed(context: CallContext, tool: ToolDef | None, call: _Call, exc: ToolEx
     exc.__traceback__ = None
     context.gate.scrub(exc)
     text = str(exc)
-    if context.texts.call_failed and tool is not None and tool.func is None:
+    if context.texts.call_failed and tool is not None and tool.source == "mcp":
         text = context.texts.call_failed.replace("{error}", text)
     return ToolResult(
         success=False,

@@ -8,7 +8,7 @@ DragomanError                     code (stable string), hint
 ├── ServerError                   server
 │   ├── UnknownServerError        suggestions
 │   ├── ServerNotReadyError       state, retry_in
-│   ├── ConnectError              stage, exit_code, stderr_tail
+│   ├── ConnectError              stage, reason, subject, exit_code, stderr_tail
 │   │   └── AuthRequiredError     url
 │   ├── HttpStatusError           status, retry_after, challenge
 │   └── ConnectionLostError       may_have_run
@@ -70,7 +70,7 @@ def printable(text: str) -> str:
 _REQUIRED: Any = object()
 """Stands for the default of a field that must be given."""
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("hint", "rule", "stderr_tail"), printable),
+    **dict.fromkeys(("hint", "rule", "stderr_tail", "subject"), printable),
     "problems": lambda texts: tuple(map(printable, texts)),
     "suggestions": tuple,
 }
@@ -180,6 +180,8 @@ class InvalidSpecError(ConfigError):
 
     problems: Sequence[str] = ()
     """Every reason; the message itself where none was given."""
+    server: str = ""
+    """The name of the entry, where it has one."""
 
     def __post_init__(self) -> None:
         self.problems = self.problems or (self.message,)
@@ -226,6 +228,13 @@ class ConnectError(ServerError):
 
     stage: str
     """How far it came: `variables`, `spawn`, `connect`, `handshake` or `listing`."""
+    reason: str = ""
+    """What went wrong, as a stable word: `program` (not found), `folder` (its `cwd` does not exist),
+    `permission`, `exit`, `timeout`, `stdout` (text that is not MCP), `dns`, `refused`, `unreachable`, `tls`,
+    `plain` (no TLS), `proxy`, `http` (an error status), `page` (a web page), `token` (the `Authorization`
+    header was rejected), `version` (of the protocol) or `size` (of a message). Empty if none of them fits."""
+    subject: str = ""
+    """What the reason is about: host and port, the HTTP status, the version, or the detail of an error."""
     exit_code: int | None = None
     stderr_tail: str = ""
     """The last lines that a child process wrote to its standard error."""

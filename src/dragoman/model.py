@@ -8,15 +8,15 @@ may contain a literal secret are left out of every `repr`.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence  # noqa: TC003 -- users resolve the fields' type hints  # noqa: TC003 -- users resolve the fields' type hints
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
+
+from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from dragoman.errors import DragomanError
+    from collections.abc import Awaitable, Callable, Coroutine
 
 # ── Resources, prompts, results of calls, and the application's handlers
 
@@ -49,6 +49,43 @@ class Resource:
     mime_type: str = ""
     is_template: bool = False
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its `_meta`, as the server sent it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillFile:
+    """A file of a skill, as its server lists it."""
+
+    uri: str
+    digest: str
+    """`sha256:` and 64 hexadecimal digits."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """Instructions for agents that a server publishes; its identity is its server and its URI."""
+
+    server: str
+    uri: str
+    """The URI of its `SKILL.md`."""
+    name: str
+    """A label; several skills may have the same."""
+    description: str = ""
+    frontmatter: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    files: Sequence[SkillFile] = field(default=(), repr=False)
+    is_dynamic: bool = False
+    """Whether its files are made on demand and cannot be verified."""
+    is_approved: bool = False
+    """Whether the user has approved it with exactly these files."""
+    problem: str = ""
+    """Why it cannot be used; empty if it can."""
+
+    @property
+    def root(self) -> str:
+        """The URI of its folder."""
+        return self.uri.removesuffix("/SKILL.md")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +108,8 @@ RootsProvider: TypeAlias = "Callable[[str], Sequence[str] | None]"
 """Given a server's name; returns URIs, or nothing if the server is not to know that there are any."""
 ApprovalHandler: TypeAlias = "Callable[[CallRequest], bool | Awaitable[bool]]"
 """Given a call that a policy wants confirmed; returns whether it may be made, or an awaitable of that."""
+Audience: TypeAlias = Literal["model", "app"]
+"""Who calls a tool: a model, or the app of the tool's own server."""
 HeaderProvider: TypeAlias = "Callable[[str], Mapping[str, str] | Awaitable[Mapping[str, str]]]"
 """Given a server's name; returns headers, or an awaitable of them."""
 
@@ -87,7 +126,7 @@ class CallRequest:
     """What the server calls it, which is what rules are about."""
     arguments: Mapping[str, Any] = field(repr=False)
     """As they will be sent; a copy: what is changed in it is not sent."""
-    kind: Literal["tool", "resource", "prompt"] = "tool"
+    kind: Literal["tool", "resource", "prompt", "skill"] = "tool"
     rule: str = ""
     """The rule that wants it confirmed; empty where the policy's default does."""
     reason: str = ""
@@ -104,6 +143,8 @@ class Handlers:
     """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
     roots: Sequence[str] | RootsProvider | None = None
     """The URIs of the directories that servers may look at, or what gives them."""
+    list_roots: Handler | None = None
+    """Answers `roots/list` itself, in place of `roots`: returns `{"roots": [{"uri": …}]}`."""
     logging: Handler | None = None
     """Gets each log message: level, logger, data."""
     headers: HeaderProvider | None = None
@@ -111,6 +152,9 @@ class Handlers:
     approval: ApprovalHandler | None = None
     """Asks a person whether a call may be made; without it what would be asked is denied. No deadline runs
     meanwhile, and a plain function is run in a thread."""
+    durable_questions: bool = False
+    """Whether to tell servers that questions can be answered although `elicitation` is not set: calls with
+    `on_input="return"` hand them to the caller."""
     login: Handler | None = None
     """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at."""
 
@@ -150,6 +194,119 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """The user interface that a server has for one of its tools, for a front end to show in a sandbox.
+
+    `McpManager.open_app` reads it, and gives a proxy through which it may call its own server.
+    """
+
+    server: str
+    uri: str
+    """The `ui://` resource that holds the page."""
+    tool: str = ""
+    """The server's own name of the tool that was called."""
+    html: str = field(default="", repr=False)
+    """The page; empty until it is read."""
+    csp: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
+    """The origins that the page may reach: `connectDomains`, `resourceDomains`, `frameDomains` and
+    `baseUriDomains`. Entries that are not plain origins are left out."""
+    permissions: Sequence[str] = ()
+    """What the page asks the browser for: `camera`, `microphone`, `geolocation`, `clipboardWrite`."""
+    domain: str = ""
+    """The origin that the page asks to run under; a front end may ignore it."""
+    prefers_border: bool | None = None
+
+    def content_security_policy(self) -> str:
+        """Return the header value that lets the page reach the declared origins and nothing else."""
+        resources = " ".join(self.csp.get("resourceDomains", ()))
+        inline = f"'self' 'unsafe-inline' {resources}".strip()
+        media = f"'self' data: {resources}".strip()
+        rules = {
+            "default-src": "'none'",
+            "script-src": inline,
+            "style-src": inline,
+            "img-src": media,
+            "font-src": media,
+            "media-src": media,
+            "connect-src": " ".join(self.csp.get("connectDomains", ())) or "'none'",
+            "frame-src": " ".join(self.csp.get("frameDomains", ())) or "'none'",
+            "object-src": "'none'",
+            "base-uri": " ".join(self.csp.get("baseUriDomains", ())) or "'none'",
+        }
+        return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A call that its server goes on with after its answer; `McpManager.resume` waits for the result."""
+
+    id: str
+    """Our own id; it is not a secret."""
+    server: str
+    tool: str
+    """The exposed name."""
+    status: str = "working"
+    """`working`, `input_required`, `completed`, `failed` or `cancelled`, when the server last said it."""
+    message: str = ""
+    """What the server says about it."""
+    created: float = 0.0
+    """Seconds since the epoch."""
+    ttl: float | None = None
+    """Seconds after which the server may drop it; `None` for never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """A call that waits for a person: everything needed to go on with it, in any process of the same user.
+
+    It holds the arguments of the call: store it where you would store those. It is signed, and can be used
+    once.
+    """
+
+    id: str
+    server: str
+    server_key: str
+    """The fingerprint of the server's entry."""
+    tool: str
+    """The exposed name."""
+    arguments: Mapping[str, Any] = field(repr=False)
+    questions: Mapping[str, Mapping[str, Any]]
+    """The parameters of `elicitation/create` by key, in the order in which the server asks."""
+    state: str | None = field(default=None, repr=False)
+    """The server's own state, which is sent back unchanged."""
+    answers: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The answers that are known already."""
+    meta: Mapping[str, Any] | None = field(default=None, repr=False)
+    signature: str = field(default="", repr=False)
+
+    @property
+    def open_questions(self) -> list[str]:
+        """The keys of the questions without an answer, in order."""
+        return [key for key in self.questions if key not in self.answers]
+
+    def to_json(self) -> str:
+        """Return the continuation as a text that `from_json` reads."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a continuation; `McpManager.resume` checks its signature.
+
+        Raises:
+            ValueError: The text is not a continuation.
+        """
+        raw: object = json.loads(text)
+        if not isinstance(raw, dict):
+            msg = "not a continuation"
+            raise ValueError(msg)  # noqa: TRY004 -- it is about the text
+        try:
+            return cls(**cast("dict[str, Any]", raw))
+        except TypeError as exc:
+            msg = "not a continuation"
+            raise ValueError(msg) from exc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """What a call gave, whether it went well or not."""
 
@@ -165,6 +322,14 @@ class ToolResult:
     provenance: Provenance | None = None
     duration: float = 0.0
     call_id: str = ""
+    app: App | None = None
+    """The tool's user interface, if it has one."""
+    task: Task | None = None
+    """The task that the call has become, if the caller did not want to wait."""
+    input_required: Continuation | None = None
+    """What the server asks a person, if the caller wanted to have the questions itself."""
+    raw: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """The server's own answer to a call that was forwarded for another client; it has no parts then."""
 
     @property
     def output(self) -> str:
@@ -186,9 +351,12 @@ __all__ = [
     "CODE",
     "DEFAULT_CALL_TIMEOUT",
     "DEFAULT_CONNECT_TIMEOUT",
+    "App",
     "ApprovalHandler",
+    "Audience",
     "Auth",
     "CallRequest",
+    "Continuation",
     "Handler",
     "Handlers",
     "HeaderProvider",
@@ -207,11 +375,14 @@ __all__ = [
     "ServerState",
     "ServerStatus",
     "Settings",
+    "Skill",
+    "SkillFile",
     "Source",
     "SourceRef",
     "Sse",
     "Statement",
     "Stdio",
+    "Task",
     "Timeouts",
     "Tls",
     "ToolDef",
@@ -253,7 +424,7 @@ class Stdio:
     env_file: Sequence[str] = ()
     """Files of `NAME=value` lines, read when the server is started; `env` wins over them."""
     inherit_env: Literal["safe", "all"] | Sequence[str] = "safe"
-    """`safe`: HOME, PATH and their like; `all`: everything; or the names to add to `safe`."""
+    """`safe`: HOME, PATH, proxies and their like; `all`: everything; or the names to add to `safe`."""
     log_file: str | None = None
     """Where its standard error is kept besides the tail in memory; a few files of bounded size."""
 
@@ -375,6 +546,17 @@ class Note:
     key: str
     """The key that the note is about, relative to the server's entry."""
     message: str
+    meant: str = ""
+    """For an unknown key: the key that was probably meant."""
+    line: int | None = None
+
+
+def _fallback(
+    given: str | Sequence[str] | Mapping[str, str | Sequence[str]],
+) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
+    if isinstance(given, Mapping) and given:
+        return {tool: (names,) if isinstance(names, str) else tuple(names) for tool, names in given.items()}
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,8 +599,11 @@ class ServerSpec:
     `result.provenance` either way, and an agent's model always reads them."""
     naming: str | None = None
     """A template such as `{server}__{tool}`; the settings' scheme unless given."""
-    fallback: Sequence[str] = ()
-    """Servers that answer for this one while it is unavailable, in order."""
+    fallback: Sequence[str] | Mapping[str, str | Sequence[str]] = ()
+    """What answers while this server is unavailable, in order: servers and local tools, or these by tool.
+
+    A server answers with its tool of the same name. A local tool answers for the tool of the same name, or
+    for the one that the mapping gives to it. The key `*` stands for every tool without a key."""
     # Trust
     auth: Auth | None = None
     trust: Literal["warn", "ask", "strict", "off"] | None = None
@@ -461,8 +646,7 @@ class ServerSpec:
         object.__setattr__(self, "limits", dict(self.limits))
         if self.allowed_tools is not None:
             object.__setattr__(self, "allowed_tools", tuple(self.allowed_tools))
-        fallback = (self.fallback,) if isinstance(self.fallback, str) else tuple(self.fallback)
-        object.__setattr__(self, "fallback", fallback)
+        object.__setattr__(self, "fallback", _fallback(self.fallback))
         for name in ("denied_tools", "shadowed", "notes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
@@ -476,6 +660,21 @@ class ServerSpec:
                 return "http"
             case Sse():
                 return "sse"
+
+    def fallbacks_of(self, tool: str) -> tuple[str, ...]:
+        """Return what answers for a tool, given by the server's own name for it."""
+        if isinstance(self.fallback, Mapping):
+            by_tool = cast("Mapping[str, tuple[str, ...]]", self.fallback)
+            return by_tool.get(tool, by_tool.get("*", ()))
+        return tuple(self.fallback)
+
+    @property
+    def fallback_names(self) -> tuple[str, ...]:
+        """Every server and local tool in `fallback`, each once."""
+        if isinstance(self.fallback, Mapping):
+            by_tool = cast("Mapping[str, tuple[str, ...]]", self.fallback)
+            return tuple(dict.fromkeys(name for names in by_tool.values() for name in names))
+        return tuple(dict.fromkeys(self.fallback))
 
     @property
     def connect_timeout(self) -> float:
@@ -526,6 +725,8 @@ class Statement:
     """The matter, by the name that it has in `Settings`; also `only_servers` and `without_servers`."""
     pointer: str = ""
     line: int | None = None
+    rule_lines: Sequence[int | None] = field(default=(), compare=False)
+    """Of a policy: the line of each rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -556,6 +757,7 @@ class Layers:
     first_only: bool = False
     """Whether the first file hides all others."""
     problems: Sequence[DragomanError] = ()
+    warnings: Sequence[DragomanError] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -566,8 +768,8 @@ class Settings:
     enabled: bool = True
     """The global switch; when off, no server is started."""
     auto_reload: bool = False
-    call_log: bool = False
-    """Whether calls are written down, in the user's own log."""
+    call_log: bool | None = None
+    """Whether calls and stderr are kept; if no file says, the program does and the library does not."""
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
     collisions: Literal["rename", "skip"] = "rename"
@@ -589,6 +791,8 @@ class Settings:
     sources: Sequence[Source] = ()
     problems: Sequence[DragomanError] = ()
     """Everything that could not be used; each is a `ConfigError` with its place."""
+    warnings: Sequence[DragomanError] = ()
+    """Keys that have no effect and were probably meant as others; each is a `ConfigError` with its place."""
     layers: Layers | None = None
     """What each file says, until `trust.layers.effective` has decided what of a project's counts."""
     unapproved: Sequence[ServerSpec] = ()
@@ -643,8 +847,37 @@ class ServerStatus:
     origin: Origin = CODE
 
 
+class RemoteTool:
+    """The way to a server's tool; its method `call` is the tool's `func`.
+
+    It finds the tool by server and own name, so it follows the tool when its exposed name changes. A pickled
+    or deep copy has lost its manager and says so when it is run.
+    """
+
+    __slots__ = ("_run", "server", "tool")
+
+    def __init__(self, server: str, tool: str, run: Callable[..., Any] | None = None) -> None:
+        """Run a tool with `run(server, tool, arguments, timeout=…)`, which may be async."""
+        self.server = server
+        self.tool = tool
+        self._run = run
+
+    def execute(self, arguments: Mapping[str, Any] | None, *, timeout: float | None = None) -> Any:
+        """Return what `run` returns: a result, or a coroutine of one."""
+        if self._run is None:
+            msg = f"tool `{self.tool}` of server `{self.server}` is a copy without a manager"
+            raise DragomanError(msg, hint="take the tool from `mcp.tools()`, or use `mcp.call`")
+        return self._run(self.server, self.tool, arguments, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.server!r}, {self.tool!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.server, self.tool)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDef:
+class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
     """One tool as an agent sees it."""
 
     name: str
@@ -652,7 +885,9 @@ class ToolDef:
     description: str
     input_schema: JsonObject
     func: Callable[..., Awaitable[Any]] | Callable[..., Any] | None = None
-    """What runs a built-in tool; remote tools run on their server."""
+    """Runs the tool; takes its arguments as keywords. A server's tool that a manager offers has one too: it
+    calls the tool through the manager, returns the text, and raises `ToolExecutionError`. It is async, or
+    blocks if the manager is from `dragoman.blocking`."""
     server: str = ""
     original_name: str = ""
     """What the server calls it."""
@@ -660,8 +895,43 @@ class ToolDef:
     output_schema: JsonObject | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     source: Literal["builtin", "mcp"] = "mcp"
+    """Where it runs: in this process (always, if it has a `func` and no `server`), or on its server."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its `_meta`, as the server sent it."""
     _schemas: str = field(default="", init=False, repr=False, compare=False)
     """Both schemas as JSON, until one of them is asked for."""
+
+    def __post_init__(self) -> None:
+        if self.func is not None and not self.server:
+            object.__setattr__(self, "source", "builtin")
+
+    def execute(
+        self, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, ToolResult]:
+        """Run a server's tool like `McpManager.call`: by the same rules, and a failed call is a result.
+
+        A tool of `dragoman.blocking` returns the result itself, without `await`.
+
+        Args:
+            arguments: The tool's arguments.
+            timeout: Seconds; by default the server's `timeouts.call`.
+
+        Raises:
+            DragomanError: The manager is not started, or closed; or no manager offers the tool.
+        """
+        remote = getattr(self.func, "__self__", None)
+        if isinstance(remote, RemoteTool):
+            return remote.execute(arguments, timeout=timeout)
+        if self.source == "builtin":
+            msg, hint = f"`{self.name}` is a built-in tool", f"use `await mcp.call({self.name!r}, …)`"
+        else:
+            msg, hint = f"no manager offers the tool `{self.name}`", "take the tool from `mcp.tools()`"
+        raise DragomanError(msg, hint=hint)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolDef) or other.__class__ is not self.__class__:
+            return NotImplemented
+        return _compared(self) == _compared(other)
 
     @classmethod
     def undecoded(cls, schemas: str, **fields: Any) -> Self:
@@ -672,6 +942,25 @@ class ToolDef:
             object.__delattr__(tool, name)
         return tool
 
+    @property
+    def audience(self) -> Sequence[str]:
+        """Who may call it: a model, the server's own app, or both."""
+        ui = self.meta.get("ui") if self.meta else None
+        if not isinstance(ui, dict) or "visibility" not in ui:
+            return ("model", "app")
+        visibility: object = cast("dict[str, object]", ui)["visibility"]
+        named = cast("list[object]", visibility) if isinstance(visibility, list) else []
+        return tuple(one for one in ("model", "app") if one in named)
+
+    @property
+    def app_uri(self) -> str:
+        """The `ui://` resource that shows its results; empty if it has none."""
+        ui = self.meta.get("ui") if self.meta else None
+        found = cast("dict[str, object]", ui).get("resourceUri") if isinstance(ui, dict) else None
+        # The flat key is the older form.
+        found = found or (self.meta.get("ui/resourceUri") if self.meta else None)
+        return found if isinstance(found, str) and found.startswith("ui://") else ""
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -681,3 +970,20 @@ class ToolDef:
             for key, schema in zip(_SCHEMAS, json.loads(self._schemas), strict=True):
                 object.__setattr__(self, key, schema)
             return getattr(self, name)
+
+
+def _compared(tool: ToolDef) -> tuple[object, ...]:
+    """Return what makes two tools equal; the way to a server's tool is not part of its definition."""
+    return (
+        tool.name,
+        tool.server,
+        tool.original_name,
+        tool.source,
+        tool.description,
+        tool.title,
+        tool.meta,
+        tool.input_schema,
+        tool.output_schema,
+        tool.annotations,
+        tool.func if tool.source == "builtin" else None,
+    )

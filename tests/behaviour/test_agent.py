@@ -8,13 +8,13 @@ import os
 import re
 import signal
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
 from tests.behaviour.agent_storm import cancel_anywhere, kill_while_it_works
 
-from dragoman import McpManager, ServerSpec, ToolDef, ToolRegistry, tool
+from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry, tool
 from dragoman.agent.engine import AgentEngine, Budget
 from dragoman.agent.handlers import Form, handlers
 from dragoman.agent.messages import (
@@ -34,7 +34,7 @@ from dragoman.errors import AgentError, BudgetExceededError, ModelError
 from dragoman.events import StateChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from dragoman.agent.messages import AgentEvent
@@ -141,7 +141,7 @@ async def test_calls_to_one_server_keep_their_order_and_other_servers_do_not_wai
                 # Only once the other server has answered is the first call let go.
                 helpers.append(asyncio.ensure_future(mcp.call("mcp_one_slow", {}, timeout=0.05)))
 
-        helpers: list[asyncio.Future[object]] = []
+        helpers: list[asyncio.Future[Any]] = []
         async with AgentEngine(model, mcp) as agent:
             await agent.run("go", on_event=heard)
         await asyncio.gather(*helpers)
@@ -297,8 +297,8 @@ async def test_events_come_as_they_happen_and_the_answer_last(server: Make) -> N
 async def test_leaving_the_stream_early_cancels_the_work(server: Make) -> None:
     model = ScriptedProvider([Say(calls=[("mcp_one_slow", {})])])
     async with AgentEngine(model, [server("one", "plain.py")]) as agent:
-        async with aclosing(agent.stream("go")) as events:
-            async for event in events:
+        async with aclosing(cast("Any", agent.stream("go"))) as events:
+            async for event in cast("AsyncIterator[AgentEvent]", events):
                 if isinstance(event, ToolStarted):
                     break
         assert agent.messages[-1].text == INTERRUPTED
@@ -315,38 +315,55 @@ async def test_the_offer_is_the_same_bytes_until_the_tools_change(server: Make) 
     assert all(other is first for other in others)
 
 
-async def test_above_the_limit_tools_are_searched_loaded_and_called(server: Make) -> None:
+async def test_above_the_limit_tools_are_searched_and_called_by_one_tool(server: Make) -> None:
     model = ScriptedProvider(
         [
-            Say(calls=[("search_tools", {"query": "echo"})]),
-            Say(calls=[("load_tools", {"names": ["mcp_one_echo", "nonsense"]})]),
-            Say(calls=[("mcp_one_echo", {"text": "found you"})]),
+            Say(calls=[("search_tools", {"queries": ["echo a text", "fly to the moon by rocket"]})]),
+            Say(calls=[("call_tool", {"name": "mcp_one_echo", "arguments": {"text": "found you"}})]),
             "done",
         ]
     )
     limit = ToolLimit(count=5, pinned=["mcp_one_add"])
     async with AgentEngine(model, [server("one", "plain.py")], limit=limit) as agent:
+        events: list[object] = []
+        answer = await agent.run("go", on_event=events.append)
+
+    first, *others = (request.tools for request in model.requests)
+    names = [tool["function"]["name"] for tool in first]
+    assert names == ["call_tool", "search_tools", "read_result", "mcp_one_add"]
+    assert all(other is first for other in others)
+    found, called = (message.text for message in answer.messages if message.role == "tool")
+    assert found.startswith("mcp_one_echo")
+    assert '"text"' in found.splitlines()[1]
+    assert called == "found you"
+    assert [event.tool for event in events if isinstance(event, ToolStarted)] == [
+        "search_tools",
+        "mcp_one_echo",
+    ]
+
+
+async def test_a_call_through_the_one_tool_without_a_name_says_what_is_missing(server: Make) -> None:
+    model = ScriptedProvider([Say(calls=[("call_tool", {"arguments": {}})]), "done"])
+    async with AgentEngine(model, [server("one", "plain.py")], limit=ToolLimit(count=5)) as agent:
         answer = await agent.run("go")
 
-    names = [[tool["function"]["name"] for tool in request.tools] for request in model.requests]
-    assert names[0] == names[1] == ["load_tools", "search_tools", "mcp_one_add"]
-    assert names[2] == ["load_tools", "search_tools", "mcp_one_add", "mcp_one_echo"]
-    found, loaded, called = (message.text for message in answer.messages if message.role == "tool")
-    assert found.startswith("mcp_one_echo")
-    assert loaded == "loaded: mcp_one_echo\nunknown tools: nonsense"
-    assert called == "found you"
+    (said,) = (message for message in answer.messages if message.role == "tool")
+    assert said.is_error
+    assert "name" in said.text
 
 
-async def test_an_api_that_defers_by_itself_gets_everything_deferred(server: Make) -> None:
-    model = ScriptedProvider(["hi"], api="anthropic")
-    limit = ToolLimit(count=5, above="native", pinned=["mcp_one_add"])
-    async with AgentEngine(model, [server("one", "plain.py")], limit=limit) as agent:
-        await agent.run("go")
+async def test_a_search_names_weak_matches_and_servers_that_are_missing(server: Make) -> None:
+    broken = ServerSpec(name="mailer", transport=Stdio(command="no-such-command-anywhere"))
+    model = ScriptedProvider(
+        [Say(calls=[("search_tools", {"query": "send an e-mail to my mother"})]), "sorry"]
+    )
+    agent = AgentEngine(model, [server("one", "plain.py"), broken], limit=ToolLimit(count=5), start_wait=5)
+    async with agent:
+        answer = await agent.run("go")
 
-    finder, *tools = model.requests[0].tools
-    assert finder["type"].startswith("tool_search_tool")
-    assert {tool["name"] for tool in tools if not tool.get("defer_loading")} == {"mcp_one_add"}
-    assert len(tools) > 5
+    (found,) = (message.text for message in answer.messages if message.role == "tool")
+    assert "`mailer`: not available" in found
+    assert "weak match" in found or found.startswith("No matching tool")
 
 
 async def test_instructions_of_servers_and_the_rule_of_sources_are_in_the_system_prompt(server: Make) -> None:
@@ -459,7 +476,7 @@ async def test_arguments_are_coerced_unless_turned_off(option: dict[str, Any], i
 
 
 @pytest.mark.parametrize("how", [{"coerce": True}, {"mends": True}], ids=str)
-async def test_a_caller_coerces_arguments_on_request(how: dict[str, bool]) -> None:
+async def test_a_caller_coerces_arguments_on_request(how: dict[str, Any]) -> None:
     def double(number: int) -> str:
         return str(2 * number)
 

@@ -41,7 +41,8 @@ async def test_server_waits_for_a_person_and_goes_on_when_they_have_logged_in() 
         status = mcp.status()["law"]
         assert status.state == "needs_auth"
         assert status.error_code == "server.auth_required"
-        assert status.retry_in is None
+        assert status.retry_in is not None
+        assert status.retry_in > 30
         assert status.login_url.startswith(f"{server.base}/authorize?")
         assert status.login_url not in repr(status)
         result = await mcp.call("mcp_law_read", {})

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.program import configure, dragoman, entry, misfits
+from tests.unit.cli.program import SERVERS, configure, dragoman, entry, misfits
 
 from dragoman.cli.json_shapes import CallReport, FailureShape
 from dragoman.cli.main import run
@@ -78,6 +78,34 @@ def test_a_failure_is_one_line_and_the_exit_code_of_its_kind(
     assert last.startswith("error: ")
     assert said in last
     assert "Traceback" not in errors
+
+
+def test_a_mistake_is_found_from_the_cached_tools_before_a_server_is_started(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    starts, script = Path("starts").absolute(), Path("counted.py").absolute()
+    plain = str(SERVERS / "plain.py")
+    script.write_text(
+        f"import runpy, sys\nopen({str(starts)!r}, 'a').write('.')\nsys.path.insert(0, {str(SERVERS)!r})\n"
+        f"runpy.run_path({plain!r}, run_name='__main__')\n",
+        "utf-8",
+    )
+    path = configure(plain={"command": sys.executable, "args": [str(script)]})
+    rules = Path(path.parent, "dragoman.toml")
+    rules.write_text('[mcp.policy]\nrules = [\n  { action = "deny", tool = "fail" },\n]\n', "utf-8")
+    assert run(["tools", "--refresh"]) == 0
+    assert starts.read_text("utf-8") == "."
+    capsys.readouterr()
+    for words, status, said in (
+        (["plain", "echo"], 2, "missing arguments for `echo` of server `plain`: `text: str`"),
+        (["plain", "echo", "text=a", "other=b"], 2, "other"),
+        (["plain", "eco", "text=a"], 9, "did you mean `echo`?"),
+        (["plain", "fail"], 8, f"Blocked by rule `deny fail` in {rules}:3"),
+        (["mcp_plain_echo"], 2, "missing arguments"),
+    ):
+        assert run(["call", *words]) == status
+        assert said in capsys.readouterr().err
+    assert starts.read_text("utf-8") == "."
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.unit.cli.program import dragoman, entry, misfits
 from dragoman.cli.json_shapes import CallRecordShape, CallsReport, StatusReport
 from dragoman.cli.main import run
 from dragoman.observe.call_log import CallLog, default_path
+from dragoman.server.process.stderr_log import kept_folder
 
 if TYPE_CHECKING:
     import pytest
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 SECRET = "canary-4f19ab77c3"
 
 
-def configure(*, logs: bool) -> None:
+def configure(*, logs: bool | None) -> None:
     servers = {"plain": entry("plain.py", env={"API_TOKEN": SECRET})}
     path = Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "mcp.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"mcp": {"servers": servers, "call_log": logs}}), "utf-8")
+    path.write_text(
+        json.dumps({"mcp": {"servers": servers} | ({} if logs is None else {"call_log": logs})}), "utf-8"
+    )
 
 
 def listed(*arguments: str) -> list[dict[str, Any]]:
@@ -35,12 +38,20 @@ def listed(*arguments: str) -> list[dict[str, Any]]:
     return calls
 
 
-def test_nothing_is_written_down_unless_it_is_wanted() -> None:
+def test_nothing_is_kept_if_it_is_not_wanted() -> None:
     configure(logs=False)
     assert dragoman("call", "plain", "echo", "text=hello").returncode == 0
     done = dragoman("calls")
-    assert (done.returncode, "`call_log = true`" in done.stdout) == (0, True)
+    assert (done.returncode, "`call_log = false`" in done.stdout) == (0, True)
     assert not default_path().exists()
+    assert not kept_folder().exists()
+
+
+def test_calls_are_kept_by_default() -> None:
+    configure(logs=None)
+    assert dragoman("call", "plain", "echo", "text=hello").stdout == "hello\n"
+    (kept,) = listed()
+    assert (kept["tool"], kept["result"]) == ("mcp_plain_echo", "hello")
 
 
 def test_calls_are_written_down_without_secrets() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.cli.program import configure, dragoman, entry, misfits
+from tests.unit.cli.terminal import at_terminal
 
 from dragoman.cli.json_shapes import DoctorReport
 
@@ -53,7 +54,7 @@ def test_each_ill_server_has_its_stage_its_cause_and_a_hint() -> None:
     assert found["good"]["ok"]
     for name, stage, hint in (
         ("typo", "command", "Did you mean"),
-        ("split", "command", '"args": ["-y", "thing"]'),
+        ("split", "command", """`dragoman set split command=npx args='["-y", "thing"]'`"""),
         ("nodeless", "command", "Node.js"),
         ("unset", "variables", "SURELY_NOT_SET"),
         ("homeless", "command", "`cwd`"),
@@ -95,7 +96,7 @@ def test_each_ill_address_has_its_stage_and_a_hint(faults: str) -> None:
         ("page", "handshake", "A web page answers"),
         ("moved", "handshake", "/mcp"),
         ("token", "handshake", "the token is wrong"),
-        ("wrong", "handshake", '"transport": "http"'),
+        ("wrong", "handshake", "`dragoman set wrong transport=http`"),
         ("tls", "connect", "http://"),
     ):
         one = found[name]
@@ -144,3 +145,29 @@ def test_problems_of_files_count_and_a_server_that_is_off_is_checked_if_named() 
     assert done.returncode == 3
     assert json.loads(done.stdout)["problems"]
     assert os.environ["HOME"]
+
+
+def test_what_the_doctor_advises_is_written_after_a_look_at_the_diff() -> None:
+    path = configure(
+        spaced={"command": "no-such-program -y foo"},
+        needy={"command": "sh", "args": ["-c", "echo 'Error: API_TOKEN is not set' >&2; exit 1"]},
+    )
+    before = path.read_text("utf-8")
+    done = dragoman("doctor", "--fix", "spaced")
+    assert """`dragoman set spaced command=no-such-program args='["-y", "foo"]'`""" in done.stdout
+    assert "Fix for `spaced`:" in done.stdout
+    assert "dragoman doctor --fix --yes spaced" in done.stderr
+    assert path.read_text("utf-8") == before
+
+    with at_terminal("doctor", "--fix", "needy") as person:
+        person.wait_until(lambda: person.current == "Write it? [y/N]:")
+        assert '"API_TOKEN": "${API_TOKEN}"' in person.text
+        person.type("y\r")
+        assert person.wait_for_end() == 4
+    assert json.loads(path.read_text("utf-8"))["mcpServers"]["needy"]["env"] == {"API_TOKEN": "${API_TOKEN}"}
+
+    told = json.loads(dragoman("doctor", "--fix", "--yes", "--json", "spaced").stdout)
+    assert misfits(told, DoctorReport) == []
+    assert [(one["server"], one["written"]) for one in told["fixes"]] == [("spaced", True)]
+    written = json.loads(path.read_text("utf-8"))["mcpServers"]["spaced"]
+    assert (written["command"], written["args"]) == ("no-such-program", ["-y", "foo"])

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.cli.program import configure, dragoman, entry, misfits
 
 from dragoman.cli import json_shapes
+from dragoman.server.process.stderr_log import kept_folder
 
 LEGAL = {"command": sys.executable, "args": ["-m", "dragoman.demo.legal"]}
 
@@ -39,22 +40,30 @@ def test_status_shows_every_server_and_one_failure_hides_no_other() -> None:
     )
     found = report(json_shapes.StatusReport, "status", code=4)
     rows = {row["name"]: row for row in found["servers"]}
-    assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 14)
+    assert (rows["good"]["state"], rows["good"]["era"], rows["good"]["tools"]) == ("ready", "legacy", 16)
     assert (rows["modern"]["state"], rows["modern"]["era"]) == ("ready", "modern")
     assert rows["good"]["latency"] is not None
     assert "license file missing" in rows["dying"]["last_error"]
-    assert rows["dying"]["state"] in ("backoff", "connecting")
+    assert rows["dying"]["cause"] == "exited with code 3: license file missing"
+    assert rows["dying"]["state"] == "failed"
     assert (rows["off"]["state"], rows["off"]["enabled"]) == ("closed", False)
     shown = dragoman("status", "good")
     assert shown.returncode == 0
-    assert shown.stdout.splitlines()[1].split()[:5] == ["good", "ready", "stdio", "2025-11-25", "14"]
+    assert shown.stdout.splitlines()[1].split()[:5] == ["good", "ready", "stdio", "2025-11-25", "16"]
     assert "\x1b" not in shown.stdout
 
 
 def test_status_waits_no_longer_than_it_was_told() -> None:
     configure(mute=entry("mute.py"))
-    found = report(json_shapes.StatusReport, "status", "--timeout", "2", code=6)
+    found = report(json_shapes.StatusReport, "status", "--wait", "2", code=6)
     assert found["servers"][0]["state"] == "connecting"
+    assert found["servers"][0]["cause"] == "waiting: no answer yet after 2 s"
+
+
+def test_a_server_that_never_answers_has_its_cause_at_its_own_limit() -> None:
+    configure(slow=entry("broken.py", "slow", timeouts={"connect": 1.5}))
+    found = report(json_shapes.StatusReport, "status", code=4)
+    assert found["servers"][0]["cause"] == "no answer within 1.5 s after the start"
 
 
 def test_status_without_connecting_starts_nothing() -> None:
@@ -79,6 +88,17 @@ def test_known_tools_are_listed_without_starting_a_server() -> None:
     assert started("sound")
 
 
+def test_tools_are_found_by_what_they_do_and_their_cost_is_known() -> None:
+    configure(plain=entry("plain.py"))
+    found = report(json_shapes.SearchReport, "tools", "--search", "repeat what I say")["found"]
+    costs = report(json_shapes.ToolsReport, "tools", "--tokens")["apis"]
+
+    assert any("echo" in tool["name"] for tool in found)
+    assert {tool["server"] for tool in found} == {"plain"}
+    assert [cost["api"] for cost in costs] == ["openai", "responses", "anthropic"]
+    assert all(0 < cost["with_search"] < 1_500 for cost in costs)
+
+
 def test_a_tool_is_a_signature_with_one_line_of_description() -> None:
     configure(official=entry("official.py", "stdio"))
     lines = dragoman("tools", "official").stdout.splitlines()
@@ -99,7 +119,7 @@ def test_every_model_api_gets_its_own_form_from_the_cache() -> None:
     whole = report(json_shapes.ExportReport, "tools", "--format", "responses")
     assert whole["names"]["mcp_plain_echo"] == "mcp_plain_echo"
     sdk = json.loads(dragoman("tools", "--format", "ai-sdk").stdout)
-    assert len(sdk) == 14
+    assert len(sdk) == 16
 
 
 def test_a_server_that_cannot_list_is_named_and_the_others_are_listed() -> None:
@@ -134,15 +154,18 @@ def test_prompts_are_listed_and_filled_in() -> None:
     assert dragoman("prompt", "no-such-prompt", "--server", "legal").returncode == 7
 
 
-def test_a_log_is_read_from_its_file_or_from_a_start_just_now() -> None:
+def test_a_log_is_read_without_starting_anything() -> None:
     log = Path(os.environ["HOME"], "server.log")
     configure(
         dying=entry("dying.py"),
         kept=entry("plain.py", log_file=str(log)),
         far={"type": "http", "url": "http://127.0.0.1:9/mcp"},
     )
-    fresh = report(json_shapes.LogsReport, "logs", "dying")
-    assert (fresh["file"], fresh["lines"]) == (None, ["license file missing"])
+    assert "No stderr output of `dying` is kept" in dragoman("logs", "dying").stderr
+    dragoman("status", "dying")
+    crash = report(json_shapes.LogsReport, "logs", "dying")
+    assert crash["lines"][-1] == "license file missing"
+    assert crash["file"].startswith(str(kept_folder()))
     log.write_text("".join(f"line {number}\n" for number in range(9)), "utf-8")
     log.with_name("server.log.1").write_text("older\n", "utf-8")
     assert dragoman("logs", "kept", "-n", "2").stdout == "line 7\nline 8\n"

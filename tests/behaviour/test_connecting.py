@@ -65,6 +65,38 @@ async def test_server_that_fails_is_logged_and_skipped_and_the_others_connect(
     assert any("absent" in line and "no-such-command-anywhere" in line for line in logged)
 
 
+@pytest.mark.requirement("rrclaw-manager.connect_all", "rrclaw-config.table")
+async def test_servers_by_name_are_specs_or_entries_as_a_file_has_them(
+    server: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = server("other-name", "plain.py")
+    assert isinstance(spec.transport, Stdio)
+    command, args = spec.transport.command, list(spec.transport.args)
+    entry = {"transport": "stdio", "command": command, "args": args, "allowed_tools": ["echo"]}
+    servers = {
+        "spec": spec,
+        "entry": entry,
+        "typo": {"transport": "stdio", "comand": "x"},
+        "text": "npx server",
+    }
+    with anyio.fail_after(30):
+        mcp = await McpManager.connect_all(servers, cache=False)  # type: ignore[arg-type]
+        try:
+            assert {name: status.state for name, status in mcp.status().items()} == {
+                "spec": "ready",
+                "entry": "ready",
+            }
+            assert [tool.name for tool in mcp.tools() if tool.server == "entry"] == ["mcp_entry_echo"]
+            assert (await mcp.call("mcp_entry_echo", {"text": "x"})).text == "x"
+            assert (await mcp.call("mcp_spec_echo", {"text": "y"})).text == "y"
+            assert len(mcp.settings.problems) == 2
+        finally:
+            await mcp.shutdown()
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert any("`typo`" in line and "command" in line for line in logged)
+    assert any("`text`" in line and "an object" in line for line in logged)
+
+
 @pytest.mark.requirement("excel-7.1")
 @pytest.mark.requirement("kode-lifecycle.start")
 @pytest.mark.requirement("legal-client.init")
@@ -216,9 +248,10 @@ async def test_shutdown_cancelled_twice_still_leaves_nothing(server: Make) -> No
 
 
 async def test_cancelled_body_closes_the_manager(server: Make) -> None:
+    mcp = McpManager([server("plain", "plain.py")])
     with anyio.fail_after(20):
         with anyio.CancelScope() as scope:
-            async with McpManager([server("plain", "plain.py")]) as mcp:
+            async with mcp:
                 await mcp.wait_ready()
                 scope.cancel()
                 await mcp.call("mcp_plain_slow")

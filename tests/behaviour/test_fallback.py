@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry
+from dragoman import McpManager, ServerSpec, Stdio, ToolRegistry, tool
 from dragoman.events import StateChanged
+from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dragoman import ToolResult
+    from dragoman.tools.local import LocalTool
 
     Make = Callable[..., ServerSpec]
 
@@ -57,24 +61,143 @@ async def test_unavailable_server_is_replaced_by_its_fallback_and_the_answer_say
             assert result.provenance.server == "second"
 
 
-@pytest.mark.requirement("legal-client.failure")
-async def test_local_function_stands_in_for_a_server_that_is_gone(tmp_path: Path) -> None:
-    def local_echo(text: str) -> str:
-        return f"local {text}"
+class Law:
+    """A scripted server with statutes and cases that can be lost, beside an application with local tools."""
 
-    registry = ToolRegistry()
-    schema: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
-    registry.register(
-        ToolDef(name="local_echo", description="", input_schema=schema, func=local_echo, source="builtin")
+    def __init__(self, *local: LocalTool[Any, Any], **rules: Any) -> None:
+        self.server = ScriptedServer("law")
+        self.registry = ToolRegistry()
+        for function in local:
+            self.registry.register(function)
+
+        @self.server.tool
+        def search_cases(query: str, limit: int = 5) -> str:
+            return f"cases about {query}, {limit} at most"
+
+        @self.server.tool
+        def search_statutes(query: str) -> str:
+            return f"statutes about {query}"
+
+        self.spec = self.server.spec(**rules)
+
+    async def lost_call(self, name: str, *others: ServerSpec, **arguments: Any) -> ToolResult:
+        """Call a tool while the server is lost."""
+        with anyio.fail_after(30):
+            async with McpManager([self.spec, *others], registry=self.registry) as mcp:
+                await mcp.wait_ready()
+                self.server.stop()
+                return await mcp.call(name, arguments)
+
+
+@tool
+def local_statutes(query: str) -> str:
+    """Search the statutes on this machine."""
+    return f"local statutes about {query}"
+
+
+@tool
+def local_cases(query: str) -> str:
+    """Search the cases on this machine."""
+    return f"local cases about {query}"
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "fallback" in one.getMessage()]
+
+
+@pytest.mark.requirement("legal-client.failure")
+async def test_local_function_stands_in_for_the_tool_that_it_is_given_to() -> None:
+    law = Law(
+        local_statutes,
+        local_cases,
+        fallback={"search_cases": "local_cases", "search_statutes": "local_statutes"},
     )
-    only = mortal(tmp_path / "only", "only", fallback=["local_echo"])
-    with anyio.fail_after(30):
-        async with McpManager([only], registry=registry) as mcp:
-            await mcp.wait_ready()
-            await kill_for_good(mcp, "only", tmp_path / "only")
-            result = await mcp.call("mcp_only_echo", {"text": "hello"})
-            assert result.success
-            assert "local hello" in result.text
+    result = await law.lost_call("mcp_law_search_cases", query="rent")
+    assert result.success
+    assert "local cases about rent" in result.text
+    assert "answered by `local_cases`" in result.text
+    assert result.meta["dragoman/fallback"] == "local_cases"
+
+
+@pytest.mark.requirement("legal-client.failure")
+async def test_local_function_never_answers_for_another_tool(caplog: pytest.LogCaptureFixture) -> None:
+    law = Law(local_statutes, fallback=["local_statutes"])
+    result = await law.lost_call("mcp_law_search_cases", query="rent")
+    assert not result.success
+    assert "local statutes" not in result.text
+    (warning,) = warnings(caplog)
+    assert "`local_statutes` is not used for `search_cases`" in warning
+    assert 'fallback = {search_cases = "local_statutes"}' in warning
+
+
+async def test_local_function_with_the_name_of_the_tool_stands_in_for_it_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    def search_cases(query: str, limit: int = 5) -> str:
+        return f"{limit} local cases about {query}"
+
+    result = await Law(search_cases, fallback=["search_cases"]).lost_call(
+        "mcp_law_search_cases", query="rent"
+    )
+    assert result.success
+    assert "5 local cases about rent" in result.text
+    other = await Law(search_cases, fallback=["search_cases"]).lost_call(
+        "mcp_law_search_statutes", query="rent"
+    )
+    assert not other.success
+    assert warnings(caplog) == []
+
+
+async def test_other_tools_go_to_the_fallback_under_the_star() -> None:
+    desk = ScriptedServer("desk")
+
+    @desk.tool
+    def search_statutes(query: str) -> str:
+        return f"statutes of the desk about {query}"
+
+    law = Law(local_cases, fallback={"search_cases": "local_cases", "*": "desk"})
+    result = await law.lost_call("mcp_law_search_statutes", desk.spec(), query="rent")
+    assert result.success
+    assert "statutes of the desk about rent" in result.text
+
+
+async def test_fallback_that_does_not_fit_is_skipped_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    def paged_cases(query: str, page: int) -> str:
+        return f"page {page} of {query}"
+
+    law = Law(paged_cases, local_cases, fallback={"search_cases": ["paged_cases", "local_cases"]})
+    result = await law.lost_call("mcp_law_search_cases", query="rent")
+    assert result.success
+    assert "local cases about rent" in result.text
+    (warning,) = warnings(caplog)
+    assert "`paged_cases`" in warning
+    assert "page" in warning
+    assert "\n" not in warning
+    assert not any(one.exc_info for one in caplog.records)
+
+
+async def test_fallback_that_names_nothing_known_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    result = await Law(fallback=["dsk"]).lost_call("mcp_law_search_cases", query="rent")
+    assert not result.success
+    (warning,) = warnings(caplog)
+    assert "`dsk` is neither a server nor a tool" in warning
+
+
+async def test_fallback_that_may_have_run_is_not_followed_by_another() -> None:
+    desk, ran = ScriptedServer("desk"), list[str]()
+
+    @desk.tool
+    def search_cases(query: str) -> str:
+        ran.append(query)
+        desk.stop()
+        return "lost on its way"
+
+    law = Law(local_cases, fallback={"search_cases": ["desk", "local_cases"]})
+    result = await law.lost_call("mcp_law_search_cases", desk.spec(), query="rent")
+    assert ran == ["rent"]
+    assert not result.success
 
 
 async def test_call_that_may_have_run_is_neither_sent_again_nor_handed_over(server: Make) -> None:

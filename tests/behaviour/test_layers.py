@@ -79,12 +79,15 @@ async def test_a_projects_file_cannot_switch_servers_of_the_users_off(
     tmp_path: Path, home: Path, profile: str, key: str
 ) -> None:
     file = home / (".kode.json" if profile == "kode" else ".claude.json")
-    write(file, {"mcpServers": {"mine": {"command": "x"}}})
+    write(file, {"mcpServers": {"mine": {"command": "x", "args": []}}})
     write(tmp_path / ".mcp.json", {"mcpServers": {}, "projects": {str(tmp_path): {key: ["mine"]}}})
     settings = load(profile, root=tmp_path)
     assert [spec.enabled for spec in settings.servers] == [True]
     assert f"projects.{tmp_path}.{key}" in str(settings.problems[0])
-    write(file, {"mcpServers": {"mine": {"command": "x"}}, "projects": {str(tmp_path): {key: ["mine"]}}})
+    write(
+        file,
+        {"mcpServers": {"mine": {"command": "x", "args": []}}, "projects": {str(tmp_path): {key: ["mine"]}}},
+    )
     assert [spec.enabled for spec in load(profile, root=tmp_path).servers] == [False]
 
 
@@ -263,7 +266,7 @@ async def test_a_projects_broken_file_does_not_keep_the_users_rules_from_being_t
         await mcp.reload()
         assert not (await mcp.call(ECHO, {"text": "hello"})).success
         # What the broken file said before still holds, too.
-        assert "is blocked by rule" in (await mcp.call("mcp_plain_fail", {})).text
+        assert "Blocked by rule" in (await mcp.call("mcp_plain_fail", {})).text
 
 
 async def test_a_projects_file_that_appears_later_changes_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
@@ -60,6 +60,8 @@ ROADS: dict[str, Callable[[McpManager], Any]] = {
     "registry.call": lambda mcp: mcp.registry.call("mcp_law_push"),
     "view.call": lambda mcp: mcp.registry.view().call("mcp_law_push"),
     "adapter": lambda mcp: Bridge(mcp, "openai").call("mcp_law_push", {}),
+    "execute": lambda mcp: mcp.registry.resolve("mcp_law_push").execute(),
+    "func": lambda mcp: cast("Any", mcp.registry.resolve("mcp_law_push").func)(),
     "built-in, call": lambda mcp: mcp.call("here"),
     "built-in, registry.call": lambda mcp: mcp.registry.call("here"),
     "built-in, view.call": lambda mcp: mcp.registry.view(allow=["here"]).call("here"),
@@ -186,7 +188,7 @@ async def test_agents_own_tools_and_local_ones_are_judged(offering: Callable[...
             await agent.run("go")
             answers = [message for message in agent.messages if message.role == "tool"]
     assert [answer.is_error for answer in answers] == [True, True]
-    assert all("is blocked by the policy's default" in answer.text for answer in answers)
+    assert all("Blocked by the policy's default" in answer.text for answer in answers)
     assert ran == []
 
 
@@ -216,7 +218,7 @@ def test_program_is_judged(words: list[str], capsys: pytest.CaptureFixture[str])
     document = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps(document | {"mcp": {"policy": {"default": "deny"}}}), "utf-8")
     assert run(words) == 8
-    assert "is blocked by the policy's default" in capsys.readouterr().err
+    assert "Blocked by the policy's default" in capsys.readouterr().err
 
 
 # What was judged is what is sent
@@ -227,7 +229,7 @@ async def test_handler_and_caller_cannot_change_what_was_judged(offering: Callab
 
     async def approve(request: CallRequest) -> bool:
         request.arguments["paths"].append("/etc/passwd")
-        request.arguments["deep"]["x"] = "changed"  # type: ignore[index]
+        request.arguments["deep"]["x"] = "changed"
         # The caller's own object, as a task beside the call would hold it.
         given["paths"][0] = "/etc/shadow"
         given["more"] = True

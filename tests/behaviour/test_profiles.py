@@ -258,6 +258,16 @@ def test_legal_has_as_many_servers_as_there_are_addresses(monkeypatch: pytest.Mo
     }
     assert server(settings, "cases").timeouts == {"call": 2.5}
     assert server(settings, "legal").fallback == ("cases",)
+    monkeypatch.setenv("LEGAL_MCP_CASES_INHERIT_ENV", "CASES_KEY, LANG")
+    assert transports(load("legal"))["cases"] == Stdio(
+        "case-law", ["serve"], inherit_env=["CASES_KEY", "LANG"]
+    )
+    monkeypatch.setenv("LEGAL_MCP_FALLBACK", "search=localSearch, Search=CASES, cases , search=cases")
+    assert server(load("legal"), "legal").fallback == {
+        "search": ("localSearch", "cases"),
+        "Search": ("cases",),
+        "*": ("cases",),
+    }
 
 
 # otter

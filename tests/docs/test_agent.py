@@ -47,8 +47,14 @@ async def test_the_agent_answers_with_a_real_server_and_a_model_over_http(home: 
     assert api.requests[1].body["messages"][-1]["content"] == "a.txt"
 
 
+async def test_an_agent_gets_the_tools_of_its_filter_alone() -> None:
+    tools, answers = (await run(AGENT[1])).splitlines()
+    assert tools == "1 tool"
+    assert answers.startswith("['the content of a', 'unknown tool `mcp_files_delete`")
+
+
 async def test_the_scripted_example_shows_the_call_and_the_answer() -> None:
-    assert await run(AGENT[1]) == "add -> 5\nIt is 5."
+    assert await run(AGENT[2]) == "add -> 5\nIt is 5."
 
 
 async def test_the_export_is_legal_and_leads_back() -> None:
@@ -60,9 +66,20 @@ async def test_a_name_that_two_servers_want_is_an_error_and_the_unambiguous_one_
     assert (error[-1].count("mcp_git_hub_push_"), result) == (2, "pushed")
 
 
+async def test_a_tool_runs_itself() -> None:
+    assert (await run(TOOLS[2])).splitlines() == ["noon in Bern"] * 2
+
+
 async def test_a_model_can_read_resources_by_calling_tools() -> None:
-    assert (await run(TOOLS[2])).splitlines()[1:] == ["A deposit is two months' rent."]
+    assert (await run(TOOLS[3])).splitlines()[1:] == ["A deposit is two months' rent."]
+
+
+async def test_a_local_tool_answers_for_the_tool_that_it_is_given_to() -> None:
+    assert (await run(TOOLS[4])).splitlines() == [
+        "[answered by `local_cases`, since `law` is not available]",
+        "local cases about rent",
+    ]
 
 
 def test_no_block_is_left_out() -> None:
-    assert (len(AGENT), len(TOOLS)) == (2, 3)
+    assert (len(AGENT), len(TOOLS)) == (3, 5)

@@ -108,7 +108,10 @@ def test_the_python_block_runs_as_it_stands() -> None:
 
 
 def test_the_toml_block_is_understood() -> None:
-    attribution, policy = TOML
+    attribution, listed, by_tool, policy = TOML
+    for fallback in (f"{listed}", f'[mcp.servers.law]\ncommand = "true"\n{by_tool}'):
+        Path("dragoman.toml").write_text(fallback, "utf-8")
+        assert (list(load().problems), "mirror" in load().servers[0].fallback_names) == ([], True)
     Path("dragoman.toml").write_text(f'[mcp.servers.law]\ncommand = "true"\n{attribution}\n{policy}', "utf-8")
     settings = load()
     assert (list(settings.problems), len(settings.servers[0].attribution)) == ([], 3)

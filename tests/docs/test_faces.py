@@ -20,6 +20,7 @@ EXAMPLES = {
 PRINTED = {
     "local-tools-1": ['{"date": "2026-01-30", "days": 14}', "`days`: expected an integer", "3"],
     "blocking-1": ["tools", "legal ready", "mcp_legal_"],
+    "blocking-2": ["True True"],
     "testing-1": [],
 }
 

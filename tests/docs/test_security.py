@@ -11,7 +11,7 @@ PAGE = (ROOT / "SECURITY.md").read_text("utf-8")
 APPROVAL, STORE = "unit/trust/test_approvals.py", "unit/trust/test_store.py"
 TRUST, PULLS, PINS = "behaviour/test_trust.py", "behaviour/test_rug_pulls.py", "behaviour/test_cli_pins.py"
 POLICY, CANARIES = "unit/trust/test_policy.py", "behaviour/test_trust_canaries.py"
-SOURCES = "behaviour/test_secret_sources.py"
+SOURCES, ENVIRONMENT = "behaviour/test_secret_sources.py", "behaviour/test_environment.py"
 
 LAYERS, NAMES, ROADS = "behaviour/test_layers.py", "behaviour/test_names.py", "behaviour/test_policy_roads.py"
 EVIDENCE, UNCHANGED = "unit/config/test_evidence.py", "behaviour/test_approved_means_unchanged.py"
@@ -197,6 +197,13 @@ PROMISES: dict[str, list[str]] = {
         "prove/test_canaries.py::test_fifty_secrets_are_seen_nowhere",
     ],
     "Not masked are values": ["unit/trust/test_redaction.py::test_what_is_worth_masking"],
+    "A server gets no variable of the environment": [
+        f"{ENVIRONMENT}::test_other_programs_get_the_proxy_without_its_password_and_no_index",
+        f"{ENVIRONMENT}::test_launcher_of_an_unapproved_project_gets_nothing",
+        f"{ENVIRONMENT}::test_program_of_a_project_that_is_named_like_a_launcher_gets_no_password",
+        f"{ENVIRONMENT}::test_launchers_work_behind_a_company_proxy_without_a_line_of_configuration",
+        "unit/server/process/test_launchers.py::test_no_variable_of_a_launcher_holds_a_credential",
+    ],
     "Lock files and approvals hold no secret": [
         f"{STORE}::test_an_approval_is_kept_outside_the_project_and_without_secrets",
         f"{PINS}::test_no_secret_is_shown_in_a_difference",

@@ -210,9 +210,12 @@ async def test_keys_without_the_packages_change_nothing(name: str, programs: str
 @pytest.mark.parametrize(
     ("name", "model", "keys", "says"),
     [
-        *((name, "openai:m", {"OPENAI_API_KEY": "a-key"}, "install `dragoman[openai]`") for name in NAMES),
-        ("kode", "responses:m", {}, "install `dragoman[openai]`"),
-        ("legal", "anthropic:m", {}, "install `dragoman[anthropic]`"),
+        *(
+            (name, "openai:m", {"OPENAI_API_KEY": "a-key"}, "pip install 'dragoman[openai]'")
+            for name in NAMES
+        ),
+        ("kode", "responses:m", {}, "pip install 'dragoman[openai]'"),
+        ("legal", "anthropic:m", {}, "pip install 'dragoman[anthropic]'"),
         ("otter", "gpt-5-mini", {"OPENAI_API_KEY": "a-key"}, "unknown model API `gpt-5-mini`"),
     ],
 )

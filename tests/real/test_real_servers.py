@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
 import subprocess
 import sys
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.real import servers
+from tests.real.servers import everything_on
 
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, Stdio, ToolFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from dragoman import ToolResult
 
@@ -29,41 +26,6 @@ PATIENCE = 50.0
 def spec_of(name: str, *arguments: str | Path) -> ServerSpec:
     command, *rest = servers.command(name, *arguments)
     return ServerSpec(name, Stdio(command, rest), timeouts={"connect": PATIENCE})
-
-
-@asynccontextmanager
-async def everything_on(transport: str, path: str) -> AsyncGenerator[str]:
-    """Run the `everything` server on a free port of its own choice; give its URL."""
-    child = await asyncio.create_subprocess_exec(
-        *servers.command("everything", transport),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PORT": "0"},
-    )
-    assert child.stderr is not None
-    try:
-        while b" on port " not in (line := await child.stderr.readline()):
-            assert line, "the server ended before it listened"
-        yield f"http://127.0.0.1:{port_of(child.pid)}{path}"
-    finally:
-        child.kill()
-        await child.wait()
-        child._transport.close()  # type: ignore[attr-defined]
-
-
-def port_of(pid: int) -> int:
-    """Find the port that a process listens on, since this server only says which one it asked for."""
-    sockets = set[str]()
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        if found := re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink())):
-            sockets.add(found[1])
-    rows = [
-        row.split()
-        for table in ("tcp", "tcp6")
-        for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()
-    ]
-    (port,) = [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and row[9] in sockets]
-    return port
 
 
 async def succeed(mcp: McpManager, tool: str, **arguments: Any) -> ToolResult:

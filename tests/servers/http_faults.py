@@ -224,7 +224,7 @@ class FaultServer:
         request = exchange.request
         match request.method, request.rpc_method:
             case "POST", "initialize":
-                result = {
+                result: dict[str, Any] = {
                     "protocolVersion": "2025-11-25",
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "faults", "version": "1"},
@@ -746,7 +746,7 @@ async def legacy_whole_post(exchange: Exchange) -> bool:
     """Does on the stream what a server should, but leaves calls that ask for `silent` without an answer."""
     await exchange.answer(202, b"Accepted", "text/plain")
     params = exchange.request.message.get("params", {})
-    results = {
+    results: dict[str, dict[str, Any]] = {
         "initialize": {
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}},
@@ -774,6 +774,43 @@ async def mute_post(exchange: Exchange) -> bool:
     if exchange.request.method != "POST":
         return False
     await exchange.until_closed()
+    return True
+
+
+@whole("every-second")
+async def every_second(exchange: Exchange) -> bool:
+    """A load balancer with two servers, one of which is down; calls and goodbyes always arrive."""
+    if exchange.is_call or exchange.request.method == "DELETE" or len(exchange.server.requests) % 2 == 0:
+        return False
+    await exchange.answer(503, b"no healthy upstream", "text/plain")
+    return True
+
+
+@whole("busy")
+async def busy(exchange: Exchange) -> bool:
+    """Refuse each message once, with the status in the query, and with a `Retry-After` in it if there is one."""
+    status, _, seconds = exchange.request.path.partition("?")[2].partition("-")
+    if len(exchange.server.sent(exchange.request.rpc_method)) > 1 or exchange.request.method != "POST":
+        return False
+    await exchange.answer(int(status), b"busy", "text/plain", **({"Retry_After": seconds} if seconds else {}))
+    return True
+
+
+@whole("legacy-busy")
+async def legacy_busy(exchange: Exchange) -> bool | None:
+    """Refuse the first stream of the legacy transport."""
+    if len(exchange.server.sent("GET")) > 1:
+        return await MODES["legacy-whole"](exchange)
+    await exchange.answer(503, b"busy", "text/plain")
+    return True
+
+
+@whole("refusing")
+async def refusing(exchange: Exchange) -> bool:
+    """Refuse everything without a challenge, unless `release` is set."""
+    if exchange.server.release.is_set():
+        return False
+    await exchange.answer(401, b"", "")
     return True
 
 

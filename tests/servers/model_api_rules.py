@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MARK = "cache_control"
@@ -62,7 +62,20 @@ def check_responses(body: dict[str, Any]) -> str:
     waiting: list[str] = []
     for at, item in enumerate(body["input"]):
         kind = item.get("type", "message")
-        if kind == "function_call":
+        if kind == "tool_search_call":
+            if not isinstance(item.get("arguments"), dict) or item.get("execution") != "client":
+                return f"Invalid 'input[{at}]': a search needs its arguments and where it runs."
+            waiting.append(item["call_id"])
+        elif kind == "tool_search_output":
+            if item.get("call_id") not in waiting:
+                return f"No tool search found for output with call_id {item.get('call_id')}."
+            waiting.remove(item["call_id"])
+            if not all(tool.get("type") == "function" and tool.get("name") for tool in item["tools"]):
+                return f"Invalid value: 'input[{at}].tools'."
+        elif kind == "additional_tools":
+            if item.get("role") != "developer" or not item.get("tools"):
+                return f"Invalid value: 'input[{at}]'."
+        elif kind == "function_call":
             if not isinstance(item.get("arguments"), str) or not item.get("call_id"):
                 return f"Invalid 'input[{at}]': a call needs its call_id and its arguments as a string."
             if not is_object(item["arguments"]):
@@ -97,14 +110,24 @@ def check_anthropic(body: dict[str, Any]) -> str:
         return f"A maximum of 4 blocks with cache_control may be provided. Found {marks}."
     if body["messages"][0].get("role") != "user":
         return 'messages: first message must use the "user" role'
+    known = {tool["name"] for tool in body.get("tools", ())}
+    if known and all(tool.get("defer_loading") for tool in body["tools"]):
+        return "tools: at least one tool must not be deferred"
     waiting: list[str] = []
     for at, message in enumerate(body["messages"]):
         content = message["content"]
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks: list[dict[str, Any]] = (
+            [{"type": "text", "text": content}] if isinstance(content, str) else content
+        )
         if not blocks:
             return f"messages.{at}: all messages must have non-empty content"
+        if message["role"] == "system" and {block["type"] for block in blocks} == {"tool_addition"}:
+            known |= {block["tool"]["definition"]["name"] for block in blocks}
+            continue
         if message["role"] not in {"user", "assistant"}:
             return f"messages.{at}.role: Input should be 'user' or 'assistant'"
+        if problem := _check_references(blocks, known):
+            return f"messages.{at}: {problem}"
         if problem := _check_blocks(blocks, at):
             return problem
         results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
@@ -121,6 +144,16 @@ def check_anthropic(body: dict[str, Any]) -> str:
         if waiting and message["role"] != "assistant":
             return f"messages.{at}: `tool_use` blocks can only be in `assistant` messages"
     return f"messages: `tool_use` ids were found without `tool_result` blocks: {waiting}" if waiting else ""
+
+
+def _check_references(blocks: list[dict[str, Any]], known: set[str]) -> str:
+    for block in blocks:
+        content: Any = block.get("content") if block["type"] == "tool_result" else None
+        pieces = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+        for piece in pieces:
+            if piece.get("type") == "tool_reference" and piece.get("tool_name") not in known:
+                return f"Tool reference '{piece.get('tool_name')}' not found in available tools"
+    return ""
 
 
 def _check_blocks(blocks: list[dict[str, Any]], at: int) -> str:

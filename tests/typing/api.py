@@ -18,6 +18,7 @@ from dragoman import (
     Diagnosis,
     DragomanError,
     Handlers,
+    HostRegistry,
     Http,
     HttpStatusError,
     InvalidArgumentsError,
@@ -47,11 +48,46 @@ from dragoman import (
     diagnose,
     tool,
 )
+from dragoman.blocking import McpManager as BlockingManager
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from dragoman.events import Event
+
+
+class OwnRegistry:
+    """A registry of the application."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Any] = {}
+
+    def register(self, tool: ToolDef) -> None:
+        """Take a server's tool."""
+        self.functions[tool.name] = tool.func
+
+    def unregister(self, name: str) -> None:
+        """Forget one."""
+        del self.functions[name]
+
+
+def own_registry() -> str:
+    """Use a registry of the application, without `await`."""
+    own: HostRegistry = OwnRegistry()
+    with BlockingManager({"files": {"command": "npx"}}, registry=own) as mcp:
+        (first, *_) = mcp.tools()
+        assert_type(first.execute({"path": "x"}), ToolResult)
+        assert_type(mcp.registry.resolve("read").execute(), ToolResult)
+        assert_type(mcp.registry.resolve("openai", "read"), str | None)
+        return first.name
+
+
+def filtered(mcp: McpManager) -> list[AgentEngine]:
+    """Give agents some of the tools."""
+    view = mcp.registry.view(allow=["files:*"])
+    model = "openai:gpt-5-mini"
+    by_view = AgentEngine(model, mcp, tools=view)
+    return [by_view, AgentEngine(model, view), AgentEngine(model, mcp, allow=["files:*"], deny=["*rm"])]
 
 
 def answer(server: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -204,6 +240,10 @@ async def use(mcp: McpManager) -> None:
     assert_type(result, ToolResult)
     show(result)
     assert_type(await mcp.registry.call("upper", {"text": "x"}), str)
+    found = mcp.registry.resolve("files.read")
+    assert_type(found, ToolDef)
+    assert_type(await found.execute({"path": "README.md"}, timeout=5), ToolResult)
+    assert_type(mcp.registry.find("files__read"), ToolDef | None)
 
     for name, status in mcp.status().items():
         assert_type(status, ServerStatus)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
 
 from dragoman import call as pipeline
 from dragoman.agent.messages import (
+    SEARCH,
     Answer,
     Answered,
     Message,
@@ -36,26 +38,33 @@ from dragoman.errors import AgentError, BudgetExceededError, DragomanError, Mode
 from dragoman.events import StateChanged, ToolsChanged
 from dragoman.manager.manager import McpManager
 from dragoman.manager.resources import result_tool
-from dragoman.model import ServerState, Settings, ToolResult
+from dragoman.model import ServerState, ToolResult
+from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
-from dragoman.tools.registry import ToolRegistry
+from dragoman.tools.registry import ToolRegistry, ToolView
 from dragoman.tools.result.budget import TextBudget
+from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from dragoman.agent.messages import AgentEvent, Provider, ToolCall
     from dragoman.agent.offer import OfferedTools
-    from dragoman.model import ServerSpec
+    from dragoman.manager.manager import Servers
     from dragoman.observe.bus import Subscription
+
+    ToolSource: TypeAlias = McpManager | ToolRegistry | ToolView | Servers
+    """Where an agent's tools come from."""
 
 # ── Notices for the model: servers that are lost or back, tools that changed
 
 
 MAX_NAMES = 8
 MAX_REASON = 500
+MAX_HISTORY = 500
+"""Calls of the call log that are read for the search's order."""
 
 _LOST = frozenset({ServerState.BACKOFF, ServerState.FAILED, ServerState.NEEDS_AUTH, ServerState.CLOSED})
 
@@ -75,15 +84,20 @@ class Notices:
         """Drop the events so far."""
         self.take()
 
-    def take(self) -> list[str]:
-        """Return the notices since the last call, and clear them."""
+    def take(self, seen: Mapping[str, str] | None = None) -> list[str]:
+        """Return the notices since the last call, and clear them.
+
+        Args:
+            seen: The tools that the model knows, each with its server, if others must not be mentioned.
+        """
         states: dict[str, StateChanged] = {}
         changes: dict[str, list[ToolsChanged]] = {}
+        servers = None if seen is None else set(seen.values())
         for event in self._events.take() if self._events is not None else ():
-            if isinstance(event, StateChanged):
+            if isinstance(event, StateChanged) and (servers is None or event.server in servers):
                 states[event.server] = event
-            elif isinstance(event, ToolsChanged):
-                changes.setdefault(event.server, []).append(event)
+            elif isinstance(event, ToolsChanged) and (told := _known_part(event, seen)) is not None:
+                changes.setdefault(event.server, []).append(told)
         said = [text for server in sorted(states) if (text := self._moved(states[server]))]
         return said + [_changed(server, changes[server]) for server in sorted(changes)]
 
@@ -99,6 +113,17 @@ class Notices:
             self._lost.discard(event.server)
             return f"server `{event.server}` is available again"
         return ""
+
+
+def _known_part(event: ToolsChanged, seen: Mapping[str, str] | None) -> ToolsChanged | None:
+    """Return the part of a change that is about tools the model knows; `None` if there is none."""
+    if seen is None:
+        return event
+    kinds = (event.added, event.removed, event.changed)
+    added, removed, changed = (tuple(name for name in names if name in seen) for names in kinds)
+    if not (added or removed or changed):
+        return None
+    return ToolsChanged(server=event.server, added=added, removed=removed, changed=changed)
 
 
 def _changed(server: str, changes: list[ToolsChanged]) -> str:
@@ -208,8 +233,11 @@ class AgentEngine:
     def __init__(
         self,
         model: Provider | str,
-        tools: McpManager | ToolRegistry | Settings | Iterable[ServerSpec] = (),
+        source: ToolSource | None = None,
         *,
+        tools: ToolSource | None = None,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] = (),
         system: str = "",
         budget: Budget | None = None,
         limit: ToolLimit | None = None,
@@ -224,8 +252,12 @@ class AgentEngine:
 
         Args:
             model: A provider, or a name such as `openai:gpt-5`, `anthropic:claude-…`, `local`.
-            tools: A manager, a registry, or the servers for a new manager. The engine starts and closes a
-                manager that is not started yet.
+            source: A manager, a registry, a view of one, or the servers for a new manager. The engine starts
+                and closes a manager that is not started yet.
+            tools: A view of the registry of `source`: the tools that this agent may use. Several agents with
+                different views can share a manager. To the agent, other tools do not exist.
+            allow: The same as a filter: exposed names, `server:tool`, or globs of them; all tools by default.
+            deny: The same; these win.
             system: The system prompt.
             budget: The limits of one question.
             limit: How many tools the model is offered at once.
@@ -236,8 +268,13 @@ class AgentEngine:
             max_tokens: The most tokens of one answer of the model.
             start_wait: Seconds that a start waits for servers without a cached list of tools.
             mend_arguments: The old name of `coerce_arguments`.
+
+        Raises:
+            ValueError: `tools` is a view of another registry, or is given together with `allow` or `deny`.
         """
-        self.manager, self.registry, self._runs_manager = _open_tools(tools)
+        self.manager, self.registry, self.tools = _open_tools(source, tools, allow=allow, deny=deny)
+        """The tools of all agents are in `registry`, those of this one in `tools`."""
+        self._runs_manager = self.manager is not None and not self.manager.started
         self._model = model
         self._provider: Provider | None = None if isinstance(model, str) else model
         self._system = system
@@ -251,7 +288,12 @@ class AgentEngine:
         self._start_wait = start_wait
         self._messages: list[Message] = []
         self._offering: ToolOffer | None = None
+        self._prompt: str | None = None
+        """The system prompt of the first request; it never changes, so that prompt caches stay valid."""
         self._notices = Notices()
+        self._seen: dict[str, str] = {}
+        """The tools that have been in the agent's view, each with its server."""
+        self._seen_export: object = None
         self._working = asyncio.Lock()
         self._closed = False
         self.usage = Usage()
@@ -285,7 +327,16 @@ class AgentEngine:
             self._provider = await open_provider(cast("str", self._model))
         if self._transcript is not None:
             self._messages = await asyncio.to_thread(self._transcript.read)
-        self._offering = ToolOffer(self.registry, self._provider.api, self._limit)
+        self._offering = ToolOffer(
+            self.tools,
+            self._provider.api,
+            self._limit,
+            loads=self._provider.loads_tools,
+            reader=result_tool(self._spill),
+            about=self._instructions,
+            unavailable=self._unavailable,
+            used=self._earlier_calls,
+        )
         try:
             await self._start_manager()
         except BaseException:
@@ -380,11 +431,15 @@ class AgentEngine:
     async def _work(self, asked: Message, spending: Spending, emit: Callable[[AgentEvent], None]) -> Answer:
         first = len(self._messages)
         self._record([asked])
-        system = self._system_prompt()
         while True:
             spending.check(time.monotonic())
             self._add_notices(emit)
             offered = cast("ToolOffer", self._offering).current()
+            if added := cast("ToolOffer", self._offering).take_added():
+                self._record([added])
+            if self._prompt is None:
+                self._prompt = self._system_prompt()
+            system = self._prompt
             emit(StepStarted(step=spending.steps + 1, tools=len(offered.tools)))
             said = await self._ask(system, offered, emit)
             spending.steps += 1
@@ -447,7 +502,7 @@ class AgentEngine:
             {spec.name for spec in self.manager.settings.servers if spec.parallel} if self.manager else ()
         )
         for at, call in enumerate(calls):
-            tool = self.registry.get(offered.meaning(call.name))
+            tool = self.tools.get(offered.restore(call.name, call.arguments)[0])
             server = tool.server if tool is not None else ""
             lane = f"{server}\n{at}" if server in parallel else server
             lanes.setdefault(lane, []).append(at)
@@ -457,7 +512,7 @@ class AgentEngine:
         self, call: ToolCall, offered: OfferedTools, emit: Callable[[AgentEvent], None]
     ) -> Message:
         name, arguments = offered.restore(call.name, call.arguments)
-        tool = self.registry.get(name)
+        tool = self.tools.get(name)
         emit(ToolStarted(call=call, tool=name, server=tool.server if tool else ""))
 
         def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -474,6 +529,7 @@ class AgentEngine:
                 logger.exception("agent: the call of `%s` failed unexpectedly", name)
                 result = _refused(f"`{name}` could not be run: {type(exc).__name__}: {exc}")
         emit(ToolFinished(call=call, tool=name, result=result))
+        cast("ToolOffer", self._offering).note_call(name)
         return Message(
             role="tool",
             text=for_model(result.text),
@@ -481,7 +537,16 @@ class AgentEngine:
             call_id=call.id,
             name=call.name,
             is_error=not result.success,
+            native=self._found(name),
         )
+
+    def _found(self, name: str) -> dict[str, Any]:
+        """Return the tools that a search found, in the form that the API loads."""
+        found = cast("ToolOffer", self._offering).take_found() if name == SEARCH else None
+        if found is None or not (found.tools or found.references):
+            return {}
+        loaded = {"tools": list(found.tools), "references": list(found.references), "note": found.note}
+        return {self.provider.api: {key: value for key, value in loaded.items() if value}}
 
     async def _call(
         self, name: str, arguments: Any, on_progress: Callable[[float, float | None, str | None], None]
@@ -499,24 +564,62 @@ class AgentEngine:
 
     def _make_caller(self, budget: TextBudget) -> pipeline.Caller:
         if self.manager is not None:
-            return self.manager.caller(coerce=self._coerce, budget=budget, spill=self._spill, for_model=True)
-        route = replace(_route(self.registry), coerce=self._coerce, budget=budget, spill=self._spill)
+            seen = self.tools if isinstance(self.tools, ToolView) else None
+            return self.manager.caller(
+                coerce=self._coerce, budget=budget, spill=self._spill, tools=seen, for_model=True
+            )
+        route = replace(_route(self.tools), coerce=self._coerce, budget=budget, spill=self._spill)
         return pipeline.make_caller(route, lambda: None)
 
     def _add_notices(self, emit: Callable[[AgentEvent], None]) -> None:
         """Add what changed since the last request to the conversation, one line each."""
-        if news := self._notices.take():
+        if news := self._notices.take(self._known_tools()):
             self._record([Message(role="user", text="\n".join(f"[notice] {text}" for text in news))])
             for text in news:
                 emit(Noticed(text=text))
 
     def _system_prompt(self) -> str:
         pieces = [self._system] if self._system else []
-        if len(self.registry):
+        if len(self.tools):
             pieces.append(ATTRIBUTION)
-        said = self.manager.instructions() if self.manager is not None else {}
-        pieces += [f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(said)]
+        if not cast("ToolOffer", self._offering).searching:
+            said = self._instructions()
+            pieces += [
+                f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(said)
+            ]
+        # With a search, instructions come with the first tool of their server that is found.
         return "\n\n".join(pieces)
+
+    def _instructions(self) -> dict[str, str]:
+        """Return the instructions of the servers whose tools the agent may see."""
+        said = self.manager.instructions() if self.manager is not None else {}
+        seen = self._known_tools()
+        return said if seen is None else {name: said[name] for name in said.keys() & set(seen.values())}
+
+    def _unavailable(self) -> list[str]:
+        return [] if self.manager is None else missing_servers(self.manager.status())
+
+    def _earlier_calls(self) -> dict[str, int]:
+        """Return how often each tool was called, from the call log if there is one; runs in a thread."""
+        log = self.manager.call_log if self.manager is not None else None
+        if log is None:
+            return {}
+        try:
+            calls = CallHistory(log.path).list(limit=MAX_HISTORY)
+        except DragomanError:
+            return {}
+        return Counter(call.tool for call in calls if not call.error_code)
+
+    def _known_tools(self) -> Mapping[str, str] | None:
+        """Return the tools that the model has been offered, each with its server; `None` if it gets all."""
+        if not isinstance(self.tools, ToolView):
+            return None
+        export = self.tools.export(self.provider.api)
+        if export is not self._seen_export:
+            self._seen_export = export
+            found = (self.tools.get(name) for name in export.aliases)
+            self._seen.update({tool.name: tool.server for tool in found if tool is not None})
+        return self._seen
 
     def _record(self, messages: Sequence[Message]) -> None:
         """Add messages to the transcript and the conversation: all of them, or none if writing fails."""
@@ -526,17 +629,38 @@ class AgentEngine:
 
 
 def _open_tools(
-    tools: McpManager | ToolRegistry | Settings | Iterable[ServerSpec],
-) -> tuple[McpManager | None, ToolRegistry, bool]:
-    if isinstance(tools, ToolRegistry):
-        return None, tools, False
-    if isinstance(tools, McpManager):
-        return tools, tools.registry, not tools.started
-    manager = McpManager(tools if isinstance(tools, Settings) else tuple(tools))
-    return manager, manager.registry, True
+    source: ToolSource | None, tools: ToolSource | None, *, allow: Iterable[str] | None, deny: Iterable[str]
+) -> tuple[McpManager | None, ToolRegistry, ToolRegistry | ToolView]:
+    """Return the manager, its registry, and the tools of it that the agent may use."""
+    if source is None:
+        source, tools = tools, None
+    if isinstance(source, ToolView) and tools is None:
+        source, tools = source.registry, source
+    if isinstance(source, ToolRegistry):
+        managers = [one for one in source.owners if isinstance(one, McpManager)]
+        if len(managers) > 1:
+            msg = f"the registry belongs to {len(managers)} managers: pass one of them instead"
+            raise ValueError(msg)
+        manager, registry = managers[0] if managers else None, source
+    else:
+        manager = source if isinstance(source, McpManager) else McpManager(cast("Servers", source or ()))
+        registry = manager.registry
+    if tools is None:
+        return (
+            manager,
+            registry,
+            registry.view(allow=allow, deny=deny) if allow is not None or deny else registry,
+        )
+    if not isinstance(tools, ToolView) or tools.registry is not registry:
+        msg = "`tools` must be a view of the same registry: `mcp.registry.view(allow=…)`"
+        raise ValueError(msg)
+    if allow is not None or deny:
+        msg = "give either `tools`, or `allow` and `deny`"
+        raise ValueError(msg)
+    return manager, registry, tools
 
 
-def _route(registry: ToolRegistry) -> pipeline.CallContext:
+def _route(registry: ToolRegistry | ToolView) -> pipeline.CallContext:
     return pipeline.CallContext(registry=registry, supervisors={}, publish=_ignore)
 
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from dragoman.model import JsonObject, ToolResult
 
 
+SEARCH = "search_tools"
+"""The tool that finds tools; an API may have a kind of call of its own for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call of the model."""
@@ -182,6 +186,11 @@ class Provider(Protocol):
     @property
     def model(self) -> str:
         """The model's name in the API."""
+        ...
+
+    @property
+    def loads_tools(self) -> Literal["", "definitions", "references"]:
+        """What it loads found tools from: definitions or references in the result, or nothing."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:

@@ -1,113 +1,58 @@
-"""Choose the tools that a model is offered, in its API's format; computed once per change, not per step.
+"""Choose the tools that a model is offered, in its API's format; nothing that was sent once is changed.
 
-Up to its limit a model gets every tool. Above it, the model gets the pinned tools, two tools to search and
-load others, and those it has loaded; or all of them deferred, if the API supports that and it is wanted. The
-order is the registry's, so that an unchanged offer is byte-identical and prompt caches stay valid.
+Up to its limit a model gets every tool. Above it, the model gets the pinned tools and a search:
+`search_tools` finds tools by what they do, and what it found is appended to the conversation. APIs that can
+load tools take them as definitions (Responses) or references (Anthropic); for others, `call_tool` calls them.
+
+The offer is fixed with the first request, so that every later request begins with the same bytes and prompt
+caches stay valid. Tools that appear later are found by searching, or added at the end of the list.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-import re
-import sqlite3
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from dragoman.agent.messages import SEARCH, Message
 from dragoman.model import ToolDef
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result import budget
+from dragoman.tools.search import ToolIndex
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.model import JsonObject
     from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.registry import ToolView
+    from dragoman.tools.search import Hit
 
-# ── Tool search: a full-text index over names, descriptions and parameter names
-
-
-MAX_QUERY_WORDS = 32
-# Weights of a hit in the name, in title and description, and in the parameter names.
-_WEIGHTS = "8.0, 3.0, 1.0"
-
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_WORD = re.compile(r"[^\W_]+")
-# Scripts without spaces between words.
-_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U0003134f]+")
-
-
-class ToolIndex:
-    """The index over one set of tools; rebuilt when the tools change."""
-
-    def __init__(self, tools: Iterable[ToolDef]) -> None:
-        self._database = sqlite3.connect(":memory:", check_same_thread=False)
-        # Porter stemming, so that `files` finds `file`.
-        self._database.execute(
-            "create virtual table tool using fts5("
-            "words, about, parameters, name unindexed, tokenize='porter unicode61')"
-        )
-        rows = [(_words(tool.name), _about(tool), _parameters(tool), tool.name) for tool in tools]
-        self._database.executemany("insert into tool values (?, ?, ?, ?)", rows)
-        self._database.commit()
-
-    def search(self, query: str, *, limit: int = 8) -> list[str]:
-        """Return the exposed names of the best matches, the best first; any word may match."""
-        words = list(dict.fromkeys(_words(query).split()))[:MAX_QUERY_WORDS]
-        if not words or limit < 1:
-            return []
-        match = " OR ".join(f'"{word}"' for word in words)
-        rows = self._database.execute(
-            f"select name from tool where tool match ? order by bm25(tool, {_WEIGHTS}), name limit ?",  # noqa: S608 -- weights are ours
-            (match, limit),
-        )
-        return [name for (name,) in rows]
-
-    def close(self) -> None:
-        """Free the index."""
-        self._database.close()
-
-
-def _words(text: str) -> str:
-    """Split a text into lower-case search words, joined by spaces; CJK text into pairs of characters."""
-    words: list[str] = []
-    for word in _WORD.findall(text):
-        for run in _UNSPACED.findall(word):
-            words += [run[at : at + 2] for at in range(len(run) - 1)] or [run]
-        spaced = _UNSPACED.sub(" ", word)
-        words += [piece for part in spaced.split() for piece in _CAMEL.split(part)]
-    return " ".join(words).lower()
-
-
-def _about(tool: ToolDef) -> str:
-    return _words(f"{tool.title} {tool.description} {tool.server}")
-
-
-def _parameters(tool: ToolDef) -> str:
-    properties = tool.input_schema.get("properties")
-    if not isinstance(properties, dict):
-        return ""
-    return _words(" ".join(cast("dict[str, Any]", properties)))
-
-
-# ── The offer to a model
-
-
-RESERVED = frozenset({"search_tools", "load_tools", "read_result"})
+CALL = "call_tool"
+"""The tool that calls what a search found."""
+RESERVED = frozenset({SEARCH, CALL, "load_tools", "read_result"})
 """The names of the agent's own tools, whether or not they are offered now."""
 MAX_FOUND = 20
+FOUND = 5
+"""Tools that a search returns for each request, unless the model asks for another number."""
 MAX_LINE = 200
 """The most characters of a description in a search result."""
 MAX_READ = 2_000
 """The characters of a description that are searched for its first line."""
+MAX_SCHEMA = 4_000
+"""The characters of a schema in a search result; a larger one is shown without its descriptions."""
+VECTOR_WAIT = 2.0
+"""Seconds that a search waits for vectors that are being computed; without them it goes by words."""
+MAX_SERVERS = 40
+"""Servers whose names the search's description lists."""
+MAX_ABOUT = 500
+"""Characters of a server's instructions in a search result."""
 
 logger = logging.getLogger("dragoman")
-
-_NATIVE: Mapping[str, JsonObject] = {
-    "anthropic": {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
-    "responses": {"type": "tool_search"},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +63,7 @@ class ToolLimit:
     tokens: int | None = None
     """Estimated tokens of all definitions."""
     above: Literal["search", "native", "all"] = "search"
-    """`search`: two built-in tools find the others; `native`: the API's deferred loading, if it has it."""
+    """`search`: a search finds the others, loaded by the API where it can; `native` is its old name."""
     pinned: Sequence[str] = ()
     """Exposed names that are always offered."""
 
@@ -130,33 +75,96 @@ class OfferedTools:
     tools: Sequence[JsonObject]
     exports: Sequence[Export]
     """Resolve aliases; they contain every tool, including those that are not loaded."""
+    searching: bool = False
+    """Whether the model has `search_tools` and `call_tool`."""
 
     def meaning(self, alias: str) -> str:
         """Return the exposed name of an alias; an unknown name is returned unchanged."""
         return next((export.names[alias] for export in self.exports if alias in export.names), alias)
 
     def restore(self, alias: str, arguments: Any) -> tuple[str, Any]:
-        """Return the exposed name and the original arguments of a model's call."""
+        """Return the exposed name and the original arguments of a call, directly or by `call_tool`."""
+        if self.searching and alias == CALL and isinstance(arguments, dict):
+            asked = cast("dict[str, Any]", arguments)
+            inner = asked.get("name")
+            given: Any = asked.get("arguments", {})
+            if isinstance(inner, str) and inner not in {CALL, ""}:
+                name, restored = self.restore(inner, given)
+                return name, restored
         for export in self.exports:
             if alias in export.names and isinstance(arguments, dict):
                 return export.restore(alias, cast("dict[str, Any]", arguments))
-        return self.meaning(alias), arguments
+        return self.meaning(alias), cast("Any", arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one search found, for the message that answers it."""
+
+    text: str
+    tools: Sequence[JsonObject] = ()
+    """Definitions that the API loads from the answer."""
+    references: Sequence[str] = ()
+    """Aliases of deferred tools that the API loads from the answer."""
+    note: str = ""
+    """What the definitions do not say: weak matches, instructions, missing servers."""
 
 
 class ToolOffer:
-    """The offer to one model from one registry."""
+    """The offer to one model from one registry, or from a view of it."""
 
-    def __init__(self, registry: ToolRegistry, api: Api, limit: ToolLimit) -> None:
+    def __init__(
+        self,
+        registry: ToolRegistry | ToolView,
+        api: Api,
+        limit: ToolLimit,
+        *,
+        loads: Literal["", "definitions", "references"] = "",
+        reader: ToolDef | None = None,
+        about: Callable[[], Mapping[str, str]] = dict,
+        unavailable: Callable[[], Sequence[str]] = list,
+        used: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        """Make an offer.
+
+        Args:
+            registry: All tools.
+            api: The model's API.
+            limit: How many tools it is offered at once.
+            loads: Where the API takes found tools from: definitions in the answer, references to deferred
+                tools of the list, or nothing.
+            reader: The tool that reads long results; offered from the start if the model searches.
+            about: The instructions of servers, by name.
+            unavailable: One line for each configured server whose tools are missing now.
+            used: How often tools were called before, by exposed name; read once, in a thread.
+        """
         self._registry = registry
         self._api: Api = api
         self._limit = limit
-        self._loaded: set[str] = set()
-        self._finders = _Finders(self)
+        self._loads = loads
+        self._reader = reader
+        self._about = about
+        self._unavailable = unavailable
+        self._read_used = used
+        self._used: Counter[str] | None = None
         self._own = ToolRegistry()
-        self._made_of: tuple[object, object, frozenset[str]] | None = None
+        self._finders: ToolRegistry | None = None
+        self._made_of: tuple[object, object] | None = None
         self._offered = OfferedTools((), ())
-        self._index: tuple[object, ToolIndex] | None = None
+        self._sent: dict[str, JsonObject] | None = None
+        """The definitions of the first request and those added since, by alias; `None` before it."""
+        self._index: ToolIndex | None = None
+        self._indexed: object = None
+        self._indexing = asyncio.Lock()
+        self._told: set[str] = set()
         self._shown: tuple[Export, Export] | None = None
+        self._found: Found | None = None
+        self._added: list[JsonObject] = []
+
+    @property
+    def searching(self) -> bool:
+        """Whether the model searches for tools; decided with the first offer."""
+        return self._finders is not None
 
     def add(self, tool: ToolDef) -> None:
         """Offer one of the agent's own tools from now on."""
@@ -165,48 +173,67 @@ class ToolOffer:
 
     def own(self, name: str) -> ToolRegistry | None:
         """Return the registry of one of the agent's own tools; `None` for other tools."""
-        return next((own for own in (self._finders.registry, self._own) if name in own), None)
+        return next((own for own in (self._finders, self._own) if own is not None and name in own), None)
 
     def current(self) -> OfferedTools:
         """Return the current offer; the same object while nothing has changed."""
         export, own = self._export(), self._own.export(self._api)
-        key = (export, own, frozenset(self._loaded))
         known = self._made_of
-        if known is None or known[0] is not export or known[1] is not own or known[2] != key[2]:
-            self._offered = self._make(export, own)
-            self._made_of = key
+        if known is None or known[0] is not export or known[1] is not own:
+            if self._sent is None:
+                self._begin(export, own)
+            else:
+                self._extend(export, own)
+            self._made_of = (export, own)
         return self._offered
 
-    def load(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Offer more tools from now on; return the aliases of those that exist, and the other names."""
-        export = self._export()
-        known: list[str] = []
-        unknown: list[str] = []
-        for name in names:
-            exposed = export.names.get(name, name)
-            if exposed in export.aliases:
-                self._loaded.add(exposed)
-                known.append(export.aliases[exposed])
-            else:
-                unknown.append(name)
-        return known, unknown
+    def note_call(self, name: str) -> None:
+        """Remember a call, so that later searches prefer that tool."""
+        if self._used is not None:
+            self._used[name] += 1
 
-    def search(self, query: str, limit: int) -> list[tuple[str, ToolDef]]:
-        """Return the tools that match a query best, each with its alias."""
+    def take_found(self) -> Found | None:
+        """Return what the last search found, once."""
+        found, self._found = self._found, None
+        return found
+
+    def take_added(self) -> Message | None:
+        """Return the message that adds new tools to the conversation, once; only for APIs that take it."""
+        added, self._added = self._added, []
+        if not added:
+            return None
+        names = ", ".join(map(_alias, added))
+        native = {self._api: {"additional_tools": added}}
+        return Message(role="user", text=f"[notice] more tools are offered now: {names}", native=native)
+
+    async def search(self, queries: Sequence[str], limit: int) -> Found:
+        """Find tools, and return the answer for the model."""
         export = self._export()
-        if self._index is None or self._index[0] is not export:
-            self.close()
-            offered = [tool for tool in self._registry if tool.name in export.aliases]
-            self._index = (export, ToolIndex(offered))
-        found = self._index[1].search(query, limit=limit)
-        tools = ((name, self._registry.get(name)) for name in found)
-        return [(export.aliases[name], tool) for name, tool in tools if tool is not None]
+        async with self._indexing:
+            if self._indexed is not export:
+                tools = [tool for tool in self._registry if tool.name in export.aliases]
+                about = dict(self._about())
+                await asyncio.to_thread(self._update, tools, about)
+                self._indexed = export
+        index = cast("ToolIndex", self._index)
+        await asyncio.to_thread(index.wait, VECTOR_WAIT)
+        hits = await asyncio.to_thread(
+            index.find, queries, limit=limit, among=lambda name: name in export.aliases, used=self._used
+        )
+        return self._answer(hits, export)
 
     def close(self) -> None:
         """Free the index."""
         if self._index is not None:
-            self._index[1].close()
-            self._index = None
+            self._index.close()
+            self._index, self._indexed = None, None
+
+    def _update(self, tools: Sequence[ToolDef], about: Mapping[str, str]) -> None:
+        if self._used is None:
+            self._used = Counter(self._read_used())
+        if self._index is None:
+            self._index = ToolIndex()
+        self._index.update(tools, servers=about)
 
     def _export(self) -> Export:
         """Return the registry's tools, without those that have the name of one of the agent's own."""
@@ -225,19 +252,57 @@ class ToolOffer:
         tool = self._registry.get(name)
         return tool is not None and tool.source == "mcp"
 
-    def _make(self, export: Export, own: Export) -> OfferedTools:
+    # ── The first offer, and what is added to it
+
+    def _begin(self, export: Export, own: Export) -> None:
         if self._limit.above == "all" or self._fits(export.tools):
-            return OfferedTools([*own.tools, *export.tools] if own.tools else export.tools, [own, export])
-        kept = {*self._limit.pinned, *self._loaded}
-        if self._limit.above == "native" and (finder := _NATIVE.get(self._api)) is not None:
-            deferred = [
-                tool if _exposed(tool, export) in kept else {**tool, "defer_loading": True}
-                for tool in export.tools
-            ]
-            return OfferedTools([dict(finder), *own.tools, *deferred], [own, export])
-        finders = self._finders.registry.export(self._api)
-        tools = [tool for tool in export.tools if _exposed(tool, export) in kept]
-        return OfferedTools([*finders.tools, *own.tools, *tools], [finders, own, export])
+            tools = [*own.tools, *export.tools] if own.tools else export.tools
+            self._offered = OfferedTools(tools, [own, export])
+        else:
+            self._finders = _finders(self, sorted({tool.server for tool in self._registry if tool.server}))
+            finders = self._finders.export(self._api)
+            if self._reader is not None:
+                # A tool that is added later would change the list.
+                self.add(self._reader)
+                own = self._own.export(self._api)
+            pinned = set(self._limit.pinned)
+            tools = [*map(self._finder, finders.tools), *own.tools]
+            tools += [tool for tool in export.tools if _exposed(tool, export) in pinned]
+            if self._loads == "references":
+                # References work only for tools of the list; those that are deferred cost no tokens.
+                tools += [
+                    {**tool, "defer_loading": True}
+                    for tool in export.tools
+                    if _exposed(tool, export) not in pinned
+                ]
+            self._offered = OfferedTools(tools, [finders, own, export], searching=True)
+        self._sent = {_alias(tool): tool for tool in self._offered.tools}
+
+    def _extend(self, export: Export, own: Export) -> None:
+        """Keep what was sent as it is, and add what is new at the end."""
+        sent = cast("dict[str, JsonObject]", self._sent)
+        new = [*own.tools, *(() if self._finders is not None else export.tools)]
+        added = {_alias(tool): tool for tool in new if _alias(tool) not in sent}
+        sent |= added
+        exports = [own, export]
+        if self._finders is not None:
+            exports = [self._finders.export(self._api), *exports]
+        tools = self._offered.tools
+        if added and self._loads == "definitions" and self._api == "responses":
+            self._added += added.values()
+        elif added:
+            tools = [*tools, *added.values()]
+        self._offered = OfferedTools(tools, exports, searching=self._finders is not None)
+
+    def _finder(self, tool: JsonObject) -> JsonObject:
+        if self._loads != "definitions" or self._api != "responses" or tool.get("name") != SEARCH:
+            return tool
+        return {
+            "type": "tool_search",
+            "execution": "client",
+            "description": tool["description"],
+            "parameters": tool["parameters"],
+        }
 
     def _fits(self, tools: Sequence[JsonObject]) -> bool:
         limit = self._limit
@@ -245,59 +310,117 @@ class ToolOffer:
             return False
         return limit.tokens is None or estimate_tokens(tools) <= limit.tokens
 
+    # ── The answer to a search
 
-class _Finders:
-    """The two tools that let a model search and load others."""
+    def _answer(self, hits: Sequence[Hit], export: Export) -> Found:
+        sent = self._sent or {}
+        definitions = {_exposed(tool, export): tool for tool in export.tools} if hits else {}
+        lines: list[str] = []
+        loaded: list[JsonObject] = []
+        references: list[str] = []
+        for hit in hits:
+            tool = self._registry.get(hit.name)
+            if tool is None or hit.name not in definitions:
+                continue
+            alias, definition = export.aliases[hit.name], definitions[hit.name]
+            lines.append(f"{alias}: {_first_line(tool.description)}{' (weak match)' * hit.weak}")
+            if self._loads == "definitions":
+                # The Responses API wants to know that the definition was not in the list.
+                loaded.append(
+                    {**definition, "defer_loading": True} if self._api == "responses" else definition
+                )
+            elif self._loads and sent.get(alias, {}).get("defer_loading"):
+                references.append(alias)
+            elif alias not in sent:
+                lines.append(f"  arguments: {_schema(definition)}")
+        notes: list[str] = []
+        if not lines:
+            notes.append("No matching tool. Try other words.")
+        elif all(hit.weak for hit in hits):
+            notes.append("Only weak matches: probably no tool does this. Try other words, or say so.")
+        elif not loaded and not references:
+            notes.append(f"Call one of them with `{CALL}`.")
+        elif weak := [export.aliases[hit.name] for hit in hits if hit.weak]:
+            notes.append(f"Weak matches: {', '.join(weak)}.")
+        notes += self._notes({tool.server for hit in hits if (tool := self._registry.get(hit.name))})
+        self._found = Found("\n".join([*lines, *notes]), loaded, references, "\n".join(notes))
+        return self._found
 
-    def __init__(self, offering: ToolOffer) -> None:
-        self._offering = offering
-        self.registry = ToolRegistry()
-        self.registry.register_all(
-            [
-                ToolDef(
-                    name="search_tools",
-                    description=(
-                        "Find tools that are not loaded yet. Most are not: search before you say that "
-                        "something cannot be done. Returns names and what they do; load those you need."
-                    ),
-                    input_schema={
-                        "type": "object",
-                        "properties": {
-                            "query": {"type": "string", "description": "What the tool should do, in words."},
-                            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND},
-                        },
-                        "required": ["query"],
+    def _notes(self, servers: Iterable[str]) -> list[str]:
+        """Return the instructions of servers that were not told yet, and the servers that are missing."""
+        about = self._about()
+        new = [server for server in sorted(servers) if server in about and server not in self._told]
+        self._told |= set(new)
+        said = [f"About the tools of `{server}`: {for_model(about[server], MAX_ABOUT)}" for server in new]
+        if missing := list(self._unavailable()):
+            said.append("Not available now, and may have had a fitting tool:")
+            said += missing
+        return said
+
+
+def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
+    """Return the two tools that let a model find and call others."""
+    named = ", ".join(for_model(server, 40) for server in servers[:MAX_SERVERS])
+    if len(servers) > MAX_SERVERS:
+        named += f" and {len(servers) - MAX_SERVERS} more"
+
+    async def search(queries: list[str] | None = None, query: str = "", limit: int = FOUND) -> str:
+        asked = [text for text in (*(queries or ()), query) if text.strip()]
+        found = await offer.search(asked, min(MAX_FOUND, limit * max(1, len(asked))))
+        return found.text
+
+    async def call(**_: Any) -> str:
+        # A call with a name never gets here: `OfferedTools.restore` makes it a call of that tool.
+        msg = f"`{CALL}` needs the `name` of a tool that `{SEARCH}` found, and its `arguments`"
+        raise ValueError(msg)
+
+    registry = ToolRegistry()
+    registry.register_all(
+        [
+            ToolDef(
+                name=CALL,
+                description=f"Call a tool that {SEARCH} found, if it is not offered directly.",
+                input_schema={
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string", "description": "The tool's name, as it was found."},
+                        "arguments": {"type": "object", "description": "The tool's own arguments."},
                     },
-                    func=self._search,
-                    source="builtin",
+                    "required": ["name", "arguments"],
+                },
+                func=call,
+                source="builtin",
+            ),
+            ToolDef(
+                name=SEARCH,
+                description=(
+                    "Find tools by what they do. Most tools are not shown: search before you say that "
+                    "something cannot be done. Ask for several things at once with several queries. "
+                    f"Servers with tools: {named or 'none yet'}."
                 ),
-                ToolDef(
-                    name="load_tools",
-                    description="Load tools by the names that search_tools gave, so that they can be called.",
-                    input_schema={
-                        "type": "object",
-                        "properties": {
-                            "names": {"type": "array", "items": {"type": "string"}, "minItems": 1}
+                input_schema={
+                    "type": "object",
+                    "properties": {
+                        "queries": {
+                            "type": "array",
+                            "items": {"type": "string"},
+                            "description": "What each tool should do: a sentence for each step of the task.",
                         },
-                        "required": ["names"],
+                        "query": {"type": "string", "description": "The same, for a single step."},
+                        "limit": {
+                            "type": "integer",
+                            "minimum": 1,
+                            "maximum": MAX_FOUND,
+                            "description": f"Tools for each query; {FOUND} unless given.",
+                        },
                     },
-                    func=self._load,
-                    source="builtin",
-                ),
-            ]
-        )
-
-    async def _search(self, query: str, limit: int = 8) -> str:
-        found = self._offering.search(query, limit)
-        if not found:
-            return "No matching tool. Try other words."
-        return "\n".join(f"{alias}: {_first_line(tool.description)}" for alias, tool in found)
-
-    async def _load(self, names: list[str]) -> str:
-        known, unknown = self._offering.load(names)
-        said = [f"loaded: {', '.join(known)}"] if known else []
-        said += [f"unknown tools: {', '.join(unknown)}"] if unknown else []
-        return "\n".join(said)
+                },
+                func=search,
+                source="builtin",
+            ),
+        ]
+    )
+    return registry
 
 
 def estimate_tokens(tools: Sequence[JsonObject]) -> int:
@@ -305,9 +428,37 @@ def estimate_tokens(tools: Sequence[JsonObject]) -> int:
     return budget.estimate_tokens(json.dumps(tools, ensure_ascii=False, separators=(",", ":")))
 
 
-def _exposed(tool: JsonObject, export: Export) -> str:
+def _alias(tool: JsonObject) -> str:
     inner: Mapping[str, Any] = tool.get("function", tool)
-    return export.names[inner["name"]]
+    return inner.get("name", SEARCH)
+
+
+def _exposed(tool: JsonObject, export: Export) -> str:
+    return export.names[_alias(tool)]
+
+
+def _schema(definition: JsonObject) -> str:
+    inner: Mapping[str, Any] = definition.get("function", definition)
+    schema: Any = inner.get("parameters") or inner.get("input_schema") or {}
+    text = _json(schema)
+    return text if len(text) <= MAX_SCHEMA else _json(_without_descriptions(schema))[: 2 * MAX_SCHEMA]
+
+
+def _without_descriptions(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        known = cast("dict[str, Any]", schema)
+        return {
+            key: _without_descriptions(value)
+            for key, value in known.items()
+            if not (key in {"description", "title", "examples"} and not isinstance(value, dict))
+        }
+    if isinstance(schema, list):
+        return [_without_descriptions(one) for one in cast("list[Any]", schema)]
+    return schema
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _first_line(text: str) -> str:

@@ -1,5 +1,5 @@
 """The same API without `await`: `from dragoman.blocking import McpManager`."""
 
-from dragoman.blocking.manager import McpManager, ToolRegistry, ToolView
+from dragoman.blocking.manager import McpManager, ToolDef, ToolRegistry, ToolView
 
-__all__ = ["McpManager", "ToolRegistry", "ToolView"]
+__all__ = ["McpManager", "ToolDef", "ToolRegistry", "ToolView"]

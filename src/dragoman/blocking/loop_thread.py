@@ -70,9 +70,8 @@ class LoopThread:
             raise DragomanError(msg, hint="make a manager in each process, after the fork")
         if self.is_current:
             msg = "a blocking call in the manager's own thread would wait for itself"
-            raise DragomanError(
-                msg, hint="make the handler a plain function; an async handler runs in that thread"
-            )
+            hint = "call it from another thread; a handler that is a plain function has one of its own"
+            raise DragomanError(msg, hint=hint)
         job = _Job(make)
         try:
             with self._lock:

@@ -8,7 +8,7 @@ where a loop is already running, as in a notebook. Ctrl-C cancels only the call 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from dragoman.blocking.loop_thread import (
     BlockingIterator,
@@ -19,6 +19,7 @@ from dragoman.blocking.loop_thread import (
 )
 from dragoman.errors import DragomanError
 from dragoman.manager.manager import McpManager as AsyncManager
+from dragoman.model import RemoteTool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     from dragoman.config.profiles import Profile
     from dragoman.errors import UnknownToolError
     from dragoman.events import ConfigReloaded, Event
+    from dragoman.manager.manager import Servers
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
+        App,
+        Audience,
         Handlers,
         HeaderProvider,
         JsonObject,
@@ -40,13 +44,15 @@ if TYPE_CHECKING:
         ServerSpec,
         ServerStatus,
         Settings,
-        ToolDef,
         ToolResult,
     )
+    from dragoman.model import ToolDef as AsyncTool
     from dragoman.observe.call_log import CallLog
     from dragoman.observe.metrics import ServerMetrics
     from dragoman.storage.results import ResultStore
     from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.host import HostRegistry
+    from dragoman.tools.names import Pair
     from dragoman.tools.registry import Permit, RemoteCall, Settled
     from dragoman.tools.registry import ToolRegistry as AsyncRegistry
     from dragoman.tools.registry import ToolView as AsyncView
@@ -54,6 +60,50 @@ if TYPE_CHECKING:
     from dragoman.trust.pin_checker import Changes
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
+
+    class ToolDef(AsyncTool):
+        """A tool of a blocking manager, as type checkers see it."""
+
+        def execute(  # pyright: ignore[reportIncompatibleMethodOverride] -- nothing is awaited here
+            self, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+        ) -> ToolResult:
+            """Run the tool; a failed call is a result."""
+            ...
+
+else:
+    from dragoman.model import ToolDef
+
+
+class BlockingRemoteTool(RemoteTool):
+    """A server's tool whose `func` waits."""
+
+    __slots__ = ()
+
+    def call(self, /, **arguments: Any) -> str:
+        """Run the tool with keyword arguments and return its text.
+
+        Raises:
+            ToolExecutionError: The call failed; the subclass says why.
+        """
+        result: ToolResult = self.execute(arguments)
+        return result.raise_for_error().text
+
+
+class _LoopManager(AsyncManager):
+    """A manager whose tools block: they are run from other threads, on the loop of the manager."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self.runner = BlockingRunner()
+        super().__init__(*args, **settings)
+
+    def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
+        return BlockingRemoteTool(server, tool, self._execute_blocking).call
+
+    def _execute_blocking(
+        self, server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
+    ) -> ToolResult:
+        return self.runner.run(lambda: self._execute(server, tool, arguments, timeout=timeout))
+
 
 # ── The tool registry and its views
 
@@ -67,7 +117,7 @@ class _Tools:
 
     def get(self, name: str) -> ToolDef | None:
         """Return the tool with this exposed name."""
-        return self._runner.read(lambda: self._tools.get(name))
+        return cast("ToolDef | None", self._runner.read(lambda: self._tools.get(name)))
 
     def suggest(self, name: str) -> list[str]:
         """Return the names most similar to an unknown one."""
@@ -80,7 +130,7 @@ class _Tools:
     def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> str:
-        """Run a tool and return its result as a string.
+        """Run a tool by its exposed name, or an alias of an export, and return its result as a string.
 
         Raises:
             ToolExecutionError: The call failed; the subclass says how.
@@ -91,9 +141,33 @@ class _Tools:
         """Return all tools in the form of a model API, with the tables to map names back."""
         return self._runner.read(lambda: self._tools.export(api, strict=strict))
 
-    def resolve(self, api: Api, alias: str) -> str | None:
-        """Return the exposed name for the name that an export gave to a model."""
-        return self._runner.read(lambda: self._tools.resolve(api, alias))
+    def find(self, name: str | Pair) -> ToolDef | None:
+        """Return the tool that a call of this name reaches: by its exposed name, or an alias of an export."""
+        return cast("ToolDef | None", self._runner.read(lambda: self._tools.find(name)))
+
+    def contenders(self, name: str) -> list[ToolDef]:
+        """Return the tools that ask for a name that none of them got."""
+        return cast("list[ToolDef]", self._runner.read(lambda: self._tools.contenders(name)))
+
+    def shown_name(self, name: str | Pair) -> str:
+        """Return how errors call a tool that is not found."""
+        return self._runner.read(lambda: self._tools.shown_name(name))
+
+    @overload
+    def resolve(self, name: str) -> ToolDef: ...
+
+    @overload
+    def resolve(self, name: Api, alias: str) -> str | None: ...
+
+    def resolve(self, name: Any, alias: str | None = None) -> ToolDef | str | None:
+        """Return the tool that a person means by a name; as for `dragoman.ToolRegistry`.
+
+        Raises:
+            UnknownToolError: No tool has this name, or it can mean several.
+        """
+        if alias is not None:
+            return self._runner.read(lambda: self._tools.resolve(name, alias))
+        return cast("ToolDef", self._runner.read(lambda: self._tools.resolve(name)))
 
     def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
         """Return every tool, built-in and remote, as functions for OpenAI's chat API."""
@@ -116,7 +190,7 @@ class _Tools:
         return self._runner.read(self._tools.to_ai_sdk)
 
     def __iter__(self) -> Iterator[ToolDef]:
-        return iter(self._runner.read(lambda: list(self._tools)))
+        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._tools))))
 
     def __len__(self) -> int:
         return self._runner.read(lambda: len(self._tools))
@@ -128,6 +202,11 @@ class _Tools:
 class ToolView(_Tools):
     """Some tools of a registry; an agent that gets it can use only these."""
 
+    def __init__(self, view: AsyncView, runner: BlockingRunner) -> None:
+        super().__init__(view, runner)
+        self.async_view = view
+        """The view that this one wraps."""
+
 
 class ToolRegistry(_Tools):
     """The tools of a manager, built-in and remote, by their exposed names."""
@@ -136,11 +215,13 @@ class ToolRegistry(_Tools):
         super().__init__(registry, runner)
         self._registry = registry
 
-    def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
+    def register(self, tool: AsyncTool, *, remote: RemoteCall | None = None) -> bool:
         """Add a tool; if its name is taken, skip it with a warning."""
         return self._runner.read(lambda: self._registry.register(tool, remote=remote))
 
-    def register_all(self, tools: Iterable[ToolDef], *, remote: RemoteCall | None = None) -> list[ToolDef]:
+    def register_all(
+        self, tools: Iterable[AsyncTool], *, remote: RemoteCall | None = None
+    ) -> list[AsyncTool]:
         """Add tools in one batch; return those that were added."""
         return self._runner.read(lambda: self._registry.register_all(tools, remote=remote))
 
@@ -148,17 +229,17 @@ class ToolRegistry(_Tools):
         """Remove a tool, if it exists."""
         self._runner.read(lambda: self._registry.unregister(name))
 
-    def unregister_server(self, server: str) -> list[ToolDef]:
+    def unregister_server(self, server: str) -> list[AsyncTool]:
         """Remove all tools of a server; return them."""
         return self._runner.read(lambda: self._registry.unregister_server(server))
 
     def replace_server(
         self,
         server: str,
-        tools: Iterable[ToolDef],
+        tools: Iterable[AsyncTool],
         *,
         remote: RemoteCall | None = None,
-        withheld: Iterable[ToolDef] = (),
+        withheld: Iterable[AsyncTool] = (),
     ) -> Settled:
         """Replace all tools of a server."""
         return self._runner.read(
@@ -177,13 +258,9 @@ class ToolRegistry(_Tools):
         """Check every call of a built-in tool with `permit` first."""
         self._runner.read(lambda: self._registry.watch(permit))
 
-    def wanted(self, server: str) -> list[ToolDef]:
+    def wanted(self, server: str) -> list[AsyncTool]:
         """Return a server's tools under the names that they ask for."""
         return self._runner.read(lambda: self._registry.wanted(server))
-
-    def contenders(self, name: str) -> list[ToolDef]:
-        """Return the tools that ask for a name that none of them got."""
-        return self._runner.read(lambda: self._registry.contenders(name))
 
     def limit_descriptions(self, server: str, chars: int) -> None:
         """Limit the length of a server's descriptions for models."""
@@ -201,7 +278,7 @@ class ToolRegistry(_Tools):
 # ── The manager
 
 
-__all__ = ["McpManager", "ToolRegistry", "ToolView"]
+__all__ = ["McpManager", "ToolDef", "ToolRegistry", "ToolView"]
 
 
 class McpManager:
@@ -209,9 +286,9 @@ class McpManager:
 
     def __init__(
         self,
-        servers: Iterable[ServerSpec] | Settings,
+        servers: Servers,
         *,
-        registry: AsyncRegistry | None = None,
+        registry: AsyncRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         trust_project: bool = False,
         cache: Path | bool | None = True,
@@ -226,7 +303,7 @@ class McpManager:
         A handler that is a plain function runs in its own thread, so it may ask a person or call a tool.
         """
         self._adopt(
-            AsyncManager(
+            _LoopManager(
                 servers,
                 registry=registry,
                 inputs=inputs,
@@ -248,7 +325,7 @@ class McpManager:
         root: str | Path | None = None,
         config: str | Path | None = None,
         trust_project: bool = False,
-        registry: AsyncRegistry | None = None,
+        registry: AsyncRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
@@ -260,7 +337,7 @@ class McpManager:
         """Create a manager from the configuration files; as for `dragoman.McpManager`."""
         made = cls.__new__(cls)
         made._adopt(  # noqa: SLF001 -- of this class
-            AsyncManager.from_config(
+            _LoopManager.from_config(
                 profile,
                 root=root,
                 config=config,
@@ -280,9 +357,9 @@ class McpManager:
     @classmethod
     def connect_all(
         cls,
-        servers: Iterable[ServerSpec] | Settings,
+        servers: Servers,
         *,
-        registry: AsyncRegistry | None = None,
+        registry: AsyncRegistry | HostRegistry | None = None,
         cache: Path | bool | None = True,
         trust_project: bool = False,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
@@ -297,9 +374,9 @@ class McpManager:
             raise
         return made
 
-    def _adopt(self, mcp: AsyncManager) -> None:
-        self._mcp = mcp
-        self._runner = BlockingRunner()
+    def _adopt(self, mcp: _LoopManager) -> None:
+        self._mcp: AsyncManager = mcp
+        self._runner = mcp.runner
         self.registry = ToolRegistry(mcp.registry, self._runner)
 
     def _start(self) -> None:
@@ -369,9 +446,13 @@ class McpManager:
         """
         return self._runner.run(lambda: self._mcp.wait_ready(names, timeout))
 
-    def tools(self) -> list[ToolDef]:
-        """Return the exposed tools of all servers, sorted by name."""
-        return self._runner.read(self._mcp.tools)
+    def tools(self, *, audience: Audience = "model") -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name; their `func` and `execute` block.
+
+        Args:
+            audience: For whom: tools for a model by default, or those that a server's app may call.
+        """
+        return cast("list[ToolDef]", self._runner.read(lambda: self._mcp.tools(audience=audience)))
 
     def call(
         self,
@@ -381,24 +462,46 @@ class McpManager:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        audience: Audience = "model",
     ) -> ToolResult:
-        """Call a tool by its exposed name; a failed call is a result.
+        """Call a tool; a failed call is a result.
 
         Args:
-            name: The exposed name of a server's tool or a built-in one.
+            name: The exposed name of a server's tool or a built-in one, or the name that an export for a
+                model API gave it. `registry.resolve` finds the tool for other spellings.
             arguments: The tool's arguments.
             timeout: Seconds; by default the server's `timeouts.call`.
             on_progress: Called with progress, total and message, in its own thread; each report restarts the
                 timeout.
             headers: Sent with the HTTP requests of this call only.
+            meta: Sent as the `_meta` of the request.
+            audience: For whom the call is made: a model, or the server's own app.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         report = None if on_progress is None else in_thread(on_progress)
         return self._runner.run(
-            lambda: self._mcp.call(name, arguments, timeout=timeout, on_progress=report, headers=headers)
+            lambda: self._mcp.call(
+                name,
+                arguments,
+                timeout=timeout,
+                on_progress=report,
+                headers=headers,
+                meta=meta,
+                audience=audience,
+            )
         )
+
+    def open_app(self, result: ToolResult | App) -> App:
+        """Read the page of a result's app.
+
+        Raises:
+            DragomanError: The result has no app, the server does not answer, or the resource is not a page.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        return self._runner.run(lambda: self._mcp.open_app(result)).app
 
     def caller(
         self,
@@ -407,12 +510,19 @@ class McpManager:
         budget: TextBudget | None = None,
         spill: ResultStore | None = None,
         registry: AsyncRegistry | None = None,
+        tools: ToolView | None = None,
         for_model: bool = False,
         mends: bool | None = None,
     ) -> Callable[..., ToolResult]:
         """Return a function like `call` with other rules; as for `dragoman.McpManager`."""
         run = self._mcp.caller(
-            coerce=coerce, budget=budget, spill=spill, registry=registry, for_model=for_model, mends=mends
+            coerce=coerce,
+            budget=budget,
+            spill=spill,
+            registry=registry,
+            tools=None if tools is None else tools.async_view,
+            for_model=for_model,
+            mends=mends,
         )
         return lambda *args, **how: self._runner.run(lambda: run(*args, **how))
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from dragoman.cli.exits import Exit, code_of_status
+from dragoman.cli.options import typed
 from dragoman.cli.output import cut, safe, warn
 from dragoman.config.load import refused
 from dragoman.errors import (
@@ -23,10 +24,11 @@ from dragoman.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from dragoman.cli.options import Options
+    from dragoman.diagnosis.explain import Explanation
     from dragoman.manager.manager import McpManager
     from dragoman.model import Handlers, ServerSpec, ServerStatus, Settings
     from dragoman.trust.pins import Trust
@@ -127,10 +129,12 @@ class Connected:
         names: Sequence[str],
         *,
         until: float | None,
+        limit: float | None,
         show: Progress,
         refused: Mapping[str, ConnectError],
     ) -> None:
         self.mcp = mcp
+        self._limit = limit
         self._refused = refused
         self.names = names
         self.show = show
@@ -177,14 +181,29 @@ class Connected:
         if name in self._refused:
             raise self._refused[name]
         code = code_of_status(status)
-        text = trouble(status)
+        found = self.explain(name)
+        text, hint = found.cause, f"run `{found.next_step}`"
         if code is Exit.LOGIN:
-            hint = f"run `dragoman login {name}`"
-            raise AuthRequiredError(text, server=name, url=status.login_url, hint=hint)
+            error = status.error
+            reason = error.reason if isinstance(error, ConnectError) else ""
+            raise AuthRequiredError(text, server=name, url=status.login_url, reason=reason, hint=hint)
         if code is Exit.CONFIG:
-            raise ConfigError(text)
+            raise ConfigError(text, hint=hint)
         late = TimeoutError() if code is Exit.TIMEOUT else None
-        raise ServerNotReadyError(text, server=name, state=status.state, retry_in=status.retry_in) from late
+        raise ServerNotReadyError(
+            text, server=name, state=status.state, retry_in=status.retry_in, hint=hint
+        ) from late
+
+    def explain(self, name: str) -> Explanation:
+        """Explain why a server is not ready."""
+        from dragoman.diagnosis.explain import Explanation, explain_status
+
+        status = self.mcp.status()[name]
+        found = explain_status(status, self.mcp.settings.server(name))
+        if found is not None and status.error is None and self._limit is not None:
+            found = replace(found, cause=f"waiting: no answer yet after {self._limit:g} s")
+        found = found or Explanation(cause="not started", next_step=f"dragoman doctor {name}")
+        return replace(found, next_step=typed(found.next_step))
 
     def warn_of_failures(self) -> list[Exit]:
         """Warn about servers that are not ready, and return their exit codes."""
@@ -193,13 +212,8 @@ class Connected:
             if (code := self.code(status)) is not Exit.DONE:
                 codes.append(code)
                 self.show.clear()
-                warn(f"{status.name}: {' '.join(trouble(status).split())}")
+                warn(f"{status.name}: {self.explain(status.name)}")
         return codes
-
-
-def trouble(status: ServerStatus) -> str:
-    """Return the reason why a server is not ready."""
-    return status.last_error or f"still {status.state.value}"
 
 
 @asynccontextmanager
@@ -211,6 +225,8 @@ async def connected(
     beside: Iterable[ServerSpec] = (),
     handlers: Handlers | None = None,
     default_trust: Trust = "warn",
+    once: bool = False,
+    on_settled: Callable[[Connected, str], Awaitable[None]] | None = None,
 ) -> AsyncGenerator[Connected]:
     """Connect servers, wait until each is ready or failed, and stop them at the end.
 
@@ -221,31 +237,50 @@ async def connected(
         beside: Servers that are started only if needed: fallbacks.
         handlers: Answers to questions of servers and of rules about calls.
         default_trust: For servers without `trust`: `ask` if the command can ask.
+        once: Whether to connect each server only once, within its own time limit.
+        on_settled: Called with each server as soon as it is ready or failed, or the time limit has passed.
     """
     from dragoman.manager.manager import McpManager
 
     options.quiet_logs()
     until = None if options.timeout is None else time.monotonic() + options.timeout
     # The command needs these servers now, and shows failures itself instead of raising.
-    now = [replace(spec, lazy=False, required=False) for spec in specs]
+    now = [replace(spec, lazy=False, required=False, reconnect=spec.reconnect and not once) for spec in specs]
+    limit = options.timeout
     later = [replace(spec, lazy=True, required=False) for spec in beside]
     names = [spec.name for spec in now]
     chosen = replace(settings, servers=[*now, *later], auto_reload=False)
-    manager = McpManager(chosen, handlers=handlers, default_trust=default_trust)
+    manager = McpManager(
+        chosen, handlers=handlers, default_trust=default_trust, call_log=settings.call_log is not False
+    )
     async with Progress(_waiting(names)) as show, manager as mcp:
-        waiting = asyncio.ensure_future(mcp.wait_ready(names, timeout=options.timeout))
-        try:
-            while not waiting.done():
-                await asyncio.wait({waiting}, timeout=0.2)
-                states = mcp.status()
-                show.text = _waiting([name for name in names if states[name].state == "connecting"])
-            waiting.result()
-        finally:
-            waiting.cancel()
-        show.text = ""
         unapproved = await asyncio.to_thread(refused, settings, now)
-        yield Connected(mcp, names, until=until, show=show, refused=unapproved)
+        live = Connected(mcp, names, until=until, limit=limit, show=show, refused=unapproved)
+        waiting = {asyncio.ensure_future(_settled(live, name, limit, on_settled)): name for name in names}
+        try:
+            while waiting:
+                show.text = _waiting(list(waiting.values()))
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    waiting.pop(task)
+                    task.result()
+        finally:
+            for task in waiting:
+                task.cancel()
+        show.text = ""
+        yield live
         show.text = "closing"
+
+
+async def _settled(
+    live: Connected,
+    name: str,
+    limit: float | None,
+    report: Callable[[Connected, str], Awaitable[None]] | None,
+) -> None:
+    await live.mcp.wait_ready([name], timeout=limit)
+    if report is not None:
+        await report(live, name)
 
 
 def _waiting(names: Sequence[str]) -> str:

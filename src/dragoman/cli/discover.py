@@ -118,7 +118,8 @@ def find_servers(options: Options) -> Settings:
         if options.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise _unasked(options, found, about)
         click.echo(about, err=True)
-        agreed = click.confirm("Use them?", default=True, err=True)
+        many = len(found) > 1 or len(found[0].servers) > 1
+        agreed = click.confirm(f"Use {'them' if many else 'it'}?", default=True, err=True)
     else:
         click.echo(about, err=True)
         agreed = True
@@ -152,5 +153,5 @@ def _unasked(options: Options, found: Sequence[Host], about: str) -> ConfigError
 def no_servers(options: Options) -> str:
     """Return the line for a configuration without servers."""
     if options.may_discover() and (left_out := [name for name in ignored() if name in HOSTS]):
-        return f"{output.NO_SERVERS}. Ignored: {', '.join(left_out)} (dragoman config hosts --use)"
+        return f"{output.NO_SERVERS}.\nIgnored: {', '.join(left_out)} (dragoman config hosts --use)"
     return output.NO_SERVERS

@@ -153,12 +153,19 @@ def insist(settings: Settings) -> None:
     raise ConfigError(first.message, source=first.source, pointer=first.pointer, line=first.line, hint=hint)
 
 
-def remark(settings: Settings) -> None:
-    """Print a warning if the configuration files have problems."""
-    if settings.problems:
-        from dragoman.cli import output
+def remark(settings: Settings, *, but_for: int = 0) -> None:
+    """Print a warning if the configuration files have problems, or keys that were probably misspelt.
 
+    Args:
+        settings: The configuration.
+        but_for: How many of its problems were shown already.
+    """
+    from dragoman.cli import output
+
+    if len(settings.problems) > but_for:
         output.warn(f"{many(settings)}: {CHECK}")
+    for warning in settings.warnings:
+        output.warn(f"warning: {warning}")
 
 
 def many(settings: Settings) -> str:

@@ -55,13 +55,26 @@ class StatusShape(TypedDict):
     """The duration of one request in seconds; null without an answer."""
     logged: LoggedShape | None
     """Recorded calls of the last seven days; null without any."""
+    cause: str | None
+    """Why it is not ready, in one line of at most 100 characters; null if it is, or was not started."""
+    next_step: str | None
+    """The command to run next; null without a cause."""
     last_error: str | None
+    """The error in full."""
     error_code: str | None
     login_url: str
     retry_in: float | None
     crash_loop: bool
     origin: dict[str, Any]
     """The file, line and scope of its definition, as in `config show`."""
+
+
+class BrokenShape(TypedDict):
+    """An entry that cannot be used."""
+
+    name: str
+    cause: str
+    next_step: str
 
 
 class UnapprovedShape(TypedDict):
@@ -77,6 +90,8 @@ class StatusReport(TypedDict):
     connected: bool
     """Whether servers were started; false with `--no-connect`."""
     servers: list[StatusShape]
+    broken: list[BrokenShape]
+    """Entries of configuration files that describe no server."""
     unapproved: list[UnapprovedShape]
     """Definitions of the project that have no effect, because you have a server with the same name."""
     problems: int
@@ -111,10 +126,43 @@ class ServerToolsShape(TypedDict, total=False):
     """With `--tokens`: the approximate number of tokens."""
 
 
-class ToolsReport(TypedDict):
+class ApiCostShape(TypedDict):
+    """What all tools cost in one model API, in `tools --tokens`."""
+
+    api: str
+    tokens: int
+    """The approximate number of tokens of all definitions."""
+    with_search: int
+    """The same if the model gets a search instead."""
+
+
+class ToolsReport(TypedDict, total=False):
     """`dragoman tools --json`."""
 
     servers: list[ServerToolsShape]
+    apis: list[ApiCostShape]
+    """With `--tokens`."""
+
+
+class FoundShape(TypedDict):
+    """One tool that `tools --search` found."""
+
+    name: str
+    server: str
+    tool: str
+    description: str
+    signature: str
+    weak: bool
+    """Whether it probably does not do what was asked for."""
+
+
+class SearchReport(TypedDict):
+    """`dragoman tools --search TEXT --json`."""
+
+    found: list[FoundShape]
+    """The best first."""
+    missing: list[str]
+    """Servers whose tools are not known."""
 
 
 class ExportReport(TypedDict):
@@ -225,6 +273,47 @@ class ResourcesReport(TypedDict):
     resources: list[ResourceShape]
     errors: dict[str, str]
     """Servers that could not be queried, with the reason."""
+
+
+class SkillShape(TypedDict):
+    """A skill of a server."""
+
+    server: str
+    uri: str
+    name: str
+    description: str
+    files: list[str]
+    approved: bool
+    problem: str
+    """Why it cannot be used; empty if it can."""
+
+
+class SkillsReport(TypedDict):
+    """`dragoman skills --json`."""
+
+    skills: list[SkillShape]
+    errors: dict[str, str]
+    """Servers that could not be queried, with the reason."""
+
+
+class TaskShape(TypedDict):
+    """A call that a server goes on with."""
+
+    id: str
+    server: str
+    tool: str
+    status: str
+    message: str
+    created: float
+    """Seconds since the epoch."""
+    ttl: float | None
+    """Seconds after which the server may drop it."""
+
+
+class TasksReport(TypedDict):
+    """`dragoman tasks --json`."""
+
+    tasks: list[TaskShape]
 
 
 class ReadReport(TypedDict):
@@ -371,6 +460,17 @@ class DiagnosisShape(TypedDict):
     """Advice; it does not change `ok` or the exit code."""
 
 
+class FixShape(TypedDict):
+    """One change of `dragoman doctor --fix`."""
+
+    server: str
+    file: str
+    diff: str
+    """Masked."""
+    written: bool
+    """Whether the user agreed, or `--yes` did."""
+
+
 class DoctorReport(TypedDict):
     """`dragoman doctor --json`."""
 
@@ -380,6 +480,8 @@ class DoctorReport(TypedDict):
     """Problems in configuration files, as in `config check`."""
     look_alikes: list[FindingShape]
     """Names of servers, or of tools of different servers, that look the same."""
+    fixes: NotRequired[list[FixShape]]
+    """With `--fix`."""
 
 
 class ApprovalShape(TypedDict):
@@ -442,6 +544,34 @@ class PinReport(TypedDict):
     written: bool
     needs_approval: bool
     """Whether the new command needs approval, because it is in a file of the project."""
+
+
+class MoveShape(TypedDict):
+    """One server of an app into which dragoman is installed."""
+
+    server: str
+    outcome: Literal["copied", "known", "kept"]
+    """It goes to dragoman, dragoman has it already, or it stays in the app."""
+    why: str
+    """The reason why it stays."""
+
+
+class InstallReport(TypedDict):
+    """`dragoman install --json`."""
+
+    host: str
+    file: str
+    """The app's file that gets the gateway."""
+    servers: list[MoveShape]
+    written: bool
+
+
+class UndoReport(TypedDict):
+    """`dragoman install --undo --json`."""
+
+    host: str
+    restored: list[str]
+    """The app's files that are as they were before."""
 
 
 class LoginReport(TypedDict):

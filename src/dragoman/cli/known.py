@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from dragoman.errors import ConfigError, UnknownServerError
+from dragoman.errors import (
+    ConfigError,
+    ConfigSyntaxError,
+    InvalidSpecError,
+    UnknownServerError,
+    UnknownToolError,
+)
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dragoman.errors import DragomanError
     from dragoman.model import ServerSpec, Settings, ToolDef
     from dragoman.tools.registry import ToolRegistry
+
+MAX_FILE_BYTES = 1024 * 1024
+"""How much of a broken file is searched for a name."""
 
 
 def named(settings: Settings, name: str) -> ServerSpec:
@@ -19,6 +30,7 @@ def named(settings: Settings, name: str) -> ServerSpec:
 
     Raises:
         UnknownServerError: No server has this name; similar names are suggested.
+        ConfigError: Its entry, or the file that it stands in, is broken.
     """
     spec = settings.server(name)
     if spec is None:
@@ -31,14 +43,49 @@ def in_question(settings: Settings, name: str) -> ServerSpec:
 
     Raises:
         UnknownServerError: No server has this name; similar names are suggested.
+        ConfigError: Its entry, or the file that it stands in, is broken.
     """
     theirs = next((spec for spec in settings.unapproved if spec.name == name), None)
     return theirs or named(settings, name)
 
 
-def unknown(settings: Settings, name: str) -> UnknownServerError:
-    """Return the error for an unknown server name."""
+def unknown(settings: Settings, name: str) -> DragomanError:
+    """Return the error for a name that is not a server: it is unknown, or its entry or file is broken."""
+    if (problem := broken_entries(settings).get(name)) is not None:
+        from dragoman.cli.options import typed
+        from dragoman.diagnosis.explain import explain
+
+        found = explain(problem)
+        return ConfigError(found.cause, hint=f"run `{typed(found.next_step)}`")
+    for problem in settings.problems:
+        if isinstance(problem, ConfigSyntaxError) and _stands_in(name, problem.source):
+            msg = f"server `{name}` stands in a file that cannot be read: {problem.message}"
+            return ConfigSyntaxError(
+                msg, source=problem.source, pointer=problem.pointer, line=problem.line, hint=problem.hint
+            )
     return unknown_among([one.name for one in settings.servers], name, f"unknown server `{name}`")
+
+
+def broken_entries(settings: Settings) -> dict[str, InvalidSpecError]:
+    """Return the entries that do not describe a server, by name; a server of the same name hides one."""
+    names = {spec.name for spec in settings.servers}
+    found: dict[str, InvalidSpecError] = {}
+    for problem in settings.problems:
+        if isinstance(problem, InvalidSpecError) and problem.server and problem.server not in names:
+            found.setdefault(problem.server, problem)
+    return found
+
+
+def _stands_in(name: str, path: str) -> bool:
+    """Return whether the text of a broken file has a name, as a key or a value."""
+    from pathlib import Path
+
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return False
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 def unknown_among(known: Sequence[str], name: str, msg: str) -> UnknownServerError:
@@ -103,6 +150,45 @@ def known_registry(settings: Settings, specs: Sequence[ServerSpec] = ()) -> tupl
             found += readmit(entries, spec, template=spec.naming or settings.naming)
             known.add(name)
     return settled(settings, found), known
+
+
+def find_tool(registry: ToolRegistry, name: str) -> ToolDef:
+    """Return the tool that a user means: by its exposed name, an alias, `server.tool`, or its own name.
+
+    Raises:
+        UnknownToolError: No tool has this name, or several servers have one; the error suggests names.
+    """
+    try:
+        return registry.resolve(name)
+    except UnknownToolError as error:
+        if is_ambiguous(registry, name):
+            raise
+        raise unknown_tool(name, registry) from error
+
+
+def is_ambiguous(registry: ToolRegistry, name: str) -> bool:
+    """Return whether several tools could be meant by a name."""
+    return bool(registry.contenders(name)) or any(tool.original_name == name for tool in registry)
+
+
+def unknown_tool(name: str, tools: Iterable[ToolDef], server: str = "") -> UnknownToolError:
+    """Return the error for an unknown tool; it suggests names of all servers, first those of `server`."""
+    every = list(tools)
+    # The right name at the wrong server is likelier than a similar name at the right one.
+    similar = [f"{tool.server}.{name}" for tool in every if tool.original_name == name][:3]
+    similar = similar or suggest(
+        name, [tool.original_name for tool in every if server and tool.server == server]
+    )
+    if not similar:
+        proper = {f"{tool.server}.{tool.original_name}": tool.original_name or tool.name for tool in every}
+        near = suggest(name, proper.values()) or suggest(name, [*proper, *(tool.name for tool in every)])
+        # A tool's own name may be ambiguous, so the full form is shown.
+        full = [[long for long, short in proper.items() if short == one] or [one] for one in near]
+        similar = list(dict.fromkeys(one for group in full for one in group))[:3]
+    guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
+    msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown server or tool `{name}`"
+    hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
+    return UnknownToolError(msg, tool=name, server=server, suggestions=similar, hint=hint)
 
 
 def settled(settings: Settings, tools: Iterable[ToolDef]) -> ToolRegistry:

@@ -33,6 +33,9 @@ COMMANDS = {
     "read": ("dragoman.cli.commands.resources:read", "Read a resource."),
     "prompts": ("dragoman.cli.commands.resources:prompts", "List the prompts of the servers."),
     "prompt": ("dragoman.cli.commands.resources:prompt", "Fill in a prompt and print its messages."),
+    "skills": ("dragoman.cli.commands.resources:skills", "List, approve and print skills of servers."),
+    "tasks": ("dragoman.cli.commands.tasks:tasks", "List tasks of servers, or wait for one."),
+    "serve": ("dragoman.cli.commands.serve:serve", "Serve all servers as one MCP server."),
     "calls": ("dragoman.cli.commands.calls:calls", "List, show and repeat recorded calls."),
     "logs": ("dragoman.cli.commands.logs:logs", "Show the stderr output of a server."),
     "doctor": (
@@ -43,6 +46,10 @@ COMMANDS = {
     "import": (
         "dragoman.cli.commands.import_:import_",
         "Import servers from Claude Code, Cursor and others.",
+    ),
+    "install": (
+        "dragoman.cli.commands.install:install",
+        "Make dragoman the one server of Claude Code, Cursor and others.",
     ),
     "add": ("dragoman.cli.commands.edit:add", "Add a server by command, URL or catalog name."),
     "set": ("dragoman.cli.commands.set_:set_", "Change values of a server."),
@@ -267,7 +274,9 @@ file; --profile NAME uses the configuration of another app:
 PROFILES
 
 `dragoman add` adds a server, `dragoman set` changes one, `dragoman import
---all` imports servers from other apps. Write ${NAME} for the value of an
+--all` imports servers from other apps, and `dragoman config hosts` uses them
+where they are. `dragoman tools -- COMMAND` or `dragoman tools URL` tries a
+server that is not configured. Write ${NAME} for the value of an
 environment variable; it is read when the server starts.""",
     ),
     "exit-codes": ("What each exit code means.", ""),

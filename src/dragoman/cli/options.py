@@ -92,6 +92,17 @@ class Options:
             context.find_root().call_on_close(lambda: setattr(logger, "disabled", False))
 
 
+def typed(command: str) -> str:
+    """Return a `dragoman …` command with the `--profile` and `--config` of the running command."""
+    context = click.get_current_context(silent=True)
+    options = context.find_object(Options) if context is not None else None
+    if options is None:
+        return command
+    import shlex
+
+    return f"{shlex.join(options.program())} {command.removeprefix('dragoman ')}"
+
+
 class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -- not generic in older releases
     """Seconds, written as `30`, `30s`, `500ms` or `2m`."""
 
@@ -113,9 +124,17 @@ def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return _bound(click.option("--timeout", type=Duration(), metavar="DURATION", help=text))(command)
 
 
+def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--wait`, also called `--timeout`, stored in the shared `Options`."""
+    text = "How long servers may take to start, e.g. 5, 30s."
+    return _bound(
+        click.option("--wait", "--timeout", "timeout", type=Duration(), metavar="DURATION", help=text)
+    )(command)
+
+
 def yes_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--yes`, stored in the shared `Options`."""
-    text = "Use the servers of other apps without asking."
+    text = "Answer questions with yes, e.g. use the servers of other apps."
     return _bound(click.option("--yes", "-y", is_flag=True, default=None, help=text))(command)
 
 

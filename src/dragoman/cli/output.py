@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +24,7 @@ from dragoman.trust.masking import mask_args, mask_url, mask_values
 from dragoman.trust.sanitizing import for_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dragoman.cli.json_shapes import PartShape
@@ -182,7 +183,10 @@ def spec_json(spec: ServerSpec) -> dict[str, Any]:
     shown |= {"timeouts": dict(spec.timeouts)} if spec.timeouts else {}
     shown |= {} if spec.allowed_tools is None else {"allowed_tools": list(spec.allowed_tools)}
     shown |= {"denied_tools": list(spec.denied_tools)} if spec.denied_tools else {}
-    shown |= {"fallback": list(spec.fallback)} if spec.fallback else {}
+    if isinstance(spec.fallback, Mapping):
+        shown["fallback"] = {tool: list(spec.fallbacks_of(tool)) for tool in spec.fallback}
+    elif spec.fallback:
+        shown["fallback"] = list(spec.fallback)
     shown["origin"] = origin_json(spec.origin)
     shown["shadowed"] = [origin_json(origin) for origin in spec.shadowed]
     shown["extras"] = sorted(spec.extras)

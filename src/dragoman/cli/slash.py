@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -19,11 +19,13 @@ from dragoman.agent.messages import Usage
 from dragoman.cli import arguments
 from dragoman.cli.arguments import properties_of, type_name
 from dragoman.cli.commands.login import open_browser
+from dragoman.cli.known import find_tool, is_ambiguous
 from dragoman.cli.output import one_line, safe, shorten_path
 from dragoman.cli.session.conversation import as_markdown
 from dragoman.cli.session.questions import YES_OR_NO, AbandonedError, ask_missing, ask_prompt_arguments
 from dragoman.cli.session.render_turn import PastCall, called, short_arguments
 from dragoman.cli.tables import offers_view, reload_view, result_view, servers_view, tools_table
+from dragoman.errors import UnknownToolError
 from dragoman.manager.manager import McpManager
 from dragoman.storage.files import private_opener
 from dragoman.suggest import suggest
@@ -122,23 +124,19 @@ def server_named(context: Context, name: str, command: str) -> str:
 
 
 def tool_named(context: Context, name: str) -> ToolDef:
-    """Return a tool by its exposed name or by the server's own name.
+    """Return a tool by any name that `dragoman call` takes: exposed, alias, `server.tool`, or its own.
 
     Raises:
         UsageError: The name is unknown, or several servers have such a tool.
     """
-    tools = {tool.name: tool for tool in context.mcp.registry}
-    if name in tools:
-        return tools[name]
-    if context.mcp.registry.contenders(name):
-        raise UsageError(str(context.mcp.registry.unknown(name)))
-    own = [tool for tool in tools.values() if tool.original_name == name]
-    if len(own) == 1:
-        return own[0]
-    if own:
-        msg = f"Several servers have a tool `{name}`. Use {' or '.join(tool.name for tool in own)}"
-        raise UsageError(msg)
-    names = [*tools, *(tool.original_name for tool in tools.values() if tool.original_name)]
+    registry = context.mcp.registry
+    try:
+        return find_tool(registry, name)
+    except UnknownToolError as error:
+        if is_ambiguous(registry, name):
+            text = str(error)
+            raise UsageError(text[:1].upper() + text[1:]) from None
+    names = [one for tool in registry for one in (tool.name, tool.original_name) if one]
     msg = f"Unknown tool `{name}`. {did_you_mean(name, names, '/tools lists all tools.')}"
     raise UsageError(msg)
 
@@ -168,6 +166,10 @@ async def call(context: Context, words: str) -> RenderableType:
     if not name:
         msg = "Usage: /call TOOL key=value … or /call TOOL {json}. /tools lists all tools."
         raise UsageError(msg)
+    second, more = split(rest)
+    if name in context.mcp.status() and second and "=" not in second and not second.startswith("{"):
+        # As in a shell: the server, then the tool.
+        name, rest = f"{name}:{second}", more
     tool = tool_named(context, name)
     given = parse_arguments(tool, rest)
     if lacking := arguments.missing(given, tool.input_schema):
@@ -382,7 +384,7 @@ async def status(context: Context, words: str) -> RenderableType:
         guess = did_you_mean(word, known, f"Available: {', '.join(known)}")
         msg = f"Unknown command `/mcp {word}`. {guess}"
         raise UsageError(msg)
-    return servers_view(context.mcp.status().values(), context.mcp.metrics())
+    return servers_view(context.mcp.status().values(), context.mcp.metrics(), context.mcp.settings)
 
 
 async def server_tools(context: Context, words: str) -> RenderableType:
@@ -478,7 +480,8 @@ async def logs(context: Context, words: str) -> RenderableType:
 
 def _one(context: Context, name: str) -> RenderableType:
     metrics = context.mcp.metrics()
-    return servers_view([context.mcp.status()[name]], metrics)
+    settings = replace(context.mcp.settings, problems=())
+    return servers_view([context.mcp.status()[name]], metrics, settings)
 
 
 # ── The conversation: /model, /cost, /save

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -12,7 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.cli.arguments import pieces
+from dragoman.cli.known import broken_entries
+from dragoman.cli.options import typed
 from dragoman.cli.output import NO_SERVERS, cut, one_line, safe
+from dragoman.diagnosis.explain import explain, explain_status, state_word
 from dragoman.tools.result.render import describe, is_carried
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dragoman.events import ConfigReloaded
-    from dragoman.model import ServerStatus, ToolDef, ToolResult
+    from dragoman.model import ServerSpec, ServerStatus, Settings, ToolDef, ToolResult
     from dragoman.observe.metrics import ServerMetrics
 
 MODERN = "2026-07-28"
@@ -55,14 +59,15 @@ def status_table(statuses: Iterable[ServerStatus]) -> Table:
     for status in statuses:
         style, mark = _STATES[status.state.value]
         version = " ".join(part for part in (status.server_name, status.server_version) if part)
+        found = explain_status(status)
         note = (
-            Text(safe(status.last_error or ""), style="red")
-            if status.last_error
+            Text(safe(found.cause), style="red")
+            if found and status.last_error
             else Text(safe(version), "dim")
         )
         table.add_row(
             Text(safe(status.name), style="bold"),
-            Text(f"{mark} {status.state.value}", style=style),
+            Text(f"{mark} {state_word(status)}", style=style),
             status.transport,
             status.protocol_version or "",
             str(status.tools) if status.tools else "",
@@ -71,9 +76,20 @@ def status_table(statuses: Iterable[ServerStatus]) -> Table:
     return table
 
 
-def servers_view(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerMetrics]) -> RenderableType:
-    """Return the servers with their calls and latency; errors are shown below each."""
+def servers_view(
+    statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerMetrics], settings: Settings | None = None
+) -> RenderableType:
+    """Return the servers with their calls and latency, and the cause below each that is not ready.
+
+    Args:
+        statuses: The servers.
+        metrics: Their calls.
+        settings: Their configuration, for exact causes; its broken entries are shown at the end.
+    """
     rows = [(status, metrics.get(status.name)) for status in statuses]
+    broken = broken_view(settings) if settings is not None else []
+    if not rows and broken:
+        return Group(*broken)
     if not rows:
         return Text(NO_SERVERS, style="dim")
     heads = ("server", "state", "transport", "era", "tools", "calls", "errors", "p50", "p95")
@@ -88,8 +104,19 @@ def servers_view(statuses: Iterable[ServerStatus], metrics: Mapping[str, ServerM
         text.stylize("bold", 0, len(line[0]))
         text.stylize(_STATES[status.state.value][0], widths[0] + 2, widths[0] + 2 + len(line[1]))
         lines.append(text)
-        lines += [Padding(note, (0, 0, 0, 2)) for note in _notes(status)]
-    return Group(*lines)
+        spec = settings.server(status.name) if settings is not None else None
+        lines += [Padding(note, (0, 0, 0, 2)) for note in _notes(status, spec)]
+    return Group(*lines, *broken)
+
+
+def broken_view(settings: Settings) -> list[RenderableType]:
+    """Return a line for each entry of the configuration that is not a server."""
+    found: list[RenderableType] = []
+    for name, problem in broken_entries(settings).items():
+        one = explain(problem)
+        one = replace(one, next_step=typed(one.next_step))
+        found.append(Text.assemble((one_line(name), "bold"), "  ", (safe(str(one)), "red")))
+    return found
 
 
 def _server_cells(status: ServerStatus, metered: ServerMetrics | None) -> tuple[str, ...]:
@@ -98,7 +125,7 @@ def _server_cells(status: ServerStatus, metered: ServerMetrics | None) -> tuple[
     latency = metered.latency if metered is not None and metered.latency.count else None
     return (
         cut(one_line(status.name), LONGEST_NAME),
-        f"{mark} {status.state.value.replace('_', ' ')}",
+        f"{mark} {state_word(status)}",
         status.transport,
         "" if version is None else "modern" if version >= MODERN else "legacy",
         str(status.tools) if status.tools else "",
@@ -117,12 +144,14 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _notes(status: ServerStatus) -> list[Text]:
+def _notes(status: ServerStatus, spec: ServerSpec | None) -> list[Text]:
     notes: list[Text] = []
-    if status.last_error and status.state.value != "ready":
-        notes.append(Text(safe(" ".join(status.last_error.split())), style="red"))
-    if status.login_url or status.state.value == "needs_auth":
-        notes.append(Text(f"Log in: /mcp login {one_line(status.name)}", style="magenta"))
+    found = explain_status(status, spec)
+    if found is not None and status.last_error:
+        # A login works inside the session, too.
+        login = found.next_step.startswith("dragoman login ")
+        step = f"/mcp {found.next_step.removeprefix('dragoman ')}" if login else typed(found.next_step)
+        notes.append(Text(safe(str(replace(found, next_step=step))), style="red"))
     if status.retry_in is not None:
         often = " (failed repeatedly)" if status.crash_loop else ""
         notes.append(Text(f"Retrying in {duration(status.retry_in)}{often}.", style="yellow"))

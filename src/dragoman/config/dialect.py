@@ -173,6 +173,10 @@ class Dialect:
     # How it is written
     container: Sequence[str] = ("mcpServers",)
     """The key, or the path of keys, under which entries stand in a file."""
+    also_in: Sequence[Sequence[str]] = ()
+    """Other paths at which entries are read, and where none are written."""
+    settings: Sequence[Sequence[str]] = ()
+    """The paths of keys beside the entries that are read."""
     as_list: bool = False
     """Whether new entries are items of a list, with a `name`, instead of values of a map."""
     writes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -290,9 +294,10 @@ LEFT = "\0left "
 SHELL_LIKE = VariableSyntax(braces=True, defaults=True)
 """`${VAR}` and `${VAR:-default}`, where an empty value counts as unset."""
 
-PLAIN = ("command", "args", "env", "cwd", "url", "headers")
+SAME = {key: key for key in ("command", "args", "env", "cwd", "url", "headers")}
 """What most hosts spell as we do."""
-SAME = {key: key for key in PLAIN}
+PLAIN = (*SAME, "inherit_env")
+"""The same, and which variables a process inherits: most hosts pass on all, so their files do not say."""
 
 
 def table_at(document: Document, path: Sequence[str]) -> dict[str, Any]:
@@ -341,6 +346,9 @@ def names_at(table: dict[str, Any], key: str) -> list[str] | None:
     if not isinstance(value, list):
         return None
     return [name for name in cast("list[object]", value) if isinstance(name, str)]
+
+
+SWITCHES = ("enabled", "auto_reload", "call_log", "health_check_interval", "naming")
 
 
 def settings_patch(document: Document, path: Sequence[str]) -> FileSettings:

@@ -144,7 +144,9 @@ def toml_lines(text: str) -> dict[Pointer, int]:
     lines: dict[Pointer, int] = {}
     table: Pointer = ()
     counts: dict[Pointer, int] = {}
-    for line, start in _toml_statements(text):
+    items: dict[int, list[int]] = {}
+    keys: dict[int, Pointer] = {}
+    for line, start in _toml_statements(text, items):
         match = _TOML_STATEMENT.match(text, start)
         if match is None:
             continue
@@ -158,21 +160,33 @@ def toml_lines(text: str) -> dict[Pointer, int]:
             table = resolved(_dotted(match["table"]), counts)
             _note_path(lines, table, line)
         else:
-            _note_path(lines, table + _dotted(match["key"]), line)
+            keys[start] = table + _dotted(match["key"])
+            _note_path(lines, keys[start], line)
+    for start, pointer in keys.items():
+        for index, line in enumerate(items.get(start, ())):
+            lines.setdefault((*pointer, index), line)
     return lines
 
 
-def _toml_statements(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the line and the offset of each line that begins a statement."""
+def _toml_statements(text: str, items: dict[int, list[int]]) -> Iterator[tuple[int, int]]:
+    """Yield the line and the offset of each line that begins a statement.
+
+    Args:
+        text: The TOML text.
+        items: Gets the lines of the inline tables in a list, by the offset of its statement.
+    """
     yield 1, 0
-    line, depth = 1, 0
+    line, depth, start = 1, 0, 0
     for match in TOML_MARK.finditer(text):
         found = match[0]
         if found == "\n":
             line += 1
             if depth == 0:
-                yield line, match.end()
+                start = match.end()
+                yield line, start
         elif found in "[{":
+            if found == "{" and depth == 1:
+                items.setdefault(start, []).append(line)
             depth += 1
         elif found in "]}":
             depth -= 1

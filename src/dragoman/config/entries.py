@@ -7,22 +7,37 @@ dialect's own variable syntax. Nothing is expanded, looked up or run.
 
 from __future__ import annotations
 
+import copy
+import logging
 import re
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS
-from dragoman.config.documents import dotted, printable
+from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS, Entry
+from dragoman.config.documents import Document, dotted, printable
 from dragoman.config.templates import AUTH_TEXTS, spelled, to_template
 from dragoman.config.values import UNKNOWN_UNIT_LIMIT, EntryReader, is_plain, seconds, shown, size_in_bytes
 from dragoman.errors import InvalidSpecError
-from dragoman.model import ATTRIBUTION_KEYS, Auth, Http, Origin, ServerSpec, Sse, Stdio, Timeouts, Tls
+from dragoman.model import (
+    ATTRIBUTION_KEYS,
+    Auth,
+    Http,
+    Origin,
+    ServerSpec,
+    Settings,
+    Sse,
+    Stdio,
+    Timeouts,
+    Tls,
+)
 from dragoman.suggest import suggest
 from dragoman.trust.limits import read_limits
 
 if TYPE_CHECKING:
-    from dragoman.config.dialect import Dialect, Entry, Scope
+    from dragoman.config.dialect import Dialect, Scope
     from dragoman.model import Transport
 
 # ── The transport of an entry: a command, or a URL with headers and certificates
@@ -183,7 +198,10 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryR
         if not has_command and not has_url and entry.problems:
             return None
         if not has_command and not has_url:
-            reader.problem("", "a server needs a `command` (stdio) or a `url` (http, sse)")
+            guess = next(
+                (f"; did you mean `{one.meant}` by `{one.key}`?" for one in reader.notes if one.meant), ""
+            )
+            reader.problem("", f"a server needs a `command` (stdio) or a `url` (http, sse){guess}")
             return None
         return "stdio" if has_command else "http"
     if not isinstance(written, str):
@@ -316,7 +334,7 @@ class _Common(TypedDict, total=False):
     max_message_bytes: int
     allowed_tools: list[str]
     denied_tools: list[str]
-    fallback: list[str]
+    fallback: list[str] | dict[str, list[str]]
     max_concurrency: int
     health_check_interval: float
     naming: str
@@ -373,6 +391,31 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
         notes=[*entry.notes, *reader.notes],
         **common,
     )
+
+
+def read_entries(servers: Mapping[str, ServerSpec | Mapping[str, Any]]) -> Settings:
+    """Read the servers of a program, by name: specs, or entries as in our own files.
+
+    An invalid entry is logged and skipped; the settings have it as a problem.
+    """
+    from dragoman.config.dialects import dialect
+
+    specs: list[ServerSpec] = []
+    problems: list[InvalidSpecError] = []
+    for name, given in servers.items():
+        if isinstance(given, ServerSpec):
+            specs.append(replace(given, name=name))
+            continue
+        fields: dict[str, Any] = (
+            dict(given) if isinstance(cast("object", given), Mapping) else {NOT_A_MAP: given}
+        )
+        entry = Entry(name, copy.deepcopy(fields), Document("code", "json", {}), ("mcpServers", name))
+        try:
+            specs.append(build(entry, dialect("dragoman"), "code"))
+        except InvalidSpecError as error:
+            logging.getLogger("dragoman").error("%s", error)
+            problems.append(error)
+    return Settings(servers=tuple(specs), problems=tuple(problems))
 
 
 def _note_references(entry: Entry, dialect: Dialect, reader: EntryReader) -> None:
@@ -434,8 +477,9 @@ def _note_extra(spelling: str, dialect: Dialect, reader: EntryReader) -> None:
         reader.note("unused", spelling, dialect.dropped[spelling])
     elif not spelling.startswith(("$", "_", "//")):
         near = suggest(spelling, dialect.keys, count=1, cutoff=0.75)
-        guess = f"; did you mean `{near[0]}`?" if near else ""
-        reader.note("unknown", spelling, f"unknown key, kept as it is{guess}")
+        meant = near[0] if near else ""
+        guess = f"; did you mean `{meant}`?" if near else ""
+        reader.note("unknown", spelling, f"unknown key, kept as it is{guess}", meant=meant)
 
 
 def _timeouts(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> Timeouts:
@@ -480,8 +524,8 @@ def _common(fields: dict[str, Any], extras: dict[str, Any], dialect: Dialect, re
         _put(found, name, reader.boolean(name, fields.get(name)))
     for name in ("naming", "title", "description"):
         _put(found, name, reader.text(name, fields.get(name)))
-    for name in ("denied_tools", "fallback"):
-        _put(found, name, reader.one_or_many(name, fields.get(name)) or None)
+    _put(found, "denied_tools", reader.one_or_many("denied_tools", fields.get("denied_tools")) or None)
+    _put(found, "fallback", _fallback(fields.get("fallback"), reader) or None)
     for name, choices in _CHOICES.items():
         _put(found, name, reader.choice(name, fields.get(name), choices))
     _put(found, "allowed_tools", _allowed(fields, dialect, reader))
@@ -526,6 +570,18 @@ def _allowed(fields: dict[str, Any], dialect: Dialect, reader: EntryReader) -> l
     if allowed == [] and dialect.empty_allows_all:
         return None
     return None if allowed is not None and "*" in allowed else allowed
+
+
+def _fallback(value: object, reader: EntryReader) -> list[str] | dict[str, list[str]] | None:
+    """Read the fallbacks: one or many names, or one or many for each tool."""
+    if not isinstance(value, dict):
+        return reader.one_or_many("fallback", value)
+    found: dict[str, list[str]] = {}
+    for tool, names in cast("dict[str, object]", value).items():
+        several = reader.strings("fallback", [names] if isinstance(names, str) else names, inner=tool)
+        if several is not None:
+            found[tool] = several
+    return found
 
 
 def _attribution(fields: dict[str, Any], reader: EntryReader) -> dict[str, str] | None:
@@ -631,6 +687,7 @@ def _invalid(reader: EntryReader, entry: Entry) -> InvalidSpecError:
     return InvalidSpecError(
         f"{what} is skipped: {'; '.join(reader.problems)}",
         problems=reader.problems,
+        server=entry.name,
         source=reader.culprit.document.source,
         pointer=dotted(reader.pointer),
         line=reader.line or entry.line(),

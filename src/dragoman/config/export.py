@@ -369,7 +369,9 @@ def _plain(value: object) -> object:
     """Return a field's value as JSON data."""
     if isinstance(value, tuple):
         return list(cast("tuple[str, ...]", value))
-    return dict(cast("dict[str, str]", value)) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in cast("dict[str, object]", value).items()}
+    return value
 
 
 def _holds_null(value: object) -> bool:

@@ -38,6 +38,7 @@ def with_hosts(own: Settings, hosts: Sequence[Settings]) -> Settings:
         own=_union([one.own for one in layers]),
         statements=statements,
         problems=[problem for one in layers for problem in one.problems],
+        warnings=[warning for one in layers for warning in one.warnings],
     )
     sources = [source for one in everything for source in one.sources]
     by_field = any(one.by_field for one in everything)

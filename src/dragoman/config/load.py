@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.config.dialect import EMPTY, Place, local_part
 from dragoman.config.dialects import dialect
-from dragoman.config.dialects.agents import finder
+from dragoman.config.dialects.agents import VARIABLES, finder
 from dragoman.config.documents import MAX_PROJECT_BYTES, dotted, environment
 from dragoman.config.files import is_file, read
 from dragoman.config.merge import Layer, merge
+from dragoman.config.misspelled import doubts, variable_doubts
 from dragoman.config.profiles import Profile, profile_named
 from dragoman.config.templates import ExpansionContext, expand, expand_home
 from dragoman.config.values import shown
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from dragoman.config.dialect import Dialect, Entry, FileSettings
     from dragoman.config.documents import Document
+    from dragoman.config.misspelled import Doubt
     from dragoman.errors import ConnectError
     from dragoman.model import Input, ServerSpec
     from dragoman.trust.approval_store import Approvals
@@ -261,12 +263,14 @@ def load(
 
         hosts = [_search(profile_named(name), expansion, platform) for name in profile.hosts]
         settings = with_hosts(settings, hosts)
-    if settings.problems and log_problems:
+    if (settings.problems or settings.warnings) and log_problems:
         # Imported late: most configurations have no problems, and logging is slow to import.
         import logging
 
         for problem in settings.problems:
             logging.getLogger("dragoman").error("%s", problem)
+        for warning in settings.warnings:
+            logging.getLogger("dragoman").warning("%s", warning)
     return settings
 
 
@@ -324,6 +328,7 @@ class _Search:
         self.layers: list[Layer] = []
         self.sources: list[Source] = []
         self.problems: list[ConfigError] = []
+        self.warnings: list[ConfigError] = []
 
     def run(self, config: str | None) -> None:
         variable = self.profile.config_variable()
@@ -349,6 +354,7 @@ class _Search:
             naming=self.profile.naming,
             first_only=combine == "first",
             problems=[*self.problems, *merged.problems],
+            warnings=[*self.warnings, *_misspelt([*merged.servers, *merged.own])],
         )
         read = Settings(
             collisions=self.profile.collisions,
@@ -413,6 +419,7 @@ class _Search:
         document = environment(self.expansion.env)
         entries = list(found.find(document, self.expansion.root))
         self.layers.append(Layer(document=document, dialect=found, scope="user", entries=entries))
+        self._doubt(document, variable_doubts(self.expansion.env, self.profile.environment, VARIABLES))
         self.sources.append(
             Source(
                 path=f"environment: {self.profile.environment}_MCP_*",
@@ -440,7 +447,16 @@ class _Search:
         self.layers.append(replace(layer, patch=found.patch(document, root)))
         count = len(entries) + len(local)
         self.problems.extend(_wrong_as_a_whole(document, found, found_any=bool(count)))
+        self._doubt(document, doubts(document, found, root, found_any=bool(count)))
         self._note(place, Path(document.source), status, servers=count, dialect_name=name)
+
+    def _doubt(self, document: Document, found: Iterable[Doubt]) -> None:
+        for one in found:
+            line = document.line(one.pointer) if one.pointer else 1
+            place = dotted(one.pointer)
+            self.warnings.append(
+                ConfigError(one.message, source=document.source, pointer=place, line=line, hint=one.hint)
+            )
 
     def _bounded(self, document: Document, found: Iterable[Entry]) -> list[Entry]:
         """Return the entries of a file, up to a number that no person writes."""
@@ -489,6 +505,19 @@ def _not_local(
         hint = f"put it into your own file of {found.title}, or under `{dotted(tuple(found.container))}` here"
         line = document.line(pointer)
         yield ConfigError(msg, source=document.source, pointer=dotted(pointer), line=line, hint=hint)
+
+
+def _misspelt(specs: Iterable[ServerSpec]) -> Iterable[ConfigError]:
+    """Report unknown keys of entries that are close to a known one, each once."""
+    seen: set[tuple[str, str]] = set()
+    for spec in specs:
+        for note in spec.notes:
+            place = spec.origin.source, f"{spec.origin.pointer}.{note.key}"
+            if note.meant and place not in seen:
+                seen.add(place)
+                hint = f"did you mean `{note.meant}`?"
+                msg = "not a key that is read, so it has no effect"
+                yield ConfigError(msg, source=place[0], pointer=place[1], line=note.line, hint=hint)
 
 
 def _wrong_as_a_whole(document: Document, found: Dialect, *, found_any: bool) -> Iterable[ConfigError]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dragoman.config.dialect import Dialect, Scope
-    from dragoman.config.documents import Document
+    from dragoman.config.documents import Document, Pointer
     from dragoman.model import Input, ServerSpec, Tls
 
 _MATTERS = tuple(field.name for field in fields(FileSettings) if field.name not in ("places", "problems"))
@@ -93,7 +93,18 @@ def _statements(layer: Layer) -> Iterable[Statement]:
             scope=layer.scope,
             pointer=dotted(pointer),
             line=layer.document.line(pointer) if pointer else None,
+            rule_lines=_rule_lines(layer, data, pointer) if key == "policy" else (),
         )
+
+
+def _rule_lines(layer: Layer, data: object, pointer: Pointer) -> list[int | None]:
+    """Return the line of each rule of a policy, which is a list or has one."""
+    inside = isinstance(data, dict)
+    rules = cast("dict[str, object]", data).get("rules") if inside else data
+    if not pointer or not isinstance(rules, list):
+        return []
+    at = (*pointer, "rules") if inside else pointer
+    return [layer.document.line((*at, index)) for index in range(len(cast("list[object]", rules)))]
 
 
 def _without_repeats(layer: Layer, problems: list[ConfigError]) -> list[Entry]:

@@ -69,9 +69,11 @@ class EntryReader:
         if line is not None and self._entry.owner(*keys).document is self._entry.document:
             self.lines[field] = line
 
-    def note(self, code: Any, key: str, message: str) -> None:
+    def note(self, code: Any, key: str, message: str, *, meant: str = "") -> None:
         """Record an assumption about a key, which is named as the file spells it."""
-        self.notes.append(Note(code=code, key=self._entry.spellings.get(key, key), message=message))
+        line = self._entry.line(key) if meant else None
+        spelling = self._entry.spellings.get(key, key)
+        self.notes.append(Note(code=code, key=spelling, message=message, meant=meant, line=line))
 
     def text(
         self, field: str, value: object, *, required: str = "", inner: str | int | None = None

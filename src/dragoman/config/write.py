@@ -498,7 +498,8 @@ class Item:
 
     def variables(self) -> list[str]:
         """Return the environment variables that it requires."""
-        found = [value for value in (*self.env.values(), *self.headers.values()) if ":-" not in value]
+        values = (*self.arguments, *self.env.values(), *self.headers.values())
+        found = [value for value in values if ":-" not in value]
         return [name for value in found for name in variables(value)]
 
     def spec(self, name: str = "", arguments: Sequence[str] = ()) -> ServerSpec:

@@ -7,19 +7,19 @@ It does not start a project's server before the user has approved it, and it end
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import shutil
 import socket
 import ssl
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dragoman.config.load import approvals, refused
+from dragoman.diagnosis.explain import Explanation, explain
 from dragoman.diagnosis.hints import Facts, hints
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError
 from dragoman.model import Settings, Stdio
@@ -31,7 +31,7 @@ from dragoman.trust.gate import Gate
 from dragoman.trust.layers import project_servers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dragoman.config.templates import ExpansionContext
     from dragoman.model import Auth, Http, ServerSpec, Sse, Transport
@@ -73,9 +73,10 @@ class Reached:
     """The addresses of the host, or why it cannot be reached."""
     how: str = ""
     """The port, TLS version and proxy that were used."""
-    trouble: Literal["", "no-host", "refused", "unreachable", "timeout", "certificate", "no-tls", "proxy"] = (
-        ""
-    )
+    trouble: Literal["", "dns", "refused", "unreachable", "tls", "plain", "proxy"] = ""
+    """As `reason` of `ConnectError`."""
+    subject: str = ""
+    """As `subject` of `ConnectError`."""
     proxy: str = ""
     resolved: float = 0.0
     """Seconds for the DNS lookup."""
@@ -102,6 +103,7 @@ async def reach_address(transport: Http | Sse, name: str, seconds: float) -> Rea
     target = proxy or url
     host, port = target.host or "", target.port or 0
     reached.proxy = f"{proxy.scheme}://{host}:{port}" if proxy else ""
+    reached.subject = f"{host}:{port}"
     secure: ssl.SSLContext | None = None
     if target.scheme == "https":
         # Only the server's certificate is checked here; a client certificate is not needed for that.
@@ -115,19 +117,20 @@ async def reach_address(transport: Http | Sse, name: str, seconds: float) -> Rea
             await _open(reached, host, port, secure)
     except TimeoutError:
         if reached.how:
-            reached.trouble = "no-tls"
+            reached.trouble = "plain"
             reached.detail = f"`{host}:{port}` accepts connections, but does not speak TLS"
         else:
-            reached.trouble, reached.detail = "timeout", f"`{host}:{port}` did not accept a connection"
+            reached.trouble, reached.detail = "unreachable", f"`{host}:{port}` did not accept a connection"
     except socket.gaierror as error:
-        reached.trouble, reached.detail = "no-host", f"unknown host `{host}`: {error.strerror}"
+        reached.trouble, reached.subject = "dns", host
+        reached.detail = f"unknown host `{host}`: {error.strerror}"
     except ConnectionRefusedError:
         reached.trouble, reached.detail = "refused", f"`{host}:{port}` refused the connection"
     except ssl.SSLCertVerificationError as error:
-        reached.trouble = "certificate"
+        reached.trouble, reached.subject = "tls", error.verify_message
         reached.detail = f"the certificate of `{host}` is not accepted: {error.verify_message}"
     except ssl.SSLError as error:
-        reached.trouble = "no-tls"
+        reached.trouble = "plain"
         reached.detail = (
             f"TLS with `{host}:{port}` failed: {(error.reason or 'no TLS').lower().replace('_', ' ')}"
         )
@@ -275,6 +278,11 @@ class Diagnosis:
         return "" if self.ok else self.stages[-1].detail
 
     @property
+    def explanation(self) -> Explanation | None:
+        """The cause in one line, and the next step, as every face shows it; `None` if nothing is wrong."""
+        return None if self.error is None else explain(self.error, self.spec)
+
+    @property
     def hint(self) -> str:
         """The first of `hints`, or an empty text."""
         return self.hints[0] if self.hints else ""
@@ -301,9 +309,8 @@ async def diagnose(
     Returns:
         The diagnosis. A failure is not raised: it is in `error`.
     """
-    with _counting_unusable(spec.name) as unusable:
-        run = _Run(spec, settings or Settings(servers=[spec]), seconds=timeout, keep=stderr_lines)
-        return await run.run(unusable)
+    run = _Run(spec, settings or Settings(servers=[spec]), seconds=timeout, keep=stderr_lines)
+    return await run.run()
 
 
 class _Events(ConnectionEvents):
@@ -357,7 +364,7 @@ class _Run:
         self._said = ""
         """All captured standard error: the actual error often stands before a long help text."""
 
-    async def run(self, unusable: _UnusableLines) -> Diagnosis:
+    async def run(self) -> Diagnosis:
         """Go through the stages until one fails."""
         result = self.result
         try:
@@ -369,7 +376,8 @@ class _Run:
                 error = self._error("connect", "the diagnosis did not finish in time")
                 result.stages.append(Stage("probe", "failed", GUARD, self._reason(error)))
             result.error = error
-            self._facts["junk"] = unusable.count
+            if self._connection is not None:
+                self._facts["junk"] = self._connection.attempt.junk
             await self._explain(error)
         return result
 
@@ -420,13 +428,14 @@ class _Run:
         path = self._given(stdio).get("PATH")
         if stdio.cwd and not Path(stdio.cwd).is_dir():
             self._facts["folder_missing"] = True
-            error = self._error("start", "its directory does not exist")
+            error = self._error("spawn", "its directory does not exist", kind="folder")
             self._fail("command", error, began)
         found = shutil.which(stdio.command, path=path)
         if found is None and not Path(stdio.cwd or ".", stdio.command).is_file():
             self._facts["near"] = _near(stdio.command, path)
             shown = self._spec.transport.command if isinstance(self._spec.transport, Stdio) else ""
-            self._fail("command", self._error("start", f"the program `{shown}` was not found"), began)
+            error = self._error("spawn", f"the program `{shown}` was not found", kind="program")
+            self._fail("command", error, began)
         self._add("command", "ok", began, found or stdio.command)
 
     async def _reach(self, transport: Transport) -> None:
@@ -434,9 +443,10 @@ class _Run:
         began = time.monotonic()
         reached: Reached = await reach_address(transport, self._spec.name, self._until - began)
         self._facts |= {"network": reached.trouble, "proxy": reached.proxy}
-        stage = "address" if reached.trouble in ("no-host", "proxy") else "connect"
+        stage = "address" if reached.trouble in ("dns", "proxy") else "connect"
         if reached.trouble:
-            self._fail(stage, self._error("connect", reached.detail), began)
+            error = self._error("connect", reached.detail, kind=reached.trouble, subject=reached.subject)
+            self._fail(stage, error, began)
         self._add("address", "ok", began, reached.detail, seconds=reached.resolved)
         self._add("connect", "ok", began, reached.how, seconds=reached.connected)
 
@@ -486,7 +496,9 @@ class _Run:
             if not serving.done():
                 self._facts["timed_out"] = True
                 connection.close()
-                raise self._error(stage, f"no answer within {self._spec.connect_timeout:g} s")
+                seconds = f"{self._spec.connect_timeout:g}"
+                kind = "stdout" if attempt.junk else "timeout"
+                raise self._error(stage, f"no answer within {seconds} s", kind=kind, subject=seconds)
             serving.result()
             raise self._error(stage, "the connection ended")
         except DragomanError as error:
@@ -626,9 +638,9 @@ class _Run:
         root = self._settings.root or str(Path.cwd())
         return ExpansionContext(env=os.environ, root=root, home=str(Path.home()), inputs=inputs)
 
-    def _error(self, stage: str, reason: str) -> ConnectError:
-        msg = f"cannot connect to server `{self._spec.name}`: {reason}"
-        return ConnectError(msg, server=self._spec.name, stage=stage)
+    def _error(self, stage: str, text: str, *, kind: str = "", subject: str = "") -> ConnectError:
+        msg = f"cannot connect to server `{self._spec.name}`: {text}"
+        return ConnectError(msg, server=self._spec.name, stage=stage, reason=kind, subject=subject)
 
     def _fail(
         self, stage: str, error: DragomanError, began: float | None, *, seconds: float = 0.0
@@ -669,29 +681,3 @@ def _near(command: str, path: str | None) -> list[str]:
     # Short names are all similar: `cp` is not a suggestion for `mcp`.
     alike = [name for name in sorted(names) if name[:1] == wanted.name[:1]]
     return suggest(wanted.name, alike, count=2, cutoff=0.75)
-
-
-class _UnusableLines(logging.Handler):
-    """Counts the lines on a server's standard output that are not messages."""
-
-    def __init__(self, server: str) -> None:
-        super().__init__(logging.WARNING)
-        self._server = server
-        self.count = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Count a log record if it reports such a line."""
-        args = record.args
-        if isinstance(args, tuple) and args[:1] == (self._server,) and "unusable message" in str(record.msg):
-            self.count += 1
-
-
-@contextmanager
-def _counting_unusable(server: str) -> Generator[_UnusableLines]:
-    handler = _UnusableLines(server)
-    logger = logging.getLogger("dragoman")
-    logger.addHandler(handler)
-    try:
-        yield handler
-    finally:
-        logger.removeHandler(handler)

@@ -8,11 +8,40 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dragoman.diagnosis.packages import package_of
+from dragoman.diagnosis.signs import (
+    BROWSER,
+    CHOICES,
+    DAEMON,
+    DENIED,
+    HOST,
+    IN_USE,
+    INSTALLER,
+    MISFIT,
+    MODULE,
+    NO_SUBCOMMAND,
+    NPM_MISSING,
+    OFFLINE,
+    OLD_NODE,
+    PROGRAM,
+    PROXIES,
+    PYPI_MISSING,
+    REFUSED,
+    SDK_OLD,
+    SERVING,
+    SIGN_IN,
+    SUBCOMMAND,
+    TOKEN,
+    UNTRUSTED,
+    USAGE,
+    wanted_variables,
+)
 from dragoman.model import Stdio
+from dragoman.server.process.environment import is_launcher, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,7 +82,7 @@ class Facts:
     content_type: str = ""
     """Of the answer, if it is not an MCP message."""
     network: str = ""
-    """`no-host`, `refused`, `unreachable`, `timeout`, `certificate`, `no-tls`, `proxy`, or empty."""
+    """`dns`, `refused`, `unreachable`, `tls`, `plain`, `proxy`, or empty; as `reason` of `ConnectError`."""
     proxy: str = ""
     """The proxy that the environment sets for the address."""
     timed_out: bool = False
@@ -85,8 +114,8 @@ def _command(facts: Facts) -> Iterable[str]:
     name = re.split(r"[/\\]", command)[-1]
     if " " in command.strip():
         first, _, rest = command.strip().partition(" ")
-        args = json.dumps(rest.split())
-        yield f'`command` is the program only, the rest is `args`: `"command": "{first}", "args": {args}`'
+        split = {"command": first, "args": json.dumps(rest.split())}
+        yield f"`command` is the program only, the rest is `args`: {set_command(facts.spec.name, **split)}"
         return
     if name in _PROGRAMS and name == command:
         yield f"Install {_PROGRAMS[name]}."
@@ -98,97 +127,6 @@ def _command(facts: Facts) -> Iterable[str]:
         yield f"Make sure that `{command}` is on PATH. Desktop apps may have a different PATH."
 
 
-_SDK_OLD = re.compile(
-    r"No module named ['\"]mcp\.[\w.]+['\"]|cannot import name [^\n]{0,200}? from ['\"]mcp\b"
-    r"|AttributeError: (?:module ['\"]mcp\b|'Server' object has no attribute '(?:list|call|get|read)_)"
-)
-"""Errors of a server that was written for version 1 of the SDK and runs with version 2."""
-_MODULE = re.compile(
-    r"(?:ModuleNotFoundError: No module named|Cannot find (?:module|package)) ['\"]([^'\"]+)['\"]"
-)
-_MISFIT = re.compile(
-    r"ImportError: cannot import name ['\"][^'\"\n]{1,100}['\"] from ['\"]([\w.]{1,200})['\"]"
-)
-_PROGRAM = re.compile(
-    r"No such file or directory: ['\"]([a-z][\w.-]{0,30})['\"]|\bspawn ([a-z][\w.-]{0,30}) ENOENT"
-    r"|\b([a-z][\w.-]{0,30}): (?:command )?not found$|executable file not found in \$PATH",
-    re.MULTILINE,
-)
-"""Errors of a server that starts a missing program."""
-_BROWSER = re.compile(r"playwright install|Could not find (?:Chrome|browser)|puppeteer browsers install")
-_NPM_MISSING = re.compile(r"npm (?:ERR!|error) (?:code )?E404|404 Not Found - GET https?://registry\.npmjs")
-_PYPI_MISSING = re.compile(
-    r"was not found in the package registry|No matching distribution found|No solution found when resolving"
-)
-_OFFLINE = re.compile(
-    r"EAI_AGAIN|ENOTFOUND|Failed to fetch|dns error|getaddrinfo"
-    r"|Name or service not known|Temporary failure in name resolution|NameResolutionError|fetch failed"
-)
-_INSTALLER = re.compile(
-    r"\bnpm (?:ERR!|error|warn)|\bregistry\b|\bpypi\b|/simple/|Failed to fetch: `", re.IGNORECASE
-)
-"""Signs that npm, uv or pip failed, not the program that they start."""
-_REFUSED = re.compile(
-    r"ECONNREFUSED(?: ([\w.:\[\]-]{3,60}:\d{1,5}))?|\b[Cc]onnection\s+refused|actively refused it",
-    re.IGNORECASE,
-)
-_HOST = re.compile(
-    r"\b(?:hostname: |host=|ENOTFOUND |EAI_AGAIN |resolve host )['\"]?"
-    r"((?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24})\b",
-    re.IGNORECASE,
-)
-_UNTRUSTED = re.compile(
-    r"CERTIFICATE_VERIFY_FAILED|SELF_SIGNED_CERT_IN_CHAIN|self[- ]signed certificate"
-    r"|UNABLE_TO_GET_ISSUER_CERT|UNABLE_TO_VERIFY_LEAF_SIGNATURE|unable to get local issuer certificate"
-    r"|invalid peer certificate"
-)
-_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
-_BUNDLES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
-_OLD_NODE = re.compile(
-    r"EBADENGINE|Unsupported engine|requires Node|SyntaxError: Unexpected (?:token|identifier)"
-    r"|does not support Node(?:\.js)? v?\d|Please upgrade to a newer LTS"
-)
-_DAEMON = re.compile(
-    r"Cannot connect to the Docker daemon|docker daemon is not running|dockerDesktopLinuxEngine"
-)
-_USAGE = re.compile(
-    r"^(?:\[\d+\])?[ \t]{0,40}usage:|arguments? (?:are|is) required|missing (?:required )?argument"
-    r"|required argument"
-    r"|number of arguments|command[- ]line arg|unrecognized arguments|no such option|unknown option"
-    r"|required[^\n]{0,60}? --[a-z]",
-    re.IGNORECASE | re.MULTILINE,
-)
-_NO_SUBCOMMAND = re.compile(
-    r"Required command was not provided|Unknown command: (?:undefined|null|none)\b|Missing command\b"
-    r"|^[ \t]{0,40}usage:[^\n]{0,200}(?:\bCOMMAND\b|\[command\]|<command>)|(?:sub)?command is required",
-    re.IGNORECASE | re.MULTILINE,
-)
-_SUBCOMMAND = re.compile(r"^ {1,8}([a-z][a-z-]{1,30})(?: {2,}|$)", re.MULTILINE)
-"""A line in the list of commands of a help text."""
-_CHOICES = re.compile(r"(?<!\w )\{([a-z][\w,-]{2,200})\}")
-"""A positional choice, not a value of an option."""
-_SERVING = re.compile(r"(?:.*-)?(?:stdio|mcp|serve|server|start|run)(?:-.*)?")
-_SIGN_IN = re.compile(
-    r"\b(?:run|use|try|execute)\b[^\n]{0,60}?"
-    r"([`'\"])((?:[\w@./-]{1,60} ){0,4}(?:auth|login|signin|sign-in|configure)(?: [\w-]{1,20}){0,2})\1",
-    re.IGNORECASE,
-)
-"""A quoted command that logs in."""
-_VARIABLE = re.compile(
-    r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,60}?"
-    r"\b(?:not set|unset|required|missing|must be set|not provided|undefined|not found)\b"
-    r"|\b(?:missing|required|set|provide|pass|no(?! attribute))\b[^\n]{0,60}?"
-    r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b",
-    re.IGNORECASE,
-)
-_JOINED = re.compile(r"[`'\"]?(?:,? and |, ?)[`'\"]?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b")
-"""The next variable in the same list."""
-_MOST_VARIABLES = 4
-_TOKEN = re.compile(r"\b(?:api.?key|access.?token|auth(?:entication)? token|credentials)\b", re.IGNORECASE)
-_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
-_DENIED = re.compile(r"EACCES|[Pp]ermission denied")
-
-
 def _stderr(facts: Facts) -> Iterable[str]:
     text = facts.stderr
     transport = facts.spec.transport
@@ -196,14 +134,14 @@ def _stderr(facts: Facts) -> Iterable[str]:
         return
     package = package_of(transport)
     shown = package.name if package is not None else transport.command
-    if _SDK_OLD.search(text):
+    if SDK_OLD.search(text):
         how = (
             f"run it with `uvx --with 'mcp<2' {shown}`"
             if package is not None
             else "install `mcp<2` in its environment (`pip install 'mcp<2'`)"
         )
         yield f"`{shown}` needs version 1 of the `mcp` package: {how}, or use a newer release."
-    elif module := _MODULE.search(text):
+    elif module := MODULE.search(text):
         if re.search(r"[/\\]node_modules[/\\]", module[1]):
             yield f"A file of `{shown}` is missing. Reinstall it, or use another release."
         elif "." in module[1].strip("./") and "/" not in module[1]:
@@ -211,35 +149,34 @@ def _stderr(facts: Facts) -> Iterable[str]:
             yield f"`{top}` is missing, or its version does not fit. Install the version it needs."
         else:
             yield f"`{module[1]}` is not installed. Install it, or use the right interpreter in `command`."
-    elif misfit := _MISFIT.search(text):
+    elif misfit := MISFIT.search(text):
         top = misfit[1].partition(".")[0]
         yield f"The installed version of `{top}` does not fit. Reinstall or upgrade `{shown}`."
-    if _NPM_MISSING.search(text) or _PYPI_MISSING.search(text):
+    if NPM_MISSING.search(text) or PYPI_MISSING.search(text):
         yield f"The registry has no package `{shown}` (or not this version). Check the name."
-    elif _UNTRUSTED.search(text):
+    elif UNTRUSTED.search(text):
         yield "It does not trust the certificate of a service. Point it to your CA certificate file."
-        yield from _not_passed(facts, _BUNDLES)
     else:
-        yield from _unreached(facts, is_installing=package is not None and bool(_INSTALLER.search(text)))
-    if _OLD_NODE.search(text):
+        yield from _unreached(facts, is_installing=package is not None and bool(INSTALLER.search(text)))
+    if OLD_NODE.search(text):
         yield "It needs a newer Node.js. Check yours: `node --version`"
-    if started := _PROGRAM.search(text):
+    if started := PROGRAM.search(text):
         name = started[1] or started[2] or started[3] or ""
         what = f"`{name}`" if name else "a program"
         yield f"It starts {what}, which was not found. Install {_PROGRAMS.get(name, 'it')}."
-    if _BROWSER.search(text):
+    if BROWSER.search(text):
         yield "It needs a browser. Its last stderr lines tell how to install one."
-    if _DAEMON.search(text):
+    if DAEMON.search(text):
         yield "Docker is not running. Start it."
-    if _IN_USE.search(text):
+    if IN_USE.search(text):
         yield "Its port is in use. Stop the other process, or use another port."
-    if _DENIED.search(text):
+    if DENIED.search(text):
         yield "Permission denied. Its last stderr lines name the file."
 
 
 def _unreached(facts: Facts, *, is_installing: bool) -> Iterable[str]:
-    refused = _REFUSED.search(facts.stderr)
-    if not refused and not _OFFLINE.search(facts.stderr):
+    refused = REFUSED.search(facts.stderr)
+    if not refused and not OFFLINE.search(facts.stderr):
         return
     if is_installing:
         yield "It cannot reach its package registry. Check network and proxy, or install the package."
@@ -248,75 +185,71 @@ def _unreached(facts: Facts, *, is_installing: bool) -> Iterable[str]:
         yield f"A service that it needs refuses connections{where}. Start it, or correct its address."
         return
     else:
-        host = _HOST.search(facts.stderr)
+        host = HOST.search(facts.stderr)
         what = f"`{host[1]}`" if host else "a service that it needs"
         yield f"It runs, but cannot reach {what}. Check network, proxy and DNS."
-    yield from _not_passed(facts, _PROXIES)
+    yield from _without_password(facts)
 
 
-def _not_passed(facts: Facts, names: Sequence[str]) -> Iterable[str]:
-    """Suggest to pass on the first variable that is set here and not passed to the server."""
+def _without_password(facts: Facts) -> Iterable[str]:
+    """Suggest to pass on the password of a proxy: only package launchers get it by default."""
     transport = facts.spec.transport
     if not isinstance(transport, Stdio) or transport.inherit_env == "all" or facts.env is None:
         return
     given = {*transport.env, *(() if transport.inherit_env == "safe" else transport.inherit_env)}
-    for name in names:
-        if facts.env.get(name) and name not in given:
-            yield _pass_on([name])
+    for name in PROXIES:
+        value = facts.env.get(name, "")
+        if without_password(value) != value and name not in given:
+            if not is_launcher(transport.command, facts.env, transport.env):
+                entry = f'"{name}": "${{{name}}}"'
+                yield (
+                    f"The password in `{name}` is not passed to the server. "
+                    f"If it needs it, add `{entry}` to its `env`."
+                )
             return
 
 
-def _pass_on(names: Sequence[str]) -> str:
-    listed, entries = _listed(names)
+def _pass_on(server: str, names: Sequence[str]) -> str:
     are = "are" if len(names) > 1 else "is"
-    return f"{listed} {are} set, but not passed to the server. Add `{entries}` to its `env`."
+    return f"{_listed(names)} {are} set, but not passed to the server. Pass it on: {_set_env(server, names)}"
 
 
-def _listed(names: Sequence[str]) -> tuple[str, str]:
-    """Return variables as prose, and as lines of an entry."""
+def set_command(server: str, **values: str) -> str:
+    """Return the command that sets values of a server, in backticks; `doctor --fix` carries it out."""
+    words = [f"{key}={shlex.quote(value)}" for key, value in values.items()]
+    return f"`dragoman set {shlex.quote(server)} {' '.join(words)}`"
+
+
+def _set_env(server: str, names: Sequence[str]) -> str:
+    return set_command(server, **{f"env.{name}": f"${{{name}}}" for name in names})
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return variables as prose."""
     quoted = [f"`{name}`" for name in names]
-    words = " and ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
-    return words, ", ".join(f'"{name}": "${{{name}}}"' for name in names)
-
-
-def _wanted(text: str) -> list[str]:
-    """Return the variables that a text asks for, in their order."""
-    found: list[str] = []
-    for match in _VARIABLE.finditer(text):
-        name, end = match[1] or match[2], match.end(1) if match[1] else match.end(2)
-        while name.isupper():
-            if name not in found:
-                found.append(name)
-            further = _JOINED.match(text, end)
-            if further is None:
-                break
-            name, end = further[1], further.end()
-        if len(found) >= _MOST_VARIABLES:
-            break
-    return found[:_MOST_VARIABLES]
+    return " and ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
 
 
 def _variables(facts: Facts) -> Iterable[str]:
     transport = facts.spec.transport
     if not isinstance(transport, Stdio):
         return
-    if wanted := _wanted(facts.stderr):
+    if wanted := wanted_variables(facts.stderr):
         here: Mapping[str, str] = facts.env or {}
         missing = [name for name in wanted if name not in transport.env]
         if not missing:
             yield f"`{wanted[0]}` is passed to it, but may be empty or wrong. Check its value."
         if unset := [name for name in missing if name not in here]:
-            listed, entries = _listed(unset)
             many = len(unset) > 1
             yield (
-                f"It needs the variable{'s' * many} {listed}. Set {'them' if many else 'it'}, "
-                f"and add `{entries}` to its `env`."
+                f"It needs the variable{'s' * many} {_listed(unset)}. Set {'them' if many else 'it'}, "
+                f"then run {_set_env(facts.spec.name, unset)}"
             )
         if kept := [name for name in missing if name in here]:
-            yield _pass_on(kept)
-    elif not _SIGN_IN.search(facts.stderr) and _TOKEN.search(facts.stderr):
+            yield _pass_on(facts.spec.name, kept)
+    elif not SIGN_IN.search(facts.stderr) and TOKEN.search(facts.stderr):
         yield "It needs a key or token. Add the variable that its documentation names to its `env`."
-    if sign_in := _SIGN_IN.search(facts.stderr):
+    if sign_in := SIGN_IN.search(facts.stderr):
         yield f"It requires login. Run it yourself once, with `{sign_in[2]}`."
 
 
@@ -324,15 +257,15 @@ def _ending(facts: Facts) -> Iterable[str]:
     transport = facts.spec.transport
     if not isinstance(transport, Stdio):
         return
-    choices = _CHOICES.search(facts.stderr) if "required" in facts.stderr else None
-    if choices or _NO_SUBCOMMAND.search(facts.stderr):
-        names = choices[1].split(",") if choices else _SUBCOMMAND.findall(facts.stderr)
-        likely = [name for name in names if _SERVING.fullmatch(name)]
+    choices = CHOICES.search(facts.stderr) if "required" in facts.stderr else None
+    if choices or NO_SUBCOMMAND.search(facts.stderr):
+        names = choices[1].split(",") if choices else SUBCOMMAND.findall(facts.stderr)
+        likely = [name for name in names if SERVING.fullmatch(name)]
         such = (
             f"probably `{min(likely, key=_rank)}`" if likely else "such as `stdio`, `mcp`, `serve` or `start`"
         )
         yield f"It needs a subcommand, {such}. Add it to `args`."
-    elif _USAGE.search(facts.stderr):
+    elif USAGE.search(facts.stderr):
         yield "It needs other arguments; its last stderr lines show which. Change `args`."
     if facts.junk and facts.exit_code is not None:
         yield "It printed plain text and exited. It may need other arguments, or a subcommand."
@@ -340,8 +273,12 @@ def _ending(facts: Facts) -> Iterable[str]:
         yield "It logs to standard output, which is for MCP messages. Make it log to standard error."
     if facts.timed_out and facts.stage in ("start", "handshake"):
         if package_of(transport) is not None:
-            yield "The first start downloads the package. Run it yourself once, or raise `timeouts.connect`."
-        yield "It does not answer. Check that the command starts an MCP server over stdio."
+            wait = "The first start downloads the package. Run it yourself once, or wait longer: "
+            yield f"{wait}{set_command(facts.spec.name, **{'timeouts.connect': '2m'})}"
+        yield (
+            "It does not answer. Check that the command starts an MCP server over stdio, or raise "
+            "`timeouts.connect` if it is only slow."
+        )
     elif facts.stage == "handshake" and facts.exit_code is not None and facts.exit_code < 0:
         yield f"It was killed by signal {-facts.exit_code}. Check whether memory ran out."
     elif facts.stage == "handshake" and facts.exit_code == 0:
@@ -358,15 +295,15 @@ def _rank(name: str) -> tuple[int, int]:
 def _network(facts: Facts) -> Iterable[str]:
     host = "the proxy" if facts.proxy else "the server"
     match facts.network:
-        case "no-host":
+        case "dns":
             yield "Host not found. Check the address, and that you are online."
         case "refused":
             yield f"Nothing listens there. Start {host}, and check host and port."
-        case "unreachable" | "timeout":
+        case "unreachable":
             yield f"{host.capitalize()} does not answer. Check host and port, the network, firewall and VPN."
-        case "certificate":
+        case "tls":
             yield "The certificate is not trusted. Set `tls.ca` to your CA certificate file."
-        case "no-tls":
+        case "plain":
             yield "The server does not speak TLS. Try http:// instead of https://."
         case "proxy":
             yield "The proxy variables of the environment are invalid. Write them as http://host:port."
@@ -385,7 +322,7 @@ def _http(facts: Facts) -> Iterable[str]:
     if facts.content_type.endswith("/html"):
         yield "A web page answers, not an MCP server. Check the path: it often ends in /mcp or /sse."
         if kind == "sse":
-            yield f'Or try Streamable HTTP: `"transport": "{other}"`'
+            yield f"Or try Streamable HTTP: {set_command(spec.name, transport=other)}"
     match status:
         case 401:
             given = any(name.lower() == "authorization" for name in spec.transport.headers)
@@ -393,13 +330,13 @@ def _http(facts: Facts) -> Iterable[str]:
                 yield "The server rejects the `Authorization` header: the token is wrong or has expired."
             else:
                 yield f"Log in: dragoman login {spec.name}"
-                yield 'Or set a token: `"headers": {"Authorization": "Bearer ${TOKEN}"}`'
+                yield f"Or set a token: `dragoman set {spec.name} headers.Authorization='Bearer …'`"
         case 403:
             yield "Access denied: the token lacks a permission, or the server checks `Origin`."
         case 404 | 410:
             yield "Check the path: it often ends in /mcp (Streamable HTTP) or /sse (legacy SSE)."
         case 405 | 406 | 415 | 400:
-            yield f'Try the other transport: `"transport": "{other}"`'
+            yield f"Try the other transport: {set_command(spec.name, transport=other)}"
         case 407:
             yield "The proxy requires a password: set HTTPS_PROXY to http://user:password@host:port."
         case 429:

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dragoman.model import RemoteTool
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
 from dragoman.tools.names import is_exposed
 
@@ -18,12 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dragoman.events import Event
-    from dragoman.model import ServerSpec, ToolDef
+    from dragoman.model import ServerSpec, ToolDef, ToolResult
     from dragoman.storage.manifests import ManifestMemory
+    from dragoman.tools.definition import MakeFunc
     from dragoman.tools.registry import RemoteCall, Settled, ToolRegistry
     from dragoman.trust.gate import Gate
 
 logger = logging.getLogger("dragoman")
+
+
+class AsyncRemoteTool(RemoteTool):
+    """A server's tool whose `func` is async."""
+
+    __slots__ = ()
+
+    async def call(self, /, **arguments: Any) -> str:
+        """Run the tool with keyword arguments and return its text.
+
+        Raises:
+            ToolExecutionError: The call failed; the subclass says why.
+        """
+        result: ToolResult = await self.execute(arguments)
+        return result.raise_for_error().text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +63,7 @@ class ToolCatalog:
         gate: Gate,
         publish: Callable[[Event], None],
         remote: RemoteCall,
+        make_func: MakeFunc,
         order: Callable[[], Iterable[str] | None] = lambda: None,
     ) -> None:
         """Use `registry`.
@@ -55,7 +73,8 @@ class ToolCatalog:
             memory: The cached listings; `None` if listings are not cached.
             gate: Decides which tools are withheld.
             publish: Called with every change.
-            remote: Runs a server's tool.
+            remote: Runs a server's tool by its exposed name.
+            make_func: Makes the `func` of a server's tool.
             order: Returns the servers in the order of the configuration, if the first one wins a name that
                 several servers ask for.
         """
@@ -64,6 +83,7 @@ class ToolCatalog:
         self._gate = gate
         self._publish = publish
         self._remote = remote
+        self._make_func = make_func
         self._order = order
 
     def load_cached(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
@@ -94,6 +114,7 @@ class ToolCatalog:
         *,
         is_current: bool,
         is_ready: bool,
+        is_private: bool = False,
     ) -> int:
         """Offer the tools that a server has just listed; return how many are offered.
 
@@ -103,14 +124,20 @@ class ToolCatalog:
             naming: The naming template for specs without one.
             is_current: Whether this server is the one in use under its name; if not, only count its tools.
             is_ready: Whether the server is ready; if not, do not cache the listing.
+            is_private: Whether the listing is for the credentials in use only; it is not cached then, since
+                the next program may use others.
         """
         limits = self._gate.limits_of(spec)
-        tools, rejected = admit(listing, spec, template=spec.naming or naming, limits=limits)
+        tools, rejected = admit(
+            listing, spec, template=spec.naming or naming, limits=limits, make_func=self._make_func
+        )
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
         if not is_current:
             return len(tools)
-        if self._memory is not None and is_ready:
+        if self._memory is not None and is_private:
+            self._memory.keep(spec, None)
+        elif self._memory is not None and is_ready:
             useless = {one.tool for one in rejected}
             usable = [raw for raw in listing if str(raw.get("name")) not in useless]
             fill_in_schemas({"tools": usable})
@@ -162,7 +189,7 @@ class ToolCatalog:
         entries = self._memory.recall(spec)
         if entries is None:
             return None
-        tools = readmit(entries, spec, template=spec.naming or naming)
+        tools = readmit(entries, spec, template=spec.naming or naming, make_func=self._make_func)
         if not starts:
             # The server may not list its tools for a long time, so check the cached ones now.
             self._gate.pin_checker.check_cached(spec, entries)

@@ -18,43 +18,49 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 from dragoman.errors import ConnectError, DragomanError
-from dragoman.manager.catalog import ToolCatalog
+from dragoman.manager.catalog import AsyncRemoteTool, ToolCatalog
 from dragoman.manager.pool import ServerPool, find_server, wait_all
 from dragoman.manager.reload import Watcher
 from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
-from dragoman.model import Handlers, LoginUI, ServerState, Settings
+from dragoman.model import App, Continuation, Handlers, LoginUI, ServerSpec, ServerState, Settings
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.protocol.wire import with_headers
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
+from dragoman.tools.names import Pair
 from dragoman.tools.registry import ToolRegistry
 from dragoman.trust.gate import Gate
 from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
+    from dragoman.manager.apps import AppProxy
+    from dragoman.manager.forward import Forward
+    from dragoman.manager.skills import Skills
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
+        Audience,
         HeaderProvider,
         Part,
         ProgressHandler,
         Prompt,
         Resource,
-        ServerSpec,
         ServerStatus,
+        Task,
         ToolDef,
         ToolResult,
     )
@@ -63,11 +69,17 @@ if TYPE_CHECKING:
     from dragoman.observe.metrics import ServerMetrics
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
+    from dragoman.storage.tasks import TaskRecord
+    from dragoman.tools.host import HostRegistry
+    from dragoman.tools.registry import ToolView
     from dragoman.tools.result.budget import TextBudget
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.pin_checker import Changes
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
+
+    Servers: TypeAlias = Iterable[ServerSpec] | Mapping[str, ServerSpec | Mapping[str, Any]] | Settings
+    """What a manager is made of."""
 
 
 class McpManager:
@@ -75,9 +87,9 @@ class McpManager:
 
     def __init__(
         self,
-        servers: Iterable[ServerSpec] | Settings,
+        servers: Servers,
         *,
-        registry: ToolRegistry | None = None,
+        registry: ToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         trust_project: bool = False,
         cache: Path | bool | None = True,
@@ -90,8 +102,11 @@ class McpManager:
         """Create a manager without starting any server.
 
         Args:
-            servers: Specs, or the settings of a whole configuration.
-            registry: Where the tools go, next to built-in ones; a new registry by default.
+            servers: Specs, or the settings of a whole configuration; or a mapping of names to specs or to
+                entries as in a configuration file (`{"fs": {"command": "npx", "args": […]}}`). An invalid
+                entry is logged and skipped.
+            registry: Where the tools go, next to built-in ones; a new registry by default. An application's
+                own registry (see `dragoman.HostRegistry`) gets each tool with a `func` that calls it.
             inputs: Answers to `${input:id}`, by id.
             trust_project: Whether to trust the project's own files. If not, entries of `Settings` that come
                 from such a file are not used until the user approves them. Specs are always trusted.
@@ -102,8 +117,9 @@ class McpManager:
                 probes) in an empty one.
             policy: Which calls are allowed, denied, or need a yes from `handlers.approval`, in the form of
                 the configuration file. The rules of the configuration can only make it stricter.
-            call_log: The file to record every call in, masked and bounded, or whether to use the user's own;
-                by default as configured. A `CallLog` that is given open stays open.
+            call_log: The file to record every call in, masked and bounded, or whether to use the user's own,
+                beside which the standard error of servers is kept, too. By default as configured, and off if
+                the configuration does not say. A `CallLog` that is given open stays open.
             default_trust: The `trust` of servers without one. With `ask`, tools that differ from their pins
                 are withheld until `approve`: for applications that show `changes` to a person.
 
@@ -111,12 +127,14 @@ class McpManager:
             InvalidSpecError: Two servers have the same name.
             ConfigError: The policy cannot be read.
         """
-        read = servers if isinstance(servers, Settings) else Settings(servers=tuple(servers))
-        root = read.root or str(Path.cwd())
+        read = _settings(servers)
+        self._root = root = read.root or str(Path.cwd())
         if header_provider is not None:
             handlers = replace(handlers or Handlers(), headers=header_provider)
-        self.registry = ToolRegistry() if registry is None else registry
+        self.registry = registry if isinstance(registry, ToolRegistry) else ToolRegistry(host=registry)
+        self.registry.owners.append(self)
         self.trust_project = trust_project
+        self._approval = handlers.approval if handlers else None
         self._started = False
         self._closed = False
         self._bus = EventBus()
@@ -134,9 +152,8 @@ class McpManager:
         # `registry.call` does not go through `call`, so the policy has to judge built-in tools there too.
         self.registry.watch(self._gate.permit_builtin)
         settings = self._gate.settings
-        self.call_log = _open_log(
-            settings.call_log if call_log is None else call_log, mask=self._gate.redactor.mask
-        )
+        wanted = settings.call_log if call_log is None else call_log
+        self.call_log = _open_log(wanted, mask=self._gate.redactor.mask)
         """Records calls, if configured."""
         self._owns_log = self.call_log is not call_log
         self._supervisors: dict[str, Supervisor] = {}
@@ -152,6 +169,7 @@ class McpManager:
             gate=self._gate,
             publish=self._publish,
             remote=self._call,
+            make_func=self._make_func,
             order=self._name_order,
         )
         self._pool = ServerPool(
@@ -165,6 +183,7 @@ class McpManager:
             on_connected=self._subscriptions.on_connected,
             handlers=self._subscriptions.with_roots(handlers),
             inputs=inputs,
+            keeps_stderr=wanted is True,
         )
         self._load: Callable[[], Settings] | None = None
         self._watcher: Watcher | None = None
@@ -178,7 +197,7 @@ class McpManager:
         root: str | Path | None = None,
         config: str | Path | None = None,
         trust_project: bool = False,
-        registry: ToolRegistry | None = None,
+        registry: ToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         cache: Path | bool | None = True,
         handlers: Handlers | None = None,
@@ -227,9 +246,9 @@ class McpManager:
     @classmethod
     async def connect_all(
         cls,
-        servers: Iterable[ServerSpec] | Settings,
+        servers: Servers,
         *,
-        registry: ToolRegistry | None = None,
+        registry: ToolRegistry | HostRegistry | None = None,
         cache: Path | bool | None = True,
         trust_project: bool = False,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
@@ -266,6 +285,8 @@ class McpManager:
         finally:
             for name in self._supervisors:
                 self._catalog.forget(name)
+            if self in self.registry.owners:
+                self.registry.owners.remove(self)
             self._bus.close()
             try:
                 await wait_all({*self._subscriptions.close(), *watching})
@@ -310,9 +331,19 @@ class McpManager:
 
     # ── Tools and calls
 
-    def tools(self) -> list[ToolDef]:
-        """Return the exposed tools of all servers, sorted by name."""
-        return [tool for tool in self.registry if tool.source == "mcp" and tool.server in self._supervisors]
+    def tools(self, *, audience: Audience = "model") -> list[ToolDef]:
+        """Return the exposed tools of all servers, sorted by name.
+
+        Args:
+            audience: For whom: tools for a model by default, or those that a server's app may call.
+        """
+        for supervisor in self._supervisors.values():
+            supervisor.need_listing()
+        return [
+            tool
+            for tool in self.registry
+            if tool.source == "mcp" and tool.server in self._supervisors and audience in tool.audience
+        ]
 
     async def call(
         self,
@@ -322,25 +353,132 @@ class McpManager:
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
         headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        audience: Audience = "model",
+        detach: bool = False,
+        on_input: Literal["ask", "return"] = "ask",
     ) -> ToolResult:
-        """Call a tool by its exposed name; a failed call is a result.
+        """Call a tool; a failed call is a result.
 
         Args:
-            name: The exposed name of a server's tool or a built-in one.
+            name: The exposed name of a server's tool or a built-in one, or the name that an export for a
+                model API gave it. `registry.resolve` finds the tool for other spellings.
             arguments: The tool's arguments.
             timeout: Seconds; by default the server's `timeouts.call`.
             on_progress: Called with progress, total and message; each report restarts the
                 timeout, within ten minutes in all.
             headers: Sent with the HTTP requests of this call only.
+            meta: Sent as the `_meta` of the request, over any transport: trace context, run context. Keys
+                that the protocol reserves for itself are refused.
+            audience: For whom the call is made. A tool that a server has for its app only is called with
+                `"app"`, and never for a model.
+            detach: Whether to return at once if the server makes a task of the call, with `ToolResult.task`.
+                By default the call waits for the task's end: until `timeout` if it is given, else as long as
+                it takes.
+            on_input: If the server needs input from a person in the middle of the call: `"ask"` the handlers
+                and wait, or `"return"` the questions as `ToolResult.input_required`. The latter needs
+                `Handlers(durable_questions=True)` or an elicitation handler, and a server of 2026-07-28.
 
         Raises:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
+        mode = None
+        if detach or on_input == "return":
+            from dragoman.call import CallMode
+
+            mode = CallMode(detach=detach, pauses=on_input == "return")
+        context = (
+            self._call_context if audience == "model" else replace(self._call_context, audience=audience)
+        )
         with with_headers(headers) if headers else nullcontext():
             return await self._run(
-                self._call_context, name, arguments, timeout=timeout, on_progress=on_progress
+                context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
+
+    async def tasks(self) -> list[Task]:
+        """Return the tasks that servers of this manager still work on, also those of earlier programs."""
+        from dragoman.call import as_task
+
+        records = await asyncio.to_thread(self._call_context.tasks.all)
+        return [as_task(one) for one in records if self._knows(one)]
+
+    async def resume(
+        self,
+        what: Task | Continuation | str,
+        answers: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Wait for the result of a task, or go on with a call that asked a person; any process can do it.
+
+        Args:
+            what: A task or its id, or a continuation.
+            answers: For a continuation: the answers by key, as `elicitation/create` is answered:
+                `{"action": "accept", "content": {…}}`. If some are missing, the result has the rest of the
+                questions, and nothing is sent: a host can ask one question at a time.
+            timeout: Seconds, after which a task is cancelled; unlimited by default.
+
+        Raises:
+            DragomanError: The manager is not started, the task is unknown, its server is not the one that it
+                began with, or the continuation was changed, used already, or answered in a wrong way. Nothing
+                is sent then.
+        """
+        self._check_open()
+        from dragoman.manager.resuming import resume_call, resume_task
+
+        if isinstance(what, Continuation):
+            return await resume_call(self._call_context, what, answers or {})
+        return await resume_task(self._call_context, what if isinstance(what, str) else what.id, timeout)
+
+    async def cancel_task(self, task: Task | str) -> None:
+        """Ask a server to cancel a task, and forget the task.
+
+        Raises:
+            DragomanError: The task is unknown, or its server does not answer.
+        """
+        self._check_open()
+        from dragoman.manager.resuming import find_task
+        from dragoman.server.tasks import TaskFollower
+
+        context = self._call_context
+        record, supervisor = await find_task(context, task if isinstance(task, str) else task.id)
+        await TaskFollower(record, supervisor, context.tasks).cancel()
+
+    def _knows(self, record: TaskRecord) -> bool:
+        supervisor = self._supervisors.get(record.server)
+        return supervisor is not None and self._call_context.server_key(supervisor.spec) == record.server_key
+
+    @cached_property
+    def skills(self) -> Skills:
+        """The skills of the connected servers: `all`, `get`, `load`, `read`, `directory`, `approve`."""
+        from dragoman.manager.skills import Skills
+
+        return Skills(
+            self._resources,
+            key=lambda server: spec_key(find_server(self._supervisors, server).spec, self._root),
+            limits=lambda server: find_server(self._supervisors, server).limits,
+            approval=self._approval,
+        )
+
+    async def open_app(self, result: ToolResult | App) -> AppProxy:
+        """Read the page of a result's app; return it with the calls that it may make.
+
+        Args:
+            result: A result with an `app`, or the app itself.
+
+        Raises:
+            DragomanError: The result has no app, the server does not answer, or the resource is not a page.
+            CallDeniedError: The policy does not allow reading it.
+        """
+        from dragoman.manager.apps import AppProxy, read_app  # Only front ends use it.
+
+        app = result if isinstance(result, App) else result.app
+        if app is None:
+            msg = "this result has no app"
+            raise DragomanError(msg, hint="only tools whose `app_uri` is set have one")
+        self._open_server(app.server)
+        return AppProxy(self, await read_app(app, self._resources))
 
     def caller(
         self,
@@ -349,6 +487,7 @@ class McpManager:
         budget: TextBudget | None = None,
         spill: ResultStore | None = None,
         registry: ToolRegistry | None = None,
+        tools: ToolView | None = None,
         for_model: bool = False,
         mends: bool | None = None,
     ) -> Caller:
@@ -360,6 +499,7 @@ class McpManager:
             spill: Where to keep results over the budget, and binary content.
             registry: Extra built-in tools that are not in the manager's registry. The policy covers them;
                 metrics and the call log do not.
+            tools: A view of the manager's registry; only these tools can be called.
             for_model: Whether a model reads the results: their texts end with their sources then.
             mends: The old name of `coerce`.
         """
@@ -369,7 +509,16 @@ class McpManager:
         context = replace(self._call_context, coerce=coerce, budget=budget, spill=spill, for_model=for_model)
         if registry is not None:
             context = unrecorded(context, registry)
+        elif tools is not None:
+            context = replace(context, registry=tools)
         return make_caller(context, self._check_open)
+
+    @cached_property
+    def forward(self) -> Forward:
+        """Passes requests of other clients on, and returns the servers' answers as they came."""
+        from dragoman.manager.forward import Forward
+
+        return Forward(self._supervisors, self._resources, self._call_context, self._check_open)
 
     # ── Status and events
 
@@ -653,6 +802,16 @@ class McpManager:
     ) -> ToolResult:
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
+    def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
+        return AsyncRemoteTool(server, tool, self._execute).call
+
+    async def _execute(
+        self, server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
+    ) -> ToolResult:
+        """Call a tool of a server under whatever name it has now."""
+        self._check_open()
+        return await self._run(self._call_context, Pair(server, tool), arguments, timeout=timeout)
+
     @cached_property
     def _run(self) -> Callable[..., Awaitable[ToolResult]]:
         # Imported by the first call: tools are listed and shown long before.
@@ -674,6 +833,7 @@ class McpManager:
             gate=self._gate,
             metrics=self._metrics,
             log=self.call_log,
+            server_key=lambda spec: spec_key(spec, self._root),
         )
 
     async def _start(self) -> None:
@@ -759,6 +919,17 @@ def insist_on_asyncio() -> None:
         raise DragomanError(msg, hint=hint)
 
 
+def _settings(servers: Servers) -> Settings:
+    """Return the settings for what a manager is made of."""
+    if isinstance(servers, Settings):
+        return servers
+    if not isinstance(servers, Mapping):
+        return Settings(servers=tuple(servers))
+    from dragoman.config.entries import read_entries  # Most programs make specs, or read files.
+
+    return read_entries(cast("Mapping[str, ServerSpec | Mapping[str, Any]]", servers))
+
+
 def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:
     """Return the cache of listings, as the manager's `cache` says."""
     if not cache:
@@ -771,7 +942,7 @@ def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:
 
 def _open_log(wanted: object, *, mask: Callable[[str], str]) -> CallLog | None:
     """Open the call log, as the manager's `call_log` says."""
-    if wanted is False:
+    if wanted is False or wanted is None:
         return None
     from dragoman.observe.call_log import CallLog  # Only those who use it load the database.
 

@@ -30,6 +30,7 @@ from dragoman.server.protocol.wire import caller_headers
 from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
 from dragoman.trust.layers import rivalry, without_effect
+from dragoman.trust.own_gateway import is_own_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -67,6 +68,7 @@ class ServerPool:
         on_connected: Callable[[str], None],
         handlers: Handlers,
         inputs: Mapping[str, str] | None = None,
+        keeps_stderr: bool = False,
     ) -> None:
         """Make a supervisor for every configured server, without starting it.
 
@@ -82,6 +84,7 @@ class ServerPool:
             on_connected: Called when a replacement that is already connected takes over.
             handlers: What the application answers when a server asks.
             inputs: Answers to `${input:id}`, by id.
+            keeps_stderr: Whether what servers write to their standard error is kept for some days.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -95,8 +98,10 @@ class ServerPool:
         self._catalog = catalog
         self._publish = publish
         self._on_connected = on_connected
+        self._adds_headers = handlers.headers is not None
         self._handlers = replace(handlers, headers=gate.watch_headers(handlers.headers, caller_headers))
         self._inputs = dict(inputs or {})
+        self._keeps_stderr = keeps_stderr
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._candidates: set[Supervisor] = set()
         """Servers that start next to the one they are to replace."""
@@ -290,6 +295,9 @@ class ServerPool:
 
     def _make(self, spec: ServerSpec) -> Supervisor:
         """Make the supervisor of a spec, without starting it."""
+        if spec.enabled and is_own_gateway(spec.transport):
+            logger.info("%s: not started, since it is dragoman's own gateway", spec.name)
+            spec = replace(spec, enabled=False)
 
         def listed(_: ServerSpec, listing: Sequence[dict[str, Any]]) -> int:
             return self._catalog.update(
@@ -298,6 +306,7 @@ class ServerPool:
                 self.settings.naming,
                 is_current=self.supervisors.get(spec.name) is supervisor,
                 is_ready=supervisor.state is ServerState.READY,
+                is_private=supervisor.has_private_listing(adds_headers=self._adds_headers),
             )
 
         def publish(event: Event) -> None:
@@ -319,6 +328,7 @@ class ServerPool:
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,
             gate=self._gate,
+            keeps_stderr=self._keeps_stderr,
             texts=self.settings.texts,
         )
         return supervisor

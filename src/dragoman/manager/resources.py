@@ -84,11 +84,18 @@ class Resources:
     ) -> list[dict[str, Any]]:
         """Get the messages of a prompt: role and content, as the server gives them."""
         with self._logs_failure("getting the prompt", name, server):
-            return await self._get_prompt(name, arguments, server)
+            fields = await self.permit_prompt(name, arguments, server=server)
+            raw = await self.ask(server, lambda session: session.get_prompt(name, fields), name)
+        return [message for message in raw.get("messages") or () if isinstance(message, dict)]
 
-    async def _get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None, server: str
-    ) -> list[dict[str, Any]]:
+    async def permit_prompt(
+        self, name: str, arguments: Mapping[str, str] | None, *, server: str
+    ) -> dict[str, str]:
+        """Check that a prompt may be used, and return a copy of its arguments.
+
+        Raises:
+            CallDeniedError: The policy does not allow it, or it is withheld.
+        """
         fields = copied(dict(arguments or {}))
         await self._gate.permit_offer("prompt", name, server=server, arguments=fields)
         supervisor = self._supervisors.get(server)
@@ -99,15 +106,23 @@ class Resources:
                 hint = f"review the change and run `dragoman trust approve {server}`"
                 rule = self._gate.pin_checker.rule(supervisor.spec)
                 raise CallDeniedError(msg, tool=name, server=server, rule=rule, hint=hint)
-        raw = await self.ask(server, lambda session: session.get_prompt(name, fields), name)
-        return [message for message in raw.get("messages") or () if isinstance(message, dict)]
+        return fields
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str, *, server: str) -> list[str]:
         """Propose values for an argument of a prompt (`{"name": …}`) or of a template (`{"uri": …}`)."""
+        about = dict(ref)
         with self._logs_failure("completing the argument", argument, server):
-            return await self._complete(dict(ref), argument, value, server)
+            await self.permit_completion(about, argument, value, server=server)
+            return await self.ask(server, lambda session: session.complete(about, argument, value), argument)
 
-    async def _complete(self, about: dict[str, str], argument: str, value: str, server: str) -> list[str]:
+    async def permit_completion(
+        self, about: Mapping[str, str], argument: str, value: str, *, server: str
+    ) -> None:
+        """Check that a prompt or template may be asked for completions.
+
+        Raises:
+            CallDeniedError: The policy does not allow it.
+        """
         given = {argument: value}
         if "uri" in about:
             template, filled = about["uri"], _filled(about["uri"], argument, value)
@@ -118,7 +133,10 @@ class Resources:
                 await self._gate.permit_offer("resource", filled, server=server)
         else:
             await self._gate.permit_offer("prompt", about["name"], server=server, arguments=given)
-        return await self.ask(server, lambda session: session.complete(about, argument, value), argument)
+
+    async def entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
+        """List what one server offers, as it sends it, without prompts that are withheld."""
+        return self._offered(server, kind, await self._listing(server, kind))
 
     @contextmanager
     def _logs_failure(self, doing: str, what: str, server: str | None) -> Generator[None]:
@@ -138,7 +156,7 @@ class Resources:
             CallDeniedError: The policy does not allow it.
         """
         if server is None:
-            server = await self._owner_of(uri)
+            server = await self.owner(uri)
         await self._gate.permit_offer("resource", uri, server=server)
         return server
 
@@ -151,7 +169,7 @@ class Resources:
                 said[name] = for_model(text, supervisor.limits.instructions_chars)
         return said
 
-    async def _owner_of(self, uri: str) -> str:
+    async def owner(self, uri: str) -> str:
         """Return the only server that can have a resource.
 
         The first server that lists it does not win: if a second server lists it too, has a template for it,
@@ -273,7 +291,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
     uri = _text(entry, "uri") or _text(entry, "uriTemplate")
     if not uri:
         return None
-    annotations = entry.get("annotations")
+    annotations, meta = entry.get("annotations"), entry.get("_meta")
     return Resource(
         server=server,
         uri=uri,
@@ -283,6 +301,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
         mime_type=_text(entry, "mimeType"),
         is_template="uri" not in entry,
         annotations=cast("dict[str, Any]", annotations) if isinstance(annotations, dict) else {},
+        meta=cast("dict[str, Any]", meta) if isinstance(meta, dict) else {},
     )
 
 

@@ -542,8 +542,9 @@ def _used_bytes(connection: sqlite3.Connection) -> int:
 # ── Writing
 
 
-MAX_AGE = 30 * 86_400.0
-MAX_BYTES = 64 * 2**20
+MAX_AGE = 7 * 86_400.0
+MAX_BYTES = 12 * 2**20
+"""With the kept logs of servers that is 20 MiB."""
 MAX_WAITING = 2000
 """How many calls may wait to be written; more are dropped."""
 MAX_WAITING_CHARS = 32 * 2**20

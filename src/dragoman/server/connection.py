@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import mcp_types as types
+from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
 from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError, DragomanError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import Handler, ProgressHandler, ServerSpec, Transport
     from dragoman.server.process.spawn import Prespawn
-    from dragoman.server.protocol.wire import ConnectionEvents, Traffic
+    from dragoman.server.protocol.wire import ConnectionEvents, RoundOptions, Traffic, Unfinished
     from dragoman.server.transports.http_client import HttpAuth
     from dragoman.tools.result.render import ServerAnswer
 
@@ -62,7 +63,11 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
 
         answers["sampling_callback"] = sample
         answers["sampling_capabilities"] = types.SamplingCapability(tools=types.SamplingToolsCapability())
-    if (elicitation := handlers.elicitation) is not None:
+    elicitation = handlers.elicitation
+    if elicitation is None and handlers.durable_questions:
+        # Only calls that wait get here: a server of the older protocol cannot be asked to wait.
+        elicitation = _cannot_ask
+    if elicitation is not None:
 
         async def elicit(_context: object, params: BaseModel) -> Any:
             if (url := getattr(params, "url", None)) is not None:
@@ -74,7 +79,15 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
             return await _answer(elicitation, server, params, types.ElicitResult.model_validate)
 
         answers["elicitation_callback"] = elicit
-    if _roots_of(handlers, server) is not None:
+    if (ask_roots := handlers.list_roots) is not None:
+
+        async def forward_roots(_context: object) -> Any:
+            return await _answer(
+                ask_roots, server, types.RequestParams(), types.ListRootsResult.model_validate
+            )
+
+        answers["list_roots_callback"] = forward_roots
+    elif _roots_of(handlers, server) is not None:
 
         async def list_roots(_context: object) -> types.ListRootsResult:
             roots = _roots_of(handlers, server) or ()
@@ -95,6 +108,10 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
     return answers
 
 
+def _cannot_ask(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "cancel"}
+
+
 def _roots_of(handlers: Handlers, server: str) -> Sequence[str] | None:
     roots = handlers.roots
     return roots(server) if callable(roots) else roots
@@ -104,6 +121,9 @@ async def _answer(handler: Handler, server: str, params: BaseModel, read: Callab
     began = time.monotonic()
     try:
         return read(await _call(handler, server, params))
+    except MCPError as exc:
+        # A client behind the gateway has answered with an error of its own.
+        return exc.error
     except Exception:
         logger.exception("%s: the handler of a request failed", server)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="the client could not answer")
@@ -166,6 +186,8 @@ SLOT_SECONDS = 1.5
 RELIST_PAUSE = 0.1
 """Changes announced within this time cause one listing; the pause grows while they continue."""
 RELIST_LONGEST = 5.0
+LEAST_TTL = 1.0
+"""A listing is used at least this long, whatever the server says."""
 PROBE_SECONDS = 10.0
 PROBE_MISSES = 3
 LONGEST_CALL = 600.0
@@ -231,7 +253,12 @@ class Connection:
         self._leave: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._relist_due = asyncio.Event()
+        self._stale_at = math.inf
+        """When the listing is older than the server says it may be used, on the loop's clock."""
+        self.is_private = False
+        """Whether the listing may differ for other credentials."""
         self._silence = _Silence(0.0, None)
+        self._is_last_attempt = True
         self._tasks: set[asyncio.Future[Any]] = set()
 
     @property
@@ -252,6 +279,7 @@ class Connection:
         for transport in attempts:
             last = transport is attempts[-1]
             self.attempt = attempt_of(transport, self._events.on_stage)
+            self._is_last_attempt = last
             try:
                 await self._serve_either_era(transport, seconds if last else seconds / 2)
             except ConnectError as exc:
@@ -278,8 +306,10 @@ class Connection:
         deadline: float,
         on_progress: ProgressHandler | None = None,
         meta: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
         traffic: Traffic | None = None,
-    ) -> Coroutine[Any, Any, ServerAnswer]:
+        rounds: RoundOptions | None = None,
+    ) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
         """Call a tool by the server's own name for it.
 
         Args:
@@ -288,7 +318,10 @@ class Connection:
             deadline: When the call must end, on the clock of `time.monotonic`.
             on_progress: Called with progress; each report extends the deadline, within `LONGEST_CALL`.
             meta: The `_meta` field of the request.
+            inputs: For a forwarded call: its `inputResponses` and `requestState`, if it has them. The answer
+                may then be a request for input.
             traffic: Counts the bytes of the call.
+            rounds: How the questions of the server are handled, if not as usual.
 
         Raises:
             TimeoutError: The deadline passed; the server was notified.
@@ -303,7 +336,11 @@ class Connection:
         began = self._loop.time()
         end = Deadline(began + deadline - time.monotonic())
         report = None if on_progress is None else self._progress(on_progress, began, end)
-        request = session.call_tool(name, dict(arguments), on_progress=report, meta=meta)
+        if began >= self._stale_at:
+            self.need_listing()
+        request = session.call_tool(
+            name, dict(arguments), on_progress=report, meta=meta, inputs=inputs, rounds=rounds
+        )
         return self._finish(session, request, began, end, traffic, name)
 
     async def use(self, job: Callable[[sdk.Session], Awaitable[T]], *, deadline: float, what: str) -> T:
@@ -424,6 +461,7 @@ class Connection:
         is_open = False
         release = await self._take_slot()
         scope.deadline = anyio.current_time() + seconds
+        limit = self._loop.call_later(seconds, self._on_timed_out)
         try:
             # The deadline for connecting belongs to a scope around the SDK's contexts: anyio's scopes must be
             # left in reverse order, so a scope inside could not end before the session does. Once the
@@ -449,6 +487,7 @@ class Connection:
                     self.attempt.enter("listing")
                     await self._first_listing(session)
                     scope.deadline = math.inf
+                    limit.cancel()
                     is_open = True
                     release()
                     await self._stay(session, scope)
@@ -457,6 +496,7 @@ class Connection:
         except BaseException as exc:  # noqa: BLE001 -- the SDK's exception groups may hold anything
             failure = sdk.unwrap_group(exc)
         finally:
+            limit.cancel()
             release()
             self._session = None
             self._scope = None
@@ -579,8 +619,20 @@ class Connection:
         if silence.calls >= PROBE_MISSES and seconds >= self._health_check_interval and self.calls == 1:
             self._on_ended(f"it sent nothing for {seconds:.0f} s, and {silence.calls} calls timed out")
 
+    def need_listing(self) -> None:
+        """Fetch the listing again if it is stale; without waiting, and once however many ask.
+
+        Nothing polls: a listing that no caller needs stays as it is.
+        """
+        if self._loop.time() >= self._stale_at:
+            self._stale_at = math.inf
+            self._relist_due.set()
+
     async def _vetted(self, session: sdk.Session) -> list[dict[str, Any]]:
         tools = await self._list(session)
+        ttl = session.freshness.ttl
+        self._stale_at = self._loop.time() + max(ttl, LEAST_TTL) if ttl else math.inf
+        self.is_private = session.freshness.is_private
         await self._events.check_listing(self, tools, session.instructions or "")
         return tools
 
@@ -607,6 +659,11 @@ class Connection:
         if self._session is not None:
             self._session = None
             self._events.on_lost(self, sdk.lost_error(None, self.spec, self.attempt, reason))
+
+    def _on_timed_out(self) -> None:
+        """Report the time limit at once: stopping a process that hangs takes seconds more."""
+        if not self._leave.done() and (self._is_last_attempt or not self.attempt.refused):
+            self._events.on_timed_out(self, sdk.connect_error(TimeoutError(), self.spec, self.attempt))
 
     def _start(self, job: Any) -> None:
         task = asyncio.create_task(job)

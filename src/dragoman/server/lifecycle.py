@@ -11,8 +11,8 @@ came late, twice or out of order. A restart leads out of every state, even out o
 | ready | is connected, and its tools are offered |
 | degraded | is connected, but its last listing failed: its tools are withheld |
 | backoff | was lost or could not be reached; the next attempt is scheduled, and its tools stay offered |
-| needs_auth | waits for the user to log in; its tools stay offered |
-| failed | needs a fix, or was lost with `reconnect` off; a call, a restart or a changed entry tries again |
+| needs_auth | waits for the user to log in, and is tried again every few minutes; its tools stay offered |
+| failed | never worked, is not approved, or has `reconnect` off; a call or a changed entry tries again |
 | closed | was stopped, or is disabled |
 """
 
@@ -28,8 +28,8 @@ from dragoman.model import ServerState
 if TYPE_CHECKING:
     from dragoman.errors import DragomanError
 
-_HOPELESS_STAGES = frozenset({"approval", "variables", "spawn"})
-"""Stages whose failures repeat until the user fixes the cause."""
+_HOPELESS_STAGES = frozenset({"variables", "spawn"})
+"""Stages whose failures repeat until the user fixes the cause, unless the server was ready before."""
 
 
 class Signal(StrEnum):
@@ -74,6 +74,8 @@ class Order(StrEnum):
     """Open a connection."""
     PLAN_RETRY = "plan_retry"
     """Schedule the next attempt, after the delay of the backoff."""
+    PLAN_SLOW_RETRY = "plan_slow_retry"
+    """Schedule an attempt without a login, after minutes: the refusal may have been a mistake."""
     RESET_BACKOFF = "reset_backoff"
     """Forget past failures."""
     OFFER = "offer"
@@ -95,7 +97,7 @@ _OPENED = Step(_S.CONNECTING, (_O.OPEN,))
 _STOPPED = Step(_S.CLOSED, (_O.CLOSE, _O.WITHDRAW))
 _RETRIED = Step(_S.BACKOFF, (_O.CLOSE, _O.PLAN_RETRY))
 _GIVEN_UP = Step(_S.FAILED, (_O.CLOSE,))
-_AUTH = Step(_S.NEEDS_AUTH, (_O.CLOSE,))
+_AUTH = Step(_S.NEEDS_AUTH, (_O.CLOSE, _O.PLAN_SLOW_RETRY))
 _OFFERED = Step(_S.READY, (_O.OFFER,))
 _DEGRADED = Step(_S.DEGRADED, (_O.WITHDRAW,))
 
@@ -141,6 +143,7 @@ TABLE: dict[ServerState, dict[Signal, Step]] = {
     },
     _S.NEEDS_AUTH: {
         Signal.LOGGED_IN: _OPENED,
+        Signal.RETRY_DUE: _OPENED,
         Signal.RESTART: _RESTARTED,
         Signal.STOP: _STOPPED,
     },
@@ -161,15 +164,23 @@ def step(state: ServerState, signal: Signal) -> Step:
     return TABLE[state].get(signal, Step(state))
 
 
-def verdict(error: DragomanError, *, reconnect: bool) -> Signal:
-    """Return the signal for a failure: try again, wait for a login, or give up."""
+def verdict(error: DragomanError, *, reconnect: bool, was_ready: bool = False) -> Signal:
+    """Return the signal for a failure: try again, wait for a login, or give up.
+
+    Args:
+        error: The failure.
+        reconnect: Whether the spec allows another attempt.
+        was_ready: Whether the server was ready with this spec. Then a missing program, file or variable may
+            come back: an update replaces a program, a mount is late.
+    """
     if isinstance(error, AuthRequiredError):
         return Signal.AUTH_REQUIRED
     if isinstance(error, ConnectionLostError):
         return Signal.LOST if reconnect else Signal.HOPELESS
-    if isinstance(error, ConfigError) or not reconnect:
+    stage = error.stage if isinstance(error, ConnectError) else ""
+    if not reconnect or stage == "approval":
         return Signal.HOPELESS
-    if isinstance(error, ConnectError) and error.stage in _HOPELESS_STAGES:
+    if not was_ready and (isinstance(error, ConfigError) or stage in _HOPELESS_STAGES):
         return Signal.HOPELESS
     return Signal.UNREACHABLE
 
@@ -184,6 +195,9 @@ JITTER = 0.2
 PROVEN_AFTER = 60.0
 LOOP_FAILURES = 5
 LOOP_WINDOW = 180.0
+FIRST_REFUSED = 60.0
+LONGEST_REFUSED = 600.0
+"""Refused logins are tried slowly: many failures in a short time lock accounts."""
 
 
 class Delay(NamedTuple):
@@ -200,6 +214,7 @@ class Backoff:
     def __init__(self) -> None:
         self._failures: deque[float] = deque(maxlen=LOOP_FAILURES)
         self._tries = 0
+        self._refusals = 0
         self._slow = False
         self._ready_since: float | None = None
         self._answered = False
@@ -212,6 +227,7 @@ class Backoff:
         """Note that the server is connected."""
         self._ready_since = now
         self._answered = False
+        self._refusals = 0
 
     def answered(self) -> None:
         """Note that the server has answered a request."""
@@ -234,10 +250,17 @@ class Backoff:
         self._tries = min(self._tries + 1, 16)
         return Delay(wait * (1 - JITTER + 2 * JITTER * chance), self._slow)
 
+    def refused(self, chance: float) -> Delay:
+        """Note that the server requires a login, and return the wait before an attempt without one."""
+        wait = min(LONGEST_REFUSED, FIRST_REFUSED * FACTOR**self._refusals)
+        self._refusals = min(self._refusals + 1, 16)
+        return Delay(wait * (1 - JITTER + 2 * JITTER * chance), self._slow)
+
     def reset(self) -> None:
         """Forget every failure."""
         self._failures.clear()
         self._tries = 0
+        self._refusals = 0
         self._slow = False
 
     def _proven(self, now: float) -> bool:

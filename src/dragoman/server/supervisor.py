@@ -23,6 +23,7 @@ from dragoman.server.late_import import late_import_module
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
+from dragoman.server.process.stderr_log import kept_path
 from dragoman.server.protocol.wire import ConnectionEvents
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import TokenBucket
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from dragoman.events import Event, OfferChanged
     from dragoman.model import Auth, Handler, Handlers, LoginUI, ServerSpec, Transport
     from dragoman.server.connection import Connection
+    from dragoman.server.lifecycle import Delay
     from dragoman.server.oauth.authorizer import Authorizer
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.sdk import Era
+    from dragoman.server.protocol.session import Session
 
 # ── Waiting for the owner task to end, in bounded time
 
@@ -128,6 +131,16 @@ class AuthorizerSlot:
             self._authorizer, self._made_of = made, made_of
         return made
 
+    @property
+    def has_login(self) -> bool:
+        """Whether requests carry a token."""
+        return self._authorizer is not None and self._authorizer.has_login
+
+    def allow_asking(self) -> None:
+        """Let requests ask a person for a login again."""
+        if self._authorizer is not None:
+            self._authorizer.asks_person = True
+
     async def login(self, transport: Transport, auth: Auth | None, ui: LoginUI) -> None:
         """Have a person log in.
 
@@ -199,6 +212,7 @@ class Supervisor(ConnectionEvents):
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
         gate: Gate | None = None,
+        keeps_stderr: bool = False,
         texts: Texts | None = None,
     ) -> None:
         """Prepare a server without starting it.
@@ -212,8 +226,10 @@ class Supervisor(ConnectionEvents):
             health_check_interval: Seconds without a message after which an idle connection is probed.
             handlers: The application's handlers for requests from the server.
             gate: The rules for all servers; the default allows everything.
+            keeps_stderr: Whether the standard error of a child without `log_file` is kept for some days.
             texts: The application's own words for the log.
         """
+        self._keeps_stderr = keeps_stderr
         self._closed_text = (texts.closed if texts else "") or "{server}: closed"
         self._logged = ""
         """What the latest line of the log about a failure said, until the server is ready or restarted."""
@@ -238,6 +254,10 @@ class Supervisor(ConnectionEvents):
         self._stderr: StderrTail | None = None
         """The captured standard error of the latest connection."""
         self._backoff = Backoff()
+        self._was_ready = False
+        """Whether it was ever connected with this spec: then it is always tried again."""
+        self._asks_person = True
+        """Whether this attempt may ask for a login; one that was scheduled while it waits for one may not."""
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._last_used = 0.0
@@ -282,6 +302,16 @@ class Supervisor(ConnectionEvents):
         rate = limits.calls_per_second
         self.bucket = TokenBucket(rate, limits.burst) if rate else None
         """The rate limit of calls, if there is one."""
+
+    @property
+    def listing(self) -> Sequence[dict[str, Any]]:
+        """The tools as the connected server listed them; empty if it is not connected."""
+        return self._connection.tools if self._connection is not None else ()
+
+    @property
+    def session(self) -> Session | None:
+        """The session while the server is connected."""
+        return self._connection.session if self._connection is not None else None
 
     @property
     def instructions(self) -> str:
@@ -401,6 +431,27 @@ class Supervisor(ConnectionEvents):
         """
         self._earlier = earlier
 
+    def need_listing(self) -> None:
+        """Fetch the listing again if the server says that it is outdated by now; do not wait."""
+        if (connection := self._connection) is not None and connection.session is not None:
+            connection.need_listing()
+
+    def has_private_listing(self, *, adds_headers: bool) -> bool:
+        """Return whether the listing belongs to the credentials in use, and must not be kept for others.
+
+        Args:
+            adds_headers: Whether the application adds headers of its own.
+        """
+        connection = self._connection
+        if connection is None or not connection.is_private or isinstance(self.spec.transport, Stdio):
+            return False
+        return bool(
+            adds_headers
+            or self.spec.transport.headers
+            or (self.spec.auth is not None and self.spec.auth.mode != "none")
+            or self._authorizer_slot.has_login
+        )
+
     def offer(self) -> None:
         """Offer the tools of the latest listing again, if the server is ready."""
         if self._state is ServerState.READY:
@@ -471,6 +522,7 @@ class Supervisor(ConnectionEvents):
             self._cancel_timers()
             if state is ServerState.CONNECTING:
                 self._settled.clear()
+                self._asks_person = before is not ServerState.NEEDS_AUTH or signal is not Signal.RETRY_DUE
             else:
                 self._settled.set()
             if state is ServerState.READY:
@@ -505,9 +557,10 @@ class Supervisor(ConnectionEvents):
                 owner = self._run_owner(self._owner)
                 self._owner = asyncio.create_task(owner, name=f"dragoman server {self.spec.name}")
             case Order.PLAN_RETRY:
-                delay = self._backoff.failed(time.monotonic(), random.random())  # noqa: S311 -- jitter
-                loop = asyncio.get_running_loop()
-                self._retry = loop.call_later(delay.seconds, self._signal, Signal.RETRY_DUE)
+                self._plan_retry(self._backoff.failed(time.monotonic(), random.random()))  # noqa: S311 -- jitter
+            case Order.PLAN_SLOW_RETRY:
+                if self.spec.reconnect:
+                    self._plan_retry(self._backoff.refused(random.random()))  # noqa: S311 -- jitter
             case Order.RESET_BACKOFF:
                 self._backoff.reset()
             case Order.OFFER:
@@ -515,6 +568,10 @@ class Supervisor(ConnectionEvents):
                     self.tools = self._listed(self.spec, self._connection.tools)
             case Order.WITHDRAW:
                 self.tools = self._listed(self.spec, [])
+
+    def _plan_retry(self, delay: Delay) -> None:
+        loop = asyncio.get_running_loop()
+        self._retry = loop.call_later(delay.seconds, self._signal, Signal.RETRY_DUE)
 
     def _cancel_timers(self) -> None:
         for timer in (self._retry, self._idle):
@@ -568,7 +625,8 @@ class Supervisor(ConnectionEvents):
             error = ConnectError(msg, server=self.spec.name, stage="connect")
         # A restart or a stop has already set the state: the failure of a former owner must not change it.
         if self._owner is me and error is not None:
-            self._signal(verdict(error, reconnect=self.spec.reconnect), error)
+            signal = verdict(error, reconnect=self.spec.reconnect, was_ready=self._was_ready)
+            self._signal(signal, error)
 
     async def _connect(self) -> None:
         transport, auth = await self._prepared()
@@ -582,6 +640,8 @@ class Supervisor(ConnectionEvents):
     async def _serve(self, transport: Transport, auth: Auth | None, start: Prespawn | None) -> None:
         module = await connection_module()
         authorizer = await self._authorizer_slot.authorizer(transport, auth)
+        if authorizer is not None:
+            authorizer.asks_person = self._asks_person
         # The server may have been stopped or restarted during the import.
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
@@ -607,7 +667,10 @@ class Supervisor(ConnectionEvents):
             self._stderr = connection.attempt.stderr or self._stderr
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
-        return await prepare(self.spec, self._expansion, self._gate)
+        transport, auth = await prepare(self.spec, self._expansion, self._gate)
+        if self._keeps_stderr and isinstance(transport, Stdio) and transport.log_file is None:
+            transport = replace(transport, log_file=str(kept_path(self.spec)))
+        return transport, auth
 
     # The events of the connection. A connection that was replaced may still end or list: it is ignored.
 
@@ -628,6 +691,8 @@ class Supervisor(ConnectionEvents):
         if self._connection is not connection:
             return
         self.error = None
+        self._was_ready = True
+        self._authorizer_slot.allow_asking()
         session = connection.session
         self.server_version = self._gate.shown(session.server_version if session else None) or ""
         self._backoff.ready(time.monotonic())
@@ -647,6 +712,11 @@ class Supervisor(ConnectionEvents):
     def on_changed(self, connection: Connection, event: OfferChanged) -> None:  # noqa: ARG002 -- an event is enough
         """Publish a change of prompts or resources."""
         self._publish(event)
+
+    def on_timed_out(self, connection: Connection, error: DragomanError) -> None:
+        """Change the state at once, so that nothing waits for the end of a process that hangs."""
+        if self._connection is connection and self._state is ServerState.CONNECTING:
+            self._signal(verdict(error, reconnect=self.spec.reconnect), error)
 
     def on_lost(self, connection: Connection, error: DragomanError) -> None:
         """Change the state at once: closing the rest of the connection takes up to `CLOSE_SECONDS`."""

@@ -108,6 +108,13 @@ class ManifestCache:
             return False
         return True
 
+    def forget(self, key: str) -> None:
+        """Remove a manifest."""
+        try:
+            self._path(key).unlink(missing_ok=True)
+        except OSError as exc:
+            self._warn(key, f"cannot be removed: {exc.strerror}")
+
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
 
@@ -169,15 +176,15 @@ class ManifestMemory:
         self._cache = cache
         self._key = key
         self._hides = hides
-        self._unsaved: dict[str, tuple[ServerSpec, Sequence[Mapping[str, Any]]]] = {}
+        self._unsaved: dict[str, tuple[ServerSpec, Sequence[Mapping[str, Any]] | None]] = {}
         self._saving: asyncio.Task[None] | None = None
 
     def recall(self, spec: ServerSpec) -> list[Entry] | None:
         """Return the last listing of a server, if there is one."""
         return self._cache.read(self._key(spec))
 
-    def keep(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]]) -> None:
-        """Remember a listing of usable definitions; a task writes it later."""
+    def keep(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]] | None) -> None:
+        """Remember a listing of usable definitions, or forget it; a task writes it later."""
         self._unsaved[spec.name] = (spec, listing)
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._save(), name="dragoman manifests")
@@ -191,7 +198,10 @@ class ManifestMemory:
             spec, listing = self._unsaved.pop(next(iter(self._unsaved)))
             await asyncio.to_thread(self._write, spec, listing)
 
-    def _write(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]]) -> None:
+    def _write(self, spec: ServerSpec, listing: Sequence[Mapping[str, Any]] | None) -> None:
+        if listing is None:
+            self._cache.forget(self._key(spec))
+            return
         self._cache.write(self._key(spec), listing, hides=self._hides)
 
 

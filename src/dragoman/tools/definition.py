@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.events import ToolsChanged
 from dragoman.model import ToolDef
@@ -18,7 +18,7 @@ from dragoman.tools.schema.cost import is_plain
 from dragoman.trust.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from dragoman.model import JsonObject, ServerSpec
 
@@ -47,7 +47,13 @@ class Rejected:
     reason: str
 
 
-def define(raw: Mapping[str, Any], *, server: str, template: str) -> ToolDef | Rejected:
+MakeFunc: TypeAlias = "Callable[[str, str], Callable[..., Any]]"
+"""Makes the `func` of a tool, given its server and its own name."""
+
+
+def define(
+    raw: Mapping[str, Any], *, server: str, template: str, make_func: MakeFunc | None = None
+) -> ToolDef | Rejected:
     """Turn one entry of a server's listing into a tool under its exposed name."""
     name = raw.get("name")
     if not isinstance(name, str) or not name:
@@ -60,11 +66,13 @@ def define(raw: Mapping[str, Any], *, server: str, template: str) -> ToolDef | R
     if reason := schema_fault(schema):
         return Rejected(tool=name, reason=f"its input schema is not valid JSON Schema: {reason}")
     output = _mapping(raw.get("outputSchema")) or None
-    fields = _fields(raw, name, server=server, template=template)
+    fields = _fields(raw, name, server=server, template=template, make_func=make_func)
     return ToolDef(input_schema=cast("JsonObject", schema), output_schema=output, **fields)
 
 
-def recall(raw: Mapping[str, Any], schemas: str, *, server: str, template: str) -> ToolDef:
+def recall(
+    raw: Mapping[str, Any], schemas: str, *, server: str, template: str, make_func: MakeFunc | None = None
+) -> ToolDef:
     """Turn a cached entry, which `define` accepted before, into a tool without checking its schemas.
 
     Args:
@@ -72,19 +80,25 @@ def recall(raw: Mapping[str, Any], schemas: str, *, server: str, template: str) 
         schemas: The input schema and the output schema, or null, as a JSON array.
         server: The server's name.
         template: The template of the exposed name.
+        make_func: Makes the function that runs it.
     """
-    return ToolDef.undecoded(schemas, **_fields(raw, raw["name"], server=server, template=template))
+    fields = _fields(raw, raw["name"], server=server, template=template, make_func=make_func)
+    return ToolDef.undecoded(schemas, **fields)
 
 
-def _fields(raw: Mapping[str, Any], name: str, *, server: str, template: str) -> dict[str, Any]:
+def _fields(
+    raw: Mapping[str, Any], name: str, *, server: str, template: str, make_func: MakeFunc | None
+) -> dict[str, Any]:
     annotations = _mapping(raw.get("annotations"))
     return {
         "name": expose(template, Pair(server, name)),
         "description": _text(raw.get("description")) or DEFAULT_DESCRIPTION,
+        "func": None if make_func is None else make_func(server, name),
         "server": server,
         "original_name": name,
         "title": _text(raw.get("title")) or _text(annotations.get("title")),
         "annotations": annotations,
+        "meta": _mapping(raw.get("_meta")),
     }
 
 
@@ -152,7 +166,12 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def admit(
-    listing: Iterable[Mapping[str, Any]], spec: ServerSpec, *, template: str, limits: Limits | None = None
+    listing: Iterable[Mapping[str, Any]],
+    spec: ServerSpec,
+    *,
+    template: str,
+    limits: Limits | None = None,
+    make_func: MakeFunc | None = None,
 ) -> tuple[list[ToolDef], list[Rejected]]:
     """Return the tools that the spec exposes, and the rejected definitions."""
     admitted: list[ToolDef] = []
@@ -162,7 +181,7 @@ def admit(
         if reason := excess(raw, limits):
             rejected.append(Rejected(tool=str(raw.get("name"))[: limits.name_chars], reason=reason))
             continue
-        tool = define(raw, server=spec.name, template=template)
+        tool = define(raw, server=spec.name, template=template, make_func=make_func)
         if isinstance(tool, Rejected):
             rejected.append(tool)
         elif is_exposed(tool.original_name, allowed=spec.allowed_tools, denied=spec.denied_tools):
@@ -216,11 +235,15 @@ _NESTING = (dict, list)
 
 
 def readmit(
-    entries: Iterable[tuple[Mapping[str, Any], str]], spec: ServerSpec, *, template: str
+    entries: Iterable[tuple[Mapping[str, Any], str]],
+    spec: ServerSpec,
+    *,
+    template: str,
+    make_func: MakeFunc | None = None,
 ) -> list[ToolDef]:
     """Return the tools that the spec exposes, from cached definitions (head and schemas)."""
     return [
-        recall(raw, schemas, server=spec.name, template=template)
+        recall(raw, schemas, server=spec.name, template=template, make_func=make_func)
         for raw, schemas in entries
         if is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools)
     ]

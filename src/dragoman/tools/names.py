@@ -29,9 +29,17 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import ToolDef
+
+
+class Pair(NamedTuple):
+    """A server and the name of its tool; a built-in tool has no server."""
+
+    server: str
+    tool: str
+
 
 # ── Aliases: names of tools and parameters for APIs that do not allow the original name
 
@@ -123,6 +131,31 @@ def _hashed(name: str, stem: str, rule: Rule, taken: set[str]) -> str:
         attempt += 1
 
 
+MAX_ALIASES = 200_000
+"""Aliases that are remembered; later ones are unknown outside their export."""
+
+
+class AliasTable:
+    """What every alias stood for that an export gave out: a model may still use an old one."""
+
+    def __init__(self) -> None:
+        self._meanings: dict[str, tuple[Pair, ...]] = {}
+
+    def add(self, alias: str, tool: Pair) -> None:
+        """Remember what an alias stands for in an export."""
+        known = self._meanings.get(alias)
+        if known is None:
+            if len(self._meanings) < MAX_ALIASES:
+                self._meanings[alias] = (tool,)
+        elif tool not in known:
+            # Two are enough to know that it is ambiguous.
+            self._meanings[alias] = (known[0], tool)
+
+    def meanings(self, alias: str) -> tuple[Pair, ...]:
+        """Return the tools that an alias stood for: more than one if it is ambiguous."""
+        return self._meanings.get(alias, ())
+
+
 # ── Exposed names
 
 
@@ -130,16 +163,10 @@ DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
 MAX_OWNED = 20_000
 """Names that stay reserved for a server after its tools are gone."""
 
+_QUALIFIER = re.compile(r"[:.]")
 _FIELD = re.compile(r"\{(server|tool)\}")
 _DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARS}}}")
 _SEPARATOR = re.compile(r"[^\w-]", re.ASCII)
-
-
-class Pair(NamedTuple):
-    """A server and the name of its tool."""
-
-    server: str
-    tool: str
 
 
 def expose(template: str, pair: Pair) -> str:
@@ -176,6 +203,13 @@ def is_reserved(pair: Pair, name: str) -> bool:
     """Return whether a name ends like the unambiguous name, or the hashed alias, of another tool."""
     end = name[-DIGEST_CHARS - 1 :].lower()
     return end[:1] == "_" and _DIGEST.fullmatch(end) is not None and end[1:] != _digest(pair)
+
+
+def qualified(name: str) -> Iterator[Pair]:
+    """Return each server and tool that `server:tool` or `server.tool` can mean; both parts may have dots."""
+    for match in _QUALIFIER.finditer(name):
+        if 0 < match.start() < len(name) - 1:
+            yield Pair(name[: match.start()], name[match.end() :])
 
 
 def _digest(pair: Pair) -> str:

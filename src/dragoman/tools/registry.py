@@ -3,6 +3,10 @@
 `names` decides which tool gets which name. Exports the tools in the form of each model API; an export is
 cached until a tool is added, removed or changed. The registry never connects to anything: a remote tool
 carries the function that calls it.
+
+What a name means, from strict to lenient: `get` knows exposed names. `find` also knows every alias of an
+export; calls use it. `resolve` also takes what people type: `server:tool`, `server.tool`, or a tool's own
+name if only one server has it.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from dragoman.errors import (
     CallTimeoutError,
@@ -24,7 +28,18 @@ from dragoman.errors import (
 )
 from dragoman.events import NameContested
 from dragoman.suggest import suggest
-from dragoman.tools.names import NameTable, Pair, alike, is_usable
+from dragoman.tools.host import HostTools
+from dragoman.tools.names import (
+    GEMINI,
+    OPENAI,
+    AliasTable,
+    NameTable,
+    Pair,
+    alike,
+    assign,
+    is_usable,
+    qualified,
+)
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
@@ -32,6 +47,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import JsonObject, ToolDef, ToolResult
     from dragoman.tools.export.export import Api, Export, Exporter
+    from dragoman.tools.host import HostRegistry
     from dragoman.tools.names import Outcome
 
 # ── Views: the tools of a registry that one agent may use
@@ -41,16 +57,48 @@ MAX_SAID = 10
 """Tools listed in a warning or an error."""
 
 
-class Exporting(ABC):
-    """Shortcuts for exports."""
+class ToolSet(ABC):
+    """What a registry and a view have in common: names, and shortcuts for exports."""
 
     @abstractmethod
     def export(self, api: Api, *, strict: bool = False) -> Export:
         """Return all tools in the form of a model API."""
 
-    def resolve(self, api: Api, alias: str) -> str | None:
-        """Return the exposed name of a tool, given its name in an API."""
-        return self.export(api).names.get(alias)
+    @abstractmethod
+    def unknown(self, name: str) -> UnknownToolError:
+        """Return the error for an unknown or ambiguous name."""
+
+    @abstractmethod
+    def _meanings(self, name: str) -> Iterator[Sequence[ToolDef]]:
+        """Return the tools that a name can mean, the closest readings first."""
+
+    @overload
+    def resolve(self, name: str) -> ToolDef: ...
+
+    @overload
+    def resolve(self, name: Api, alias: str) -> str | None: ...
+
+    def resolve(self, name: str, alias: str | None = None) -> ToolDef | str | None:
+        """Return the tool that a person means by a name.
+
+        Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
+        server's own name of a tool.
+
+        Args:
+            name: The name.
+            alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
+
+        Raises:
+            UnknownToolError: No tool has this name, or it can mean several.
+        """
+        if alias is not None:
+            return self.export(cast("Api", name)).names.get(alias)
+        for found in self._meanings(name):
+            if len(found) > 1:
+                raise ambiguous(name, found) or self.unknown(name)
+            if found:
+                return found[0]
+        raise self.unknown(name)
 
     def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
         """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
@@ -73,21 +121,35 @@ class Exporting(ABC):
         return list(self.export("ai-sdk").tools)
 
 
-class ToolView(Exporting):
+class ToolView(ToolSet):
     """The tools of a registry that one agent may see and call."""
 
     def __init__(
         self, registry: ToolRegistry, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()
     ) -> None:
-        self._registry = registry
-        self._allow = None if allow is None else tuple(allow)
-        self._deny = tuple(deny)
+        self.registry = registry
+        """The registry that this is a view of."""
+        self._allow = None if allow is None else _rules(allow)
+        self._deny = _rules(deny)
         self._exports: dict[tuple[Api, bool], tuple[Export, Export]] = {}
 
     def get(self, name: str) -> ToolDef | None:
         """Return the tool of that exposed name, if it is in view."""
-        tool = self._registry.get(name)
+        tool = self.registry.get(name)
         return tool if tool is not None and self._shows(tool) else None
+
+    def find(self, name: str | Pair) -> ToolDef | None:
+        """Return the tool of that exposed name or alias, if it is in view."""
+        tool = self.registry.find(name)
+        return tool if tool is not None and self._shows(tool) else None
+
+    def contenders(self, name: str) -> list[ToolDef]:
+        """Return the tools in view that could be meant by an ambiguous name."""
+        return [tool for tool in self.registry.contenders(name) if self._shows(tool)]
+
+    def shown_name(self, name: str | Pair) -> str:
+        """Return how errors call a tool that is not found."""
+        return self.registry.shown_name(name)
 
     def suggest(self, name: str) -> list[str]:
         """Return the names in view that are most like a name."""
@@ -95,31 +157,31 @@ class ToolView(Exporting):
 
     def unknown(self, name: str) -> UnknownToolError:
         """Return the error for an unknown or ambiguous name."""
-        seen = [tool for tool in self._registry.contenders(name) if self._shows(tool)]
-        return ambiguous(name, seen) or unknown(name, self.suggest(name))
+        return ambiguous(name, self.contenders(name)) or unknown(name, self.suggest(name))
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> str:
-        """Run a tool that is in view, and return its result as a string.
+        """Run a tool that is in view, by its exposed name or an alias, and return its result as a string.
 
         Raises:
             ToolExecutionError: The call failed; the subclass says why.
         """
-        if self.get(name) is None:
+        tool = self.get(name) or self.find(name)
+        if tool is None:
             raise self.unknown(name)
-        return await self._registry.call(name, arguments, timeout=timeout)
+        return await self.registry.call(tool.name, arguments, timeout=timeout)
 
     def export(self, api: Api, *, strict: bool = False) -> Export:
         """Return the tools in view in the form of a model API; aliases are those of the registry."""
-        whole = self._registry.export(api, strict=strict)
+        whole = self.registry.export(api, strict=strict)
         kept = self._exports.get((api, strict))
         if kept is None or kept[0] is not whole:
             kept = self._exports[api, strict] = (whole, whole.only(lambda name: name in self))
         return kept[1]
 
     def __iter__(self) -> Iterator[ToolDef]:
-        return (tool for tool in self._registry if self._shows(tool))
+        return (tool for tool in self.registry if self._shows(tool))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -127,8 +189,19 @@ class ToolView(Exporting):
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.get(name) is not None
 
+    def _meanings(self, name: str) -> Iterator[Sequence[ToolDef]]:
+        for found in self.registry._meanings(name):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- of the same base class
+            yield [tool for tool in found if self._shows(tool)]
+
     def _shows(self, tool: ToolDef) -> bool:
+        if tool.meta and "model" not in tool.audience:
+            return False
         return is_usable(tool, allowed=self._allow, denied=self._deny)
+
+
+def _rules(rules: Iterable[str]) -> tuple[str, ...]:
+    # A single rule is easily passed without its list, and would be read as one rule per character.
+    return (rules,) if isinstance(rules, str) else tuple(rules)
 
 
 def unknown(name: str, near: list[str]) -> UnknownToolError:
@@ -155,6 +228,9 @@ logger = logging.getLogger("dragoman")
 
 MAX_SHOWN = 200
 """Characters of a name in a log line."""
+
+ALIAS_RULES = (OPENAI, GEMINI)
+"""The rules of every export: those of Anthropic and the AI SDK are OpenAI's."""
 
 MAX_NAME = 1_000
 """Characters of a name that is looked up; no tool has a longer one."""
@@ -199,11 +275,24 @@ class Settled:
     contested: list[NameContested] = field(default_factory=list["NameContested"])
 
 
-class ToolRegistry(Exporting):
+class ToolRegistry(ToolSet):
     """Tools by exposed name; iteration is sorted, so that prompt caches stay valid."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, host: HostRegistry | None = None) -> None:
+        """Create an empty registry.
+
+        Args:
+            host: The application's own registry, which gets every tool of a server too. A tool that it does
+                not take is left out here as well.
+        """
+        self.owners: list[object] = []
+        """The managers whose tools are in here."""
+        self._host = None if host is None else HostTools(host)
         self._tools: dict[str, ToolDef] = {}
+        self._aliases = AliasTable()
+        self._computed: dict[str, Pair] | None = None
+        """The aliases of the current tools, for names that no export of this registry gave out."""
+        self._own_names: dict[str, list[ToolDef]] | None = None
         self._remotes: dict[str, RemoteCall] = {}
         self._claims: dict[Pair, _Claim] = {}
         self._names = NameTable()
@@ -224,7 +313,7 @@ class ToolRegistry(Exporting):
 
         Args:
             tool: The tool; a built-in one has a `func`.
-            remote: Calls a tool without a `func`.
+            remote: Calls a server's tool; its own `func` by default.
 
         Returns:
             Whether it was added, under that name or an unambiguous one.
@@ -325,6 +414,37 @@ class ToolRegistry(Exporting):
         """Return the tool of that exposed name."""
         return self._tools.get(name)
 
+    def find(self, name: str | Pair) -> ToolDef | None:
+        """Return the tool that a call of this name reaches, without parsing the name.
+
+        Args:
+            name: An exposed name, which always wins, or any alias that an export has given out or would give
+                out now; or a server and its tool.
+
+        Returns:
+            The tool; `None` if the name is unknown or ambiguous, for example because it stood for different
+            tools in two exports.
+        """
+        if isinstance(name, Pair):
+            return self._held(name)
+        tool = self._tools.get(name)
+        if tool is not None or len(name) > MAX_NAME:
+            return tool
+        if self.contenders(name):
+            return None
+        meanings = self._aliases.meanings(name)
+        if not meanings and (pair := self._current_aliases().get(name)) is not None:
+            meanings = (pair,)
+        return self._held(meanings[0]) if len(meanings) == 1 else None
+
+    def shown_name(self, name: str | Pair) -> str:
+        """Return how errors call a tool that is not found."""
+        if not isinstance(name, Pair):
+            return name
+        claim = self._claims.get(name)
+        # The name of a withheld tool stays its own, and the reason why it is withheld is known by that name.
+        return claim.tool.name if claim is not None and claim.is_withheld else f"{name.server}:{name.tool}"
+
     def exposed_name(self, server: str, tool: str) -> str | None:
         """Return the exposed name of a server's tool."""
         claim = self._claims.get(Pair(server, tool))
@@ -354,30 +474,79 @@ class ToolRegistry(Exporting):
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> str:
-        """Run a tool and return its result as a string.
+        """Run a tool by its exposed name, or an alias of an export, and return its result as a string.
 
         Raises:
             ToolExecutionError: The call failed; the subclass says why.
         """
-        tool = self._tools.get(name)
+        tool = self._tools.get(name) or self.find(name)
         if tool is None:
             raise self.unknown(name)
-        if tool.func is not None:
+        if tool.source == "builtin":
             given = arguments or {}
             for permit in self._permits:
                 given = await permit(tool, given)
             return await run_builtin(tool, given, timeout=timeout)
-        remote = self._remotes.get(name)
-        if remote is None:
-            msg = f"the tool `{name}` has neither a function nor a server"
-            raise ToolExecutionError(msg, tool=name, hint="register it with `func` or `remote`")
-        result = await remote(name, arguments, timeout=timeout)
-        result.raise_for_error()
-        return result.text
+        remote = self._remotes.get(tool.name)
+        if remote is not None:
+            result = await remote(tool.name, arguments, timeout=timeout)
+            return result.raise_for_error().text
+        if tool.func is not None:
+            # A tool of another registry's manager, which applies its own rules.
+            return await run_builtin(tool, arguments or {}, timeout=timeout)
+        msg = f"the tool `{tool.name}` has neither a function nor a server"
+        raise ToolExecutionError(msg, tool=tool.name, hint="register it with `func` or `remote`")
 
     def unknown(self, name: str) -> UnknownToolError:
         """Return the error for an unknown or ambiguous name."""
-        return ambiguous(name, self.contenders(name)) or unknown(name, self.suggest(name))
+        return (
+            ambiguous(name, self.contenders(name)) or self._moved(name) or unknown(name, self.suggest(name))
+        )
+
+    def _moved(self, name: str) -> UnknownToolError | None:
+        """Return the error for an alias that stood for different tools in two exports."""
+        meanings = self._aliases.meanings(name)
+        if len(meanings) < 2 or name in self._tools:
+            return None
+        names = [tool.name for pair in meanings if (tool := self._held(pair)) is not None]
+        shown = " and ".join(f"`{pair.tool}` (server `{pair.server}`)" for pair in meanings)
+        msg = f"`{name}` is ambiguous: it stood for {shown} in different exports"
+        hint = f"use {' or '.join(f'`{one}`' for one in names)}" if names else "export the tools again"
+        return UnknownToolError(msg, tool=name, suggestions=names, hint=hint)
+
+    def _held(self, pair: Pair) -> ToolDef | None:
+        """Return a tool, if it is offered now."""
+        if (claim := self._claims.get(pair)) is not None:
+            return claim.offered
+        tool = None if pair.server else self._tools.get(pair.tool)
+        return tool if tool is not None and tool.source == "builtin" else None
+
+    def _current_aliases(self) -> Mapping[str, Pair]:
+        if self._computed is None:
+            self._computed = {
+                alias: _pair(self._tools[name])
+                for rule in ALIAS_RULES
+                for name, alias in assign(self._tools, rule).items()
+                if alias != name
+            }
+        return self._computed
+
+    def _meanings(self, name: str) -> Iterator[Sequence[ToolDef]]:
+        if len(name) > MAX_NAME:
+            return
+        tool = self.find(name)
+        if tool is None and (error := self._moved(name)) is not None:
+            raise error
+        yield () if tool is None else (tool,)
+        yield self.contenders(name)
+        found = {pair: tool for pair in qualified(name) if (tool := self._held(pair)) is not None}
+        yield tuple(found.values())
+        if self._own_names is None:
+            self._own_names = {}
+            for tool in self:
+                if tool.source == "mcp":
+                    self._own_names.setdefault(tool.original_name, []).append(tool)
+        yield self._own_names.get(name, ())
 
     def export(self, api: Api, *, strict: bool = False) -> Export:
         """Return all tools in the form of a model API, with the tables to map names back.
@@ -401,7 +570,12 @@ class ToolRegistry(Exporting):
 
         if key not in self._exporters:
             self._exporters[key] = Exporter(api, strict=strict, longest=self._longest)
-        export = self._exports[key] = self._exporters[key].export(self)
+        # Tools for a server's app alone never reach a model.
+        export = self._exports[key] = self._exporters[key].export(
+            tool for tool in self if not tool.meta or "model" in tool.audience
+        )
+        for alias, name in export.names.items():
+            self._aliases.add(alias, _pair(self._tools[name]))
         for name, reason in export.left_out.items():
             if (line := (api, name, reason)) not in self._told:
                 self._told.add(line)
@@ -440,7 +614,7 @@ class ToolRegistry(Exporting):
         return name in self._tools
 
     def _change(self) -> None:
-        self._sorted = None
+        self._sorted = self._computed = self._own_names = None
         self._exports.clear()
 
     def _add_builtin(self, tool: ToolDef) -> bool:
@@ -466,11 +640,15 @@ class ToolRegistry(Exporting):
             if self._tools.get(claim.offered.name) is claim.offered:
                 del self._tools[claim.offered.name]
                 self._remotes.pop(claim.offered.name, None)
+                if self._host is not None:
+                    self._host.remove(claim.offered.name)
             claim.offered = None
             self._change()
 
     def _offer(self, claim: _Claim, name: str, settled: Settled) -> None:
         tool = claim.tool if name == claim.tool.name else replace(claim.tool, name=name)
+        if self._host is not None and not self._host.add(tool):
+            return
         claim.offered = self._tools[name] = tool
         if claim.remote is not None:
             self._remotes[name] = claim.remote

@@ -296,7 +296,7 @@ class Gate:
             parts.append(("code", self._own))
         # If two rules are equally strict, the decision names the user's own.
         for one in sorted(settings.policy, key=lambda one: one.scope == "project"):
-            read = read_policy(one.data, scope=one.scope, source=one.source)
+            read = read_policy(one.data, scope=one.scope, source=one.source, lines=one.rule_lines)
             unapproved = one.scope == "project" and not trusts
             parts.append((one.scope, silenced(read, one.source) if unapproved else read))
         self._policy = combine(parts)
@@ -473,14 +473,17 @@ class Gate:
         Raises:
             CallDeniedError: The call is denied; the error names the rule.
         """
-        request = Request(
-            server=tool.server,
-            tool=tool.original_name or tool.name,
-            arguments=arguments,
-            annotations=tool.annotations,
-            trust_annotations=trusts_hints or tool.source == "builtin",
-        )
-        return await self._permit(request, tool.name)
+        return await self._permit(_request(tool, arguments, trusts_hints=trusts_hints), tool.name)
+
+    def refuse_denied(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> None:
+        """Raise if a rule denies a call; whatever needs a question passes.
+
+        Raises:
+            CallDeniedError: The call is denied; the error names the rule.
+        """
+        decision = self._policy.decide(_request(tool, copied(arguments), trusts_hints=trusts_hints))
+        if decision.action == "deny":
+            raise denial(decision, tool=tool.name, server=tool.server)
 
     async def permit_builtin(self, tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Check that the policy permits a call of a built-in tool, and return the checked arguments.
@@ -565,6 +568,16 @@ def secrets_of(
 ) -> set[str]:
     """Return the secrets of a server, those in its env files included."""
     return secret_values(transport, env).union(*(secret_values(Stdio("", env=given)) for given in env_files))
+
+
+def _request(tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> Request:
+    return Request(
+        server=tool.server,
+        tool=tool.original_name or tool.name,
+        arguments=arguments,
+        annotations=tool.annotations,
+        trust_annotations=trusts_hints or tool.source == "builtin",
+    )
 
 
 def _own_policy(policy: Policy | Mapping[str, Any] | list[Any]) -> ReadPolicy:

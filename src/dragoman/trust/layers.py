@@ -95,13 +95,15 @@ def _decided(
     counted = [one for one in layers.statements if trusts_settings or one.scope != "project"]
     chosen, unapproved = _servers(layers, settings, refused, trusts_settings=trusts_settings)
     sources = _sources(settings, layers, trusts_settings=trusts_settings)
-    hidden = {source.path for source in sources if source.status == "hidden"}
+    # A file that is named may also be one of the profile's own, which are hidden then.
+    hidden = {one.path for one in sources if one.status == "hidden"}
+    hidden -= {one.path for one in sources if one.status in ("loaded", "broken")}
     return replace(
         settings,
         servers=_switched(chosen, settings, counted),
         enabled=_strongest(counted, "enabled") is not False,
         auto_reload=_strongest(counted, "auto_reload") is True,
-        call_log=_strongest(counted, "call_log") is True,
+        call_log=_strongest(counted, "call_log"),
         health_check_interval=_strongest(counted, "health_check_interval") or 30.0,
         naming=_strongest(counted, "naming") or layers.naming,
         inputs=_inputs(layers.statements),
@@ -109,6 +111,7 @@ def _decided(
         limits=[one for one in layers.statements if one.key == "limits"],
         sources=sources,
         problems=[one for one in layers.problems if getattr(one, "source", "") not in hidden],
+        warnings=[one for one in layers.warnings if getattr(one, "source", "") not in hidden],
         layers=None,
         unapproved=unapproved,
         project=project_statements(settings),
@@ -330,7 +333,12 @@ def silenced(read: ReadPolicy, source: str) -> ReadPolicy:
     """Return a project's rules without their text: no text of an unapproved file reaches a model."""
     file = for_log(source.replace("\\", "/").rpartition("/")[2], 100)
     rules = [
-        replace(rule, name=f"rule {number} of {file}", reason=f"a rule of the project's file {file}")
+        replace(
+            rule,
+            name=f"rule {number} of {file}",
+            reason=f"a rule of the project's file {file}",
+            source=for_log(rule.source.replace("\\", "/").rpartition("/")[2], 100),
+        )
         for number, rule in enumerate(read.rules, 1)
     ]
     return replace(read, rules=rules)

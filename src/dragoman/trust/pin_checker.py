@@ -355,6 +355,7 @@ def declared_by(handlers: Handlers | None, server: str) -> str:
     if handlers is None:
         return ""
     roots = handlers.roots(server) if callable(handlers.roots) else handlers.roots
+    roots = roots if handlers.list_roots is None else ()
     given = {"elicitation": handlers.elicitation, "roots": roots, "sampling": handlers.sampling}
     return "+".join(name for name, value in given.items() if value is not None)
 

@@ -1,8 +1,9 @@
 """Pins: a server's tools, prompts and instructions as first used, and how they differ now.
 
 Everything of a server that a model or a person sees is pinned: the fields `TOOL_FIELDS` of tools and
-`PROMPT_FIELDS` of prompts, and the instructions. `_meta`, icons and fields that are never shown are not
-pinned: some servers put the time into them. Text is compared exactly, including invisible characters. The
+`PROMPT_FIELDS` of prompts, and the instructions. Of `_meta` only `ui` is pinned: it says who may call a tool,
+and which page shows its results. The rest of it, icons and fields that are never shown are not pinned: some
+servers put the time into them. Text is compared exactly, including invisible characters. The
 order of keys, of tools and of `required`, `enum` and `type` has no meaning in JSON Schema and does not count;
 an absent field equals an empty one, and `1.0` equals `1`.
 
@@ -131,7 +132,8 @@ def _shown(value: Any) -> str:
 # ── Pins, and comparing a listing with them
 
 
-TOOL_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations")
+TOOL_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "_meta/ui")
+"""A name with a slash is a key inside a field."""
 PROMPT_FIELDS = ("title", "description", "arguments")
 MAX_DEFINITION_CHARS = 64 * 1024
 """Only the hash of a larger definition is kept: a change is detected but cannot be shown."""
@@ -255,10 +257,16 @@ def _pin(entries: Sequence[Mapping[str, Any]], fields: Sequence[str], shows: Cal
 def _definition(entry: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in fields:
-        value = entry.get(name)
+        value = _inner(entry, name) if "/" in name else entry.get(name)
         if value not in (None, "", {}, []) and not (name == "inputSchema" and value == _DEFAULT_SCHEMA):
             found[name] = normal(value)
     return found
+
+
+def _inner(entry: Mapping[str, Any], path: str) -> Any:
+    outer, _, key = path.partition("/")
+    table = entry.get(outer)
+    return cast("dict[str, Any]", table).get(key) if isinstance(table, dict) else None
 
 
 def normal(value: object, depth: int = _MAX_DEPTH) -> Any:

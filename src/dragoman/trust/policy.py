@@ -87,7 +87,21 @@ class Rule:
     """Shown to the model and to people when the rule decides."""
     scope: Scope = "user"
     source: str = ""
-    """The file and the number of the rule in it."""
+    """Where it stands, as `FILE:LINE`; or the file and its number there, if the line is not known."""
+
+    @property
+    def label(self) -> str:
+        """The rule in a few words: its name, or for example `deny git_commit`."""
+        if self.name:
+            return self.name
+        globs = [*self.tools, *self.resources, *self.prompts]
+        parts = [
+            "" if list(self.servers) == ["*"] else f"server={'|'.join(self.servers)}",
+            "|".join(globs),
+            *self.annotations,
+            *map(str, self.arguments),
+        ]
+        return for_log(" ".join([self.action, *filter(None, parts)]), 200)
 
     def __str__(self) -> str:
         if self.name:
@@ -130,6 +144,10 @@ class Decision:
     action: Action
     rule: str = ""
     """The rule that decided; empty if the default did."""
+    label: str = ""
+    """The rule in a few words, for people."""
+    source: str = ""
+    """Where the rule stands, as `FILE:LINE`; empty for rules of a program."""
     reason: str = ""
 
 
@@ -163,7 +181,13 @@ class Policy:
         strictest = max(decided.values(), key=lambda rule: STRICTNESS[rule.action])
         if decided.keys() == {"project"} and STRICTNESS[strictest.action] < _strictness(default):
             return default
-        return Decision(action=strictest.action, rule=str(strictest), reason=strictest.reason)
+        return Decision(
+            action=strictest.action,
+            rule=str(strictest),
+            label=strictest.label,
+            source="" if strictest.scope == "code" else strictest.source,
+            reason=strictest.reason,
+        )
 
 
 def _stricter(one: Action, other: Action) -> Action:
@@ -264,10 +288,11 @@ def denial(decision: Decision, *, tool: str, server: str, asked: bool = False) -
         server: Its server.
         asked: Whether a person was asked and declined; otherwise there was no one to ask.
     """
-    by = f"rule `{decision.rule}`" if decision.rule else "the policy's default"
+    by = f"rule `{decision.label or decision.rule}`" if decision.rule else "the policy's default"
+    by += f" in {for_log(decision.source, 300)}" if decision.source else ""
     reason = f": {for_log(decision.reason, 500)}" if decision.reason else ""
     if decision.action == "deny":
-        msg, hint = f"`{tool}` is blocked by {by}{reason}", "use another tool, or ask the user"
+        msg, hint = f"Blocked by {by}{reason}", "use another tool, or ask the user"
     elif asked:
         msg, hint = f"the user declined `{tool}`{reason}", "do not repeat it; ask what to do instead"
     else:
@@ -287,13 +312,16 @@ class ReadPolicy:
     """The file's path."""
 
 
-def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
+def read_policy(
+    data: object, *, scope: Scope, source: str = "", lines: Sequence[int | None] = ()
+) -> ReadPolicy:
     """Read a policy: a list of rules, or an object with `rules` and `default`.
 
     Args:
         data: The value in the file.
         scope: The file's scope.
         source: The file's name, for errors.
+        lines: The line of each rule, where they are known.
     """
     problems: list[str] = []
     default: Action | None = None
@@ -317,7 +345,9 @@ def read_policy(data: object, *, scope: Scope, source: str = "") -> ReadPolicy:
         return ReadPolicy(rules=rules, default=default, problems=problems, source=source)
     read: list[Rule] = []
     for number, item in enumerate(cast("list[object]", rules)[:MAX_RULES], 1):
-        rule, wrong = _read_rule(item, scope, f"{source}#{number}" if source else str(number))
+        line = lines[number - 1] if number <= len(lines) else None
+        place = f"{source}:{line}" if line else f"{source}#{number}"
+        rule, wrong = _read_rule(item, scope, place if source else str(number))
         problems += [f"rule {number}: {text}" for text in wrong]
         read += [] if rule is None else [rule]
     if len(cast("list[object]", rules)) > MAX_RULES:

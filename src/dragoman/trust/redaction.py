@@ -115,6 +115,11 @@ def secret_values(transport: Transport, env: Mapping[str, str] | None = None) ->
         }
         for name, value in {**inherited, **transport.env}.items():
             found.update(_value_parts(value or "", name))
+        # Addresses of proxies and package indexes may hold passwords, whatever their names are; a list of
+        # indexes has several.
+        for value in (env or {}).values():
+            for word in value.split() if "@" in value else ():
+                found.update(_password_parts(word))
         for arg, masked in zip(transport.args, mask_args(transport.args), strict=True):
             parts = hidden_parts(arg, masked)
             parts += [part.partition(":")[2] for part in parts] if "://" in arg else []
@@ -152,6 +157,13 @@ def _value_parts(value: str, name: str) -> list[str]:
         return [*parts, value] if is_sensitive_name(name) else parts
     parts = [value, *value.split()] if is_sensitive_name(name) else [value]
     return [part for part in parts if is_secret(part, name)]
+
+
+def _password_parts(url: str) -> list[str]:
+    """Return the password in an address, as it is written and decoded; a proxy may have no scheme."""
+    user, at, _ = url.rpartition("://")[2].partition("/")[0].rpartition("@")
+    password = user.partition(":")[2] if at else ""
+    return [form for form in (password, unquote_plus(password)) if is_secret(form, "password")]
 
 
 def _url_parts(url: str) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.cli.program import configure, entry
 
 from dragoman.cli.main import run
+from dragoman.cli.output import NO_SERVERS
 
 COMMANDS = (["status"], ["status", "--no-connect"], ["tools"], ["call", "a", "b"], ["logs", "a"])
 
@@ -42,17 +43,55 @@ def test_of_several_mistakes_the_first_is_told_and_the_number(capsys: pytest.Cap
     assert line.endswith("(2 configuration problems: run `dragoman config check`)")
 
 
-@pytest.mark.parametrize("command", ["status", "tools"])
 def test_where_other_servers_are_left_a_remark_goes_beside_the_listing(
-    command: str, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure(good=entry("plain.py"), wrong={"command": 5})
-    assert run([command, "--no-connect"]) == 0
+    assert run(["tools", "--no-connect"]) == 0
     shown = capsys.readouterr()
     assert "good" in shown.out
     assert shown.err == "1 configuration problem: run `dragoman config check`\n"
+    assert run(["status", "--no-connect"]) == 0
+    shown = capsys.readouterr()
+    assert "good" in shown.out
+    assert "wrong   mcp.json:1: " in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("command", [["call", "files", "look"], ["doctor", "files"], ["logs", "files"]])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"mcpServers": {"files": {"comand": "x"}}}',
+            "error: mcp.json:1: unknown key `comand`; did you mean `command`?",
+        ),
+        (
+            '{"mcpServers": {"files": {"command": "x"},,}}',
+            "mcp.json:1: server `files` stands in a file that cannot be read",
+        ),
+    ],
+)
+def test_a_name_in_a_broken_entry_or_file_is_not_unknown(
+    command: list[str], text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = configure()
+    path.write_text(text, "utf-8")
+    path.with_name("dragoman.toml").write_text('[mcp.servers.good]\ncommand = "true"\n', "utf-8")
+    assert run(command) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert "unknown server" not in line
 
 
 def test_no_files_at_all_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status"]) == 0
-    assert capsys.readouterr().out == "No servers configured. Add one with `dragoman add NAME`.\n"
+    assert capsys.readouterr().out == f"{NO_SERVERS}\n"
+
+
+def test_a_named_file_that_stands_in_a_usual_place_keeps_its_problems(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("mcp.json").write_text('{"mcpServers": {"a": {"comand": "x"}, "b": {"command": "true"}}}', "utf-8")
+    assert run(["--config", "mcp.json", "config", "check"]) == 3
+    assert "did you mean `command`" in capsys.readouterr().out

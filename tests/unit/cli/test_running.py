@@ -80,12 +80,11 @@ def hang_up(person: Terminal) -> int:
         (["status"], "mute", "pids"),
         (["tools", "s", "--refresh"], "mute", "pids"),
         (["doctor"], "mute", "pids"),
-        (["logs", "s"], "mute", "pids"),
         (["read", "x://y", "--server", "s"], "mute", "pids"),
         (["prompt", "p", "--server", "s"], "mute", "pids"),
         (["chat"], "answers", "pids"),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else None,
+    ids=("call", "status", "tools", "doctor", "read", "prompt", "chat"),
 )
 def test_signal_ends_the_servers_and_then_the_program(
     words: list[str], kind: str, sign: str, number: signal.Signals

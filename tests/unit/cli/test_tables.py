@@ -11,6 +11,7 @@ from rich.console import Console
 
 from dragoman import Provenance, ServerState, ServerStatus, ToolDef, ToolResult
 from dragoman.cli.tables import offers_view, result_view, signature, status_table, tools_table
+from dragoman.diagnosis.explain import STATE_WORDS
 from dragoman.model import Part, SourceRef
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def result(*parts: Part, sources: tuple[SourceRef, ...] = (), structured: Any = 
 @pytest.mark.parametrize("state", list(ServerState))
 def test_every_state_has_a_mark_and_its_name(state: ServerState) -> None:
     row = drawn(status_table([ServerStatus(name="files", state=state, transport="stdio")])).splitlines()[1]
-    name, mark, word, transport = row.split()
-    assert (name, word, transport) == ("files", state.value, "stdio")
+    name, mark, *words, transport = row.split()
+    assert (name, " ".join(words), transport) == ("files", STATE_WORDS[state.value], "stdio")
     assert len(mark) == 1
 
 

@@ -13,11 +13,21 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 _WORD = st.text("abcXYZ09_-./ äß¥$", min_size=1, max_size=10).filter(lambda text: bool(text.strip()))
 _VARIABLE = st.sampled_from(["TOKEN", "_A1", "HOME", "CLAUDE_PROJECT_DIR", "input"])
 _DEFAULT = st.text("abc $:-{", max_size=5)
+
+
+def _with_default(name: str, operator: str, text: str) -> str:
+    return f"${{{name}{operator}{text}}}"
+
+
+def _tls(ca: str | None, own: tuple[str | None, str | None], verify: bool) -> Tls:
+    return Tls(ca=ca, cert=own[0], key=own[1], verify=verify)
+
+
 _REFERENCE = st.one_of(
     _VARIABLE.map(lambda name: f"${{{name}}}"),
     _VARIABLE.map(lambda name: f"${{env:{name}}}"),
     st.builds(
-        lambda name, operator, text: f"${{{name}{operator}{text}}}",
+        _with_default,
         _VARIABLE,
         st.sampled_from([":-", "-"]),
         _DEFAULT,
@@ -68,7 +78,7 @@ def transports(text: st.SearchStrategy[str]) -> st.SearchStrategy[Stdio | Http |
     tls = st.one_of(
         st.none(),
         st.builds(
-            lambda ca, own, verify: Tls(ca=ca, cert=own[0], key=own[1], verify=verify),
+            _tls,
             st.one_of(st.none(), text),
             own,
             st.booleans(),
@@ -106,7 +116,14 @@ def specs(text: st.SearchStrategy[str] = TEMPLATES) -> st.SearchStrategy[ServerS
         ),
         limits=st.dictionaries(st.sampled_from(["tools", "pages", "burst"]), st.integers(1, 99), max_size=2),
         naming=st.sampled_from([None, "{server}__{tool}"]),
-        fallback=st.lists(st.sampled_from(["b", "c"]), max_size=2),
+        fallback=st.one_of(
+            st.lists(st.sampled_from(["b", "c"]), max_size=2),
+            st.dictionaries(
+                st.sampled_from(["read", "w.x", "*"]),
+                st.lists(st.sampled_from(["b", "local_read"]), max_size=2),
+                max_size=2,
+            ),
+        ),
         auth=st.one_of(
             st.none(),
             st.builds(

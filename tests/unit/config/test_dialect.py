@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from dragoman.config.dialect import (
     EMPTY,
     LEFT,
@@ -12,7 +14,10 @@ from dragoman.config.dialect import (
     key_table,
     under,
 )
+from dragoman.config.dialects import NAMES, dialect
 from dragoman.config.documents import Document, parse
+from dragoman.config.export import read_back
+from dragoman.errors import InvalidSpecError
 from dragoman.model import Note
 
 TEXT = """{"s": {
@@ -126,3 +131,15 @@ def test_a_table_of_keys_gives_durations_the_dialects_unit() -> None:
 def test_a_dialect_says_nothing_beyond_its_servers_unless_it_has_more() -> None:
     dialect = Dialect(name="d", title="D", find=under("s"), keys={})
     assert dialect.patch(DOCUMENT, "/project") is EMPTY
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dialect_knows_which_variables_a_command_inherits(name: str) -> None:
+    fields = {key.field for key in dialect(name).keys.values()}
+    assert "command" not in fields or "inherit_env" in fields
+
+
+def test_fallback_of_a_tool_that_is_not_a_text_is_refused() -> None:
+    entry = {"command": "serve", "fallback": {"read": 5, "write": ["b"]}}
+    with pytest.raises(InvalidSpecError, match=r"`fallback\.read`.*expected a list of texts"):
+        read_back("law", entry, dialect("dragoman"))

@@ -95,3 +95,12 @@ def test_ten_hours_of_crashing_at_once_stay_within_the_table() -> None:
             starts += 1
             now += backoff.failed(now, chance).seconds
         assert 36_000 / 72 <= starts <= 5 + 36_000 / 48
+
+
+def test_refused_logins_are_tried_after_minutes_and_ever_more_slowly() -> None:
+    backoff = Backoff()
+    waits = [backoff.refused(0.5).seconds for _ in range(6)]
+    assert waits == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+    backoff.ready(0.0)
+    assert backoff.refused(0.5).seconds == 60.0
+    assert backoff.failed(1.0, 0.5).seconds == 0.5

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.errors import ConfigError, ConnectError, DragomanError
 from dragoman.model import ServerState
-from dragoman.server.lifecycle import TABLE, Order, Signal, Step, step
+from dragoman.server.lifecycle import TABLE, Order, Signal, Step, step, verdict
 
 S = ServerState
 CONNECTED_STATES = {S.READY, S.DEGRADED}
@@ -64,10 +65,28 @@ def test_connection_is_closed_before_another_is_opened_and_whenever_it_is_left()
                 assert one.orders[0] is Order.CLOSE, (state, one)
 
 
-def test_backoff_always_has_a_planned_retry_and_nothing_else_has() -> None:
+def test_backoff_and_needs_auth_always_have_a_planned_retry_and_nothing_else_has() -> None:
     for row in TABLE.values():
         for one in row.values():
             assert (Order.PLAN_RETRY in one.orders) == (one.state is S.BACKOFF)
+            assert (Order.PLAN_SLOW_RETRY in one.orders) == (one.state is S.NEEDS_AUTH)
+
+
+SPAWN = ConnectError("not found", server="a", stage="spawn")
+VARIABLES = ConnectError("unset", server="a", stage="variables")
+APPROVAL = ConnectError("not approved", server="a", stage="approval")
+CONFIG = ConfigError("cannot read an env file")
+
+
+@pytest.mark.parametrize("error", [SPAWN, VARIABLES, CONFIG], ids=["spawn", "variables", "config"])
+def test_server_that_was_ready_is_always_tried_again(error: DragomanError) -> None:
+    assert verdict(error, reconnect=True, was_ready=True) is Signal.UNREACHABLE
+    assert verdict(error, reconnect=True) is Signal.HOPELESS
+    assert verdict(error, reconnect=False, was_ready=True) is Signal.HOPELESS
+
+
+def test_server_that_is_not_approved_is_not_tried_again() -> None:
+    assert verdict(APPROVAL, reconnect=True, was_ready=True) is Signal.HOPELESS
 
 
 def test_no_state_is_dead_for_good() -> None:

@@ -101,6 +101,7 @@ CHANGES = {
     "wire": replace(STDIO, wire="sdk"),
     "protocol": replace(STDIO, protocol="legacy"),
     "fallback": replace(STDIO, fallback=["other"]),
+    "fallback of a tool": replace(STDIO, fallback={"read": "other"}),
     "attribution": replace(STDIO, attribution={"source": "/s"}),
     "coerced arguments": replace(STDIO, coerce_arguments=True),
     "unset variables": replace(STDIO, unset_variables="keep"),
@@ -202,7 +203,7 @@ def test_every_field_counts_unless_the_table_says_that_it_does_not(kind: type) -
     }
     names = {one.name for one in fields(kind)}
     assert NOT_COUNTED[kind.__name__] <= names
-    taken_apart = {"transport", "auth"} if kind is ServerSpec else set()
+    taken_apart: set[str] = {"transport", "auth"} if kind is ServerSpec else set()
     for one in fields(kind):
         changed = replace(given[kind], **{one.name: _other(one, given[kind])})
         same = _print(kind, changed) == _print(kind, given[kind])

@@ -137,7 +137,7 @@ async def test_the_applications_policy_and_that_of_files_both_hold() -> None:
         await gate.permit(READ, {}, trusts_hints=False)
     assert caught.value.rule == "code: ask tool=read"
     builtin = ToolDef(name="here", description="", input_schema={}, source="builtin")
-    with pytest.raises(CallDeniedError, match="is blocked by the policy's default"):
+    with pytest.raises(CallDeniedError, match="Blocked by the policy's default"):
         await gate.permit(builtin, {}, trusts_hints=False)
     gate.update(Settings())
     assert not await gate.permit(builtin, {}, trusts_hints=False)
@@ -173,7 +173,7 @@ async def test_handler_gets_a_copy_and_the_rules_count_that_hold_when_it_has_ans
         return True
 
     late = Gate(policy=[{"action": "ask"}], approval=yes)
-    with pytest.raises(CallDeniedError, match="is blocked by rule"):
+    with pytest.raises(CallDeniedError, match="Blocked by rule"):
         await late.permit(READ, {}, trusts_hints=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,9 @@ from dragoman.trust.policy import (
     denial,
     read_policy,
 )
+
+if TYPE_CHECKING:
+    from dragoman.trust.policy import Scope
 
 DENY_ALL = {"action": "deny"}
 
@@ -57,7 +60,7 @@ def test_a_name_with_brackets_matches_itself() -> None:
 
 
 def test_between_scopes_the_strictest_holds() -> None:
-    rules = {
+    rules: dict[str, Any] = {
         "user": [{"action": "allow", "tool": "x"}],
         "code": [{"action": "ask"}],
         "system": [{"action": "deny", "tool": "y"}],
@@ -80,11 +83,8 @@ def test_a_project_can_only_narrow() -> None:
 
 def test_a_projects_default_can_only_narrow() -> None:
     def default(user: str, project: str) -> str:
-        parts = [
-            (scope, read_policy({"default": said}, scope=scope))
-            for scope, said in (("user", user), ("project", project))
-        ]  # type: ignore[arg-type]
-        return combine(parts).default  # type: ignore[arg-type]
+        said: list[tuple[Scope, str]] = [("user", user), ("project", project)]
+        return combine([(one, read_policy({"default": word}, scope=one)) for one, word in said]).default
 
     assert [default("ask", said) for said in ("allow", "ask", "deny")] == ["ask", "ask", "deny"]
 
@@ -152,7 +152,8 @@ def test_arguments_decide() -> None:
 
 
 def test_an_allow_wants_every_value_and_a_deny_only_one() -> None:
-    good, mixed = {"files": [{"path": "/w/a"}]}, {"files": [{"path": "/w/a"}, {"path": "/etc/x"}]}
+    good: dict[str, Any] = {"files": [{"path": "/w/a"}]}
+    mixed: dict[str, Any] = {"files": [{"path": "/w/a"}, {"path": "/etc/x"}]}
     allows = policy({"action": "allow", "arguments": {"/files/*/path": "/w/*"}}, DENY_ALL)
     assert action(allows, call(**good)) == "allow"
     assert action(allows, call(**mixed)) == "deny"
@@ -178,10 +179,16 @@ def test_the_error_names_the_rule() -> None:
     assert decision.rule == "user: deny server=fs tool=rm* destructive p=/*"
     error = denial(decision, tool="mcp_fs_rm", server="fs")
     assert error.rule == decision.rule
-    assert "mcp_fs_rm" in str(error)
-    assert decision.rule in str(error)
-    assert "no\\nway" in str(error)
+    assert error.tool == "mcp_fs_rm"
+    assert str(error).startswith("Blocked by rule `deny server=fs rm* destructive p=/*` in f#1: no\\nway (")
     assert found.decide(call("x")).rule == "user: my rule"
+
+
+def test_the_error_names_the_line_of_the_rule() -> None:
+    rules = [{"action": "allow", "tool": "a"}, {"action": "deny", "tool": "git_commit"}]
+    read = read_policy({"rules": rules}, scope="user", source="/home/me/dragoman.toml", lines=[3, 4])
+    error = denial(combine([("user", read)]).decide(call("git_commit")), tool="mcp_git_commit", server="fs")
+    assert error.message == "Blocked by rule `deny git_commit` in /home/me/dragoman.toml:4"
 
 
 def test_a_question_that_nobody_answers_is_a_denial() -> None:
@@ -313,13 +320,9 @@ def test_rule_that_cannot_be_read_denies_what_it_names() -> None:
     found = combine([("user", read)])
     assert action(found, want("resource", "law://1")) == "deny"
     assert action(found, call()) == "allow"
-    assert (
-        action(
-            combine([("user", read_policy([{"action": "deny", "prompt": []}], scope="user"))]),
-            want("prompt", "p"),
-        )
-        == "deny"
-    )
+    nameless: list[dict[str, Any]] = [{"action": "deny", "prompt": []}]
+    everything = combine([("user", read_policy(nameless, scope="user"))])
+    assert action(everything, want("prompt", "p")) == "deny"
 
 
 def test_denial_and_rule_say_what_it_is_about() -> None:
@@ -327,7 +330,7 @@ def test_denial_and_rule_say_what_it_is_about() -> None:
         want("resource", "law://1", "law")
     )
     error = denial(decision, tool="law://1", server="law")
-    assert str(error).startswith("`law://1` is blocked by rule `user: deny server=law resource=law://*`")
+    assert str(error).startswith("Blocked by rule `deny server=law law://*` in f#1")
 
 
 def test_copy_shares_nothing_and_has_a_depth() -> None:

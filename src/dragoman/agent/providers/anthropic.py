@@ -9,7 +9,9 @@ come first in the prompt, so a later breakpoint covers them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import re
+from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import urlsplit
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
 from dragoman.agent.providers.parsing import (
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 BASE_URL = "https://api.anthropic.com"
 DEFAULT_MAX_TOKENS = 16_384
 """The API requires a limit in every request."""
+INLINE_TOOLS = "inline-tools-2026-09-15"
+"""The beta that takes definitions of tools inside the conversation."""
+_HOST = "api.anthropic.com"
+_OLD = re.compile(r"claude-(?:[23]|instant|(?:opus|sonnet)-4-(?:[01]|2025)|haiku-4)")
 _PATH = "/v1/messages"
 _MARK = {"type": "ephemeral"}
 _BEGINS = {"input_json_delta": "tool_use", "thinking_delta": "thinking", "signature_delta": "thinking"}
@@ -53,6 +59,16 @@ class AnthropicProvider(EndpointProvider):
     """A model of the Messages API."""
 
     api: Literal["anthropic"] = "anthropic"
+
+    @property
+    def loads_tools(self) -> Literal["", "definitions", "references"]:
+        """Whether the model loads tools that a search found: Anthropic's own, except older models."""
+        known = self._endpoint.loads_tools
+        if known is None:
+            known = urlsplit(self._endpoint.base_url).hostname == _HOST and not _OLD.match(self.model)
+        if not known:
+            return ""
+        return "definitions" if INLINE_TOOLS in self._endpoint.betas else "references"
 
     def _question(self, request: ModelRequest) -> tuple[str, dict[str, Any]]:
         return _PATH, to_body(request, model=self.model)
@@ -109,7 +125,15 @@ def _messages(turns: list[Turn], *, model: str) -> list[dict[str, Any]]:
         native = _native(message, model=model)
         add("assistant", _assistant(message) if native is None else native)
         add("user", [_result(answer) for answer in turn.answers])
+        if added := [tool for answer in turn.answers for tool in _loaded(answer, "tools")]:
+            definitions = [{"type": "tool_definition", "definition": tool} for tool in added]
+            add("system", [{"type": "tool_addition", "tool": tool} for tool in definitions])
     return messages
+
+
+def _loaded(answer: Message, key: str) -> list[Any]:
+    loaded = object_in(answer.native, "anthropic").get(key)
+    return list(cast("list[Any]", loaded)) if isinstance(loaded, list) else []
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
@@ -134,6 +158,7 @@ def _use(call: ToolCall) -> dict[str, Any]:
 def _result(answer: Message) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": answer.call_id}
     blocks = _blocks(answer)
+    blocks += [{"type": "tool_reference", "tool_name": name} for name in _loaded(answer, "references")]
     if len(blocks) == 1 and blocks[0].get("type") == "text" and not answer.parts:
         result["content"] = blocks[0]["text"]
     elif blocks:

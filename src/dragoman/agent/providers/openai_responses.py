@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
+from dragoman.agent.messages import SEARCH, Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
+from dragoman.agent.providers.openai_chat import is_genuine
 from dragoman.agent.providers.parsing import (
     error_text,
     number_in,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 _PATH = "/responses"
 _THINKING = re.compile(r"(?:.*/)?(?:o\d|gpt-(?:[5-9]|\d\d)|codex)")
 """Models with encrypted reasoning; the others reject a request for it."""
+_LOADING = re.compile(r"gpt-(?:5\.(?:[4-9]|\d\d)|[6-9]|\d\d)")
+"""Models that search for tools."""
+_SEARCH = "tool_search_call"
 _THOUGHTS = {
     "response.reasoning_summary_text.delta",
     "response.reasoning_text.delta",
@@ -51,6 +55,14 @@ class ResponsesProvider(EndpointProvider):
     """A model of the Responses API."""
 
     api: Literal["responses"] = "responses"
+
+    @property
+    def loads_tools(self) -> Literal["", "definitions"]:
+        """Whether the model searches for tools with `tool_search`: OpenAI's own from gpt-5.4 on."""
+        known = self._endpoint.loads_tools
+        if known is None:
+            known = is_genuine(self._endpoint.base_url) and _LOADING.match(self.model) is not None
+        return "definitions" if known else ""
 
     def _question(self, request: ModelRequest) -> tuple[str, dict[str, Any]]:
         return _PATH, to_body(request, model=self.model)
@@ -85,7 +97,9 @@ def _items(turn: Turn, *, model: str) -> list[dict[str, Any]]:
     message = turn.message
     if message.role != "assistant":
         role = "developer" if message.role == "system" else "user"
-        return [{"role": role, "content": responses_output(sendable(message.text), message.parts)}]
+        added = objects_in(object_in(message.native, "responses"), "additional_tools")
+        items = [{"type": "additional_tools", "role": "developer", "tools": list(added)}] if added else []
+        return [*items, {"role": role, "content": responses_output(sendable(message.text), message.parts)}]
     said = _native(message, model=model)
     if said is None:
         said = [{"role": "assistant", "content": sendable(message.text)}] if message.text else []
@@ -98,15 +112,34 @@ def _items(turn: Turn, *, model: str) -> list[dict[str, Any]]:
             }
             for call in message.calls
         ]
-    results: list[dict[str, Any]] = [
-        {
-            "type": "function_call_output",
-            "call_id": answer.call_id,
-            "output": responses_output(error_text(answer), answer.parts),
-        }
-        for answer in turn.answers
-    ]
-    return [*said, *results]
+    searches = {text_in(item, "call_id") for item in said if item.get("type") == _SEARCH}
+    results = [_found(answer) if answer.call_id in searches else _output(answer) for answer in turn.answers]
+    notes = [_note(answer) for answer in turn.answers if answer.call_id in searches]
+    return [*said, *results, *({"role": "developer", "content": note} for note in notes if note)]
+
+
+def _output(answer: Message) -> dict[str, Any]:
+    return {
+        "type": "function_call_output",
+        "call_id": answer.call_id,
+        "output": responses_output(error_text(answer), answer.parts),
+    }
+
+
+def _found(answer: Message) -> dict[str, Any]:
+    return {
+        "type": "tool_search_output",
+        "call_id": answer.call_id,
+        "execution": "client",
+        "status": "completed",
+        "tools": list(objects_in(object_in(answer.native, "responses"), "tools")),
+    }
+
+
+def _note(answer: Message) -> str:
+    """Return what the output of a search has no field for."""
+    loaded = object_in(answer.native, "responses")
+    return sendable(text_in(loaded, "note") if objects_in(loaded, "tools") else error_text(answer))
 
 
 def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
@@ -115,7 +148,7 @@ def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
     if native.get("model") != model:
         return None
     items = objects_in(native, "output")
-    calls = [text_in(item, "call_id") for item in items if item.get("type") == "function_call"]
+    calls = [text_in(item, "call_id") for item in items if _is_call(item)]
     if calls != [call.id for call in message.calls]:
         return None
     written = {call.id: sent_arguments(call) for call in message.calls}
@@ -125,6 +158,12 @@ def _native(message: Message, *, model: str) -> list[dict[str, Any]] | None:
         # Unencrypted reasoning would be looked up by id, but nothing is stored at the API.
         if item.get("type") != "reasoning" or item.get("encrypted_content")
     ]
+
+
+def _is_call(item: Mapping[str, Any]) -> bool:
+    return item.get("type") == "function_call" or (
+        item.get("type") == _SEARCH and item.get("execution") == "client"
+    )
 
 
 class ResponsesReader:
@@ -152,8 +191,8 @@ class ResponsesReader:
         elif kind == "response.output_item.added":
             item = object_in(event, "item")
             self._items[index] = item
-            if item.get("type") == "function_call":
-                yield CallDelta(id=self._id(index), name=text_in(item, "name"), raw="")
+            if _is_call(item):
+                yield CallDelta(id=self._id(index), name=text_in(item, "name") or SEARCH, raw="")
         elif kind == "response.function_call_arguments.delta":
             raw = text_in(event, "delta")
             self._raw.setdefault(index, []).append(raw)
@@ -193,10 +232,10 @@ class ResponsesReader:
         texts: list[str] = []
         calls: list[ToolCall] = []
         for index, item in items.items():
-            if item.get("type") == "function_call":
+            if _is_call(item):
                 id_ = self._id(index, item)
                 written = item.get("arguments") or "".join(self._raw.get(index, ()))
-                calls.append(read_call(id_, text_in(item, "name"), written))
+                calls.append(read_call(id_, text_in(item, "name") or SEARCH, written))
                 native.append({**item, "call_id": id_})
                 continue
             if item.get("type") == "message":

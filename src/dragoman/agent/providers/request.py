@@ -29,7 +29,7 @@ from dragoman.trust.masking import MASK, mask_text, mask_url
 from dragoman.version import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from types import ModuleType
 
     from dragoman.agent.messages import Answered, Message, ModelEvent, ModelRequest
@@ -192,6 +192,10 @@ class Endpoint:
     """Sent only to `base_url`: redirects are not followed."""
     key_variable: str = ""
     """The variable that the key is read from, for hints."""
+    loads_tools: bool | None = None
+    """Whether the API loads tools that a search found; by its address and the model unless given."""
+    betas: Sequence[str] = ()
+    """Names for the header `anthropic-beta`."""
     connect_timeout: float = 10.0
     idle_timeout: float = 300.0
     """Seconds without data; a reasoning model may be silent for minutes."""
@@ -220,6 +224,8 @@ class Endpoint:
         options: dict[str, Any] = {"follow_redirects": False}
         if not self.key:
             options["headers"] = {"Authorization": sdk.Omit()}
+        if self.betas:
+            options.setdefault("headers", {})["anthropic-beta"] = ",".join(self.betas)
         try:
             stream = await client.post(
                 path,
@@ -349,6 +355,11 @@ class EndpointProvider(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
+
+    @property
+    def loads_tools(self) -> Literal["", "definitions", "references"]:
+        """What the API loads tools from that a search found; see `Provider.loads_tools`."""
+        return ""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Send one request; see `Provider.stream`."""

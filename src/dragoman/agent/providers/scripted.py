@@ -51,9 +51,11 @@ class ScriptedProvider:
         *,
         api: Literal["openai", "responses", "anthropic"] = "openai",
         model: str = "scripted",
+        loads_tools: Literal["", "definitions", "references"] = "",
     ) -> None:
         self.api: Literal["openai", "responses", "anthropic"] = api
         self.model = model
+        self.loads_tools: Literal["", "definitions", "references"] = loads_tools
         self.requests: list[ModelRequest] = []
         self._script = script
 

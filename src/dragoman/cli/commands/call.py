@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 
 from dragoman.cli import arguments, exits, output
+from dragoman.cli.adhoc import AdHocCommand, offer_to_keep, take_url
 from dragoman.cli.arguments import STDIN, type_name
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import code_of, confirm, run
-from dragoman.cli.known import known_registry, may_own, wanted
-from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option
+from dragoman.cli.known import find_tool, known_registry, may_own, unknown_tool, wanted
+from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import part_json, save
 from dragoman.errors import (
     CallDeniedError,
+    ConfigError,
+    ConnectError,
     InvalidArgumentsError,
     ServerNotReadyError,
+    ToolUnavailableError,
     UnknownServerError,
     UnknownToolError,
 )
 from dragoman.model import Handlers
-from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +41,7 @@ LONGEST_ABOUT = 60
 """Columns for the description of an argument in errors; `tools --schema` shows all of it."""
 
 
-@click.command(epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
+@click.command(cls=AdHocCommand, epilog="See `dragoman help arguments` for all forms of KEY=VALUE.")
 @common_options
 @timeout_option
 @click.argument("words", nargs=-1, metavar="SERVER TOOL [KEY=VALUE | -]...", shell_complete=CALL_WORDS)
@@ -46,22 +49,38 @@ LONGEST_ABOUT = 60
 @click.option("--save", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Save images in DIR.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--raw", is_flag=True, help="Print unfiltered text, including escape codes.")
+@click.option("--detach", is_flag=True, help="Do not wait if the server makes a task of the call.")
 @click.pass_obj
 def call(
-    options: Options, *, words: tuple[str, ...], whole: str | None, folder: Path | None, yes: bool, raw: bool
+    options: Options,
+    *,
+    words: tuple[str, ...],
+    whole: str | None,
+    folder: Path | None,
+    yes: bool,
+    raw: bool,
+    detach: bool,
 ) -> None:
     """Call a tool and print its result.
 
-    Instead of SERVER TOOL you can give the exposed name. Only this server is started.
+    Instead of SERVER TOOL you can write SERVER.TOOL, the exposed name, or TOOL alone if only one server has
+    it. Only this server is started. A URL instead of
+    SERVER, or a command after `--`, is a server that is not configured.
 
     \b
     dragoman call files read_text_file path=README.md head=10
     dragoman call mcp_files_read_text_file --args '{"path": "README.md"}'
     echo '{"path": "README.md"}' | dragoman call files read_text_file -
+    dragoman call https://example.com/mcp search query=deposit
+    dragoman call read_text_file path=README.md -- npx -y @modelcontextprotocol/server-filesystem .
 
     Values are converted by the tool's schema. `a.b=1` sets a value inside an object, a repeated key makes a
     list, `@FILE` reads a file and `@-` standard input.
     """  # noqa: D301 -- click wants the backspace itself
+    words = take_url(options, words)
+    if not words and options.server is not None:
+        msg = "Missing TOOL. Run `dragoman tools` with the same URL or command for a list."
+        raise click.UsageError(msg)
     if not words:
         msg = "Missing SERVER and TOOL. Run `dragoman tools` for a list."
         raise click.UsageError(msg)
@@ -70,9 +89,13 @@ def call(
     exits.insist(settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
-    asked, rest = _split(settings, words)
+    if options.server is not None:
+        asked, rest = _Target([options.server], words[0], is_own=True), list(words[1:])
+    else:
+        asked, rest = _split(settings, words)
     given = _Given(rest, whole)
-    result, tool = run(_call(options, settings, asked, given, yes=yes))
+    _check_known(settings, asked, given)
+    result, tool = run(_call(options, settings, asked, given, yes=yes, detach=detach))
     saved = save(result.parts, folder, tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
@@ -80,9 +103,10 @@ def call(
         print_text(result.text, raw=raw)
         _print_sources(result)
     if result.exception is None:
+        offer_to_keep(options)
         return
     if not options.json:
-        text = " ".join((result.error or "The tool failed.").split())
+        text = " ".join(str(_told(settings, tool, result)).split())
         click.secho(f"error: {output.safe(text)}", fg="red", err=True)
     raise click.exceptions.Exit(code_of(result.exception))
 
@@ -138,6 +162,51 @@ class _Given:
         return found
 
 
+def _told(settings: Settings, tool: ToolDef, result: ToolResult) -> object:
+    """Return the error of a failed call; the cause in one line if its server is not ready."""
+    from dragoman.diagnosis.explain import explain, root_cause
+
+    error = result.exception
+    if isinstance(error, ToolUnavailableError) and isinstance(root_cause(error), ConnectError | ConfigError):
+        found = explain(error, settings.server(tool.server), name=tool.server)
+        return f"{found.cause} (run `{typed(found.next_step)}`)"
+    return result.error or "The tool failed."
+
+
+def _check_known(settings: Settings, asked: _Target, given: _Given) -> None:
+    """Check a call against the cached tools, so that a mistake does not have to wait for the server.
+
+    Raises:
+        UnknownToolError: The server has no such tool, but one with a similar name.
+        InvalidArgumentsError: The arguments do not match the tool's schema.
+        CallDeniedError: A rule denies the call.
+    """
+    if len(asked.specs) != 1:
+        return
+    spec = asked.specs[0]
+    registry, known = known_registry(settings, asked.specs)
+    tools = [tool for tool in registry if tool.server == spec.name]
+    if spec.name not in known:
+        return
+    name = asked.name
+    tool = next((one for one in tools if name == (one.original_name if asked.is_own else one.name)), None)
+    tool = tool or next((one for one in tools if one.name == name), None)
+    if tool is None:
+        error = unknown_tool(name, tools, server=spec.name)
+        if error.suggestions:
+            error.hint += f" The list is cached; update it with `dragoman tools {spec.name} --refresh`"
+            raise error
+        return
+    from dragoman.tools.result.build import check
+    from dragoman.tools.schema.validate import Validators
+    from dragoman.trust.gate import Gate
+
+    coerces = True if spec.coerce_arguments is None else spec.coerce_arguments
+    fields, _ = check(Validators().of(tool.input_schema), tool, given.fit(tool), coerces=coerces)
+    gate = Gate(settings, root=settings.root or str(Path.cwd()))
+    gate.refuse_denied(tool, fields, trusts_hints=spec.trust_annotations)
+
+
 def _described(name: str, schema: object, root: object) -> str:
     fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
     about = output.cut(output.one_line(str(fields.get("description") or "")), LONGEST_ABOUT)
@@ -160,8 +229,15 @@ def _split(settings: Settings, words: Sequence[str]) -> tuple[_Target, list[str]
     is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
     if settings.server(first) is not None and not is_alone:
         return _Target(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
-    registry, _ = known_registry(settings)
-    tool = registry.get(first)
+    server, own = _qualified(settings, first)
+    if server:
+        return _Target(wanted(settings, [server]), own, is_own=True), rest
+    registry, listed = known_registry(settings)
+    tool, missing = None, None
+    try:
+        tool = find_tool(registry, first)
+    except UnknownToolError as error:
+        missing = error
     if settings.server(first) is not None and tool is None:
         msg = f"Missing TOOL. Run `dragoman tools {first}` for a list."
         raise click.UsageError(msg)
@@ -171,12 +247,21 @@ def _split(settings: Settings, words: Sequence[str]) -> tuple[_Target, list[str]
     everywhere = wanted(settings, [])
     if tool is not None:
         return _Target(wanted(settings, [tool.server]), tool.original_name, is_own=True), rest
-    if registry.contenders(first):
-        raise registry.unknown(first)
-    specs = may_own(settings, everywhere, first)
+    if missing is not None and missing.suggestions:
+        raise missing
+    # The tools of some servers are not known yet; ask those that can have it.
+    specs = may_own(settings, everywhere, first) or [one for one in everywhere if one.name not in listed]
     if not specs:
-        raise _unknown(first, list(registry))
+        raise missing or unknown_tool(first, registry)
     return _Target(specs, first, is_own=False), rest
+
+
+def _qualified(settings: Settings, word: str) -> tuple[str, str]:
+    """Split `server.tool` or `server:tool`; both are empty if no server has that name."""
+    for at, char in enumerate(word):
+        if char in ".:" and at and word[at + 1 :] and settings.server(word[:at]) is not None:
+            return word[:at], word[at + 1 :]
+    return "", ""
 
 
 async def _call(
@@ -186,11 +271,12 @@ async def _call(
     given: _Given,
     *,
     yes: bool,
+    detach: bool,
 ) -> tuple[ToolResult, ToolDef]:
     from dragoman.cli.connect import connected
 
     specs = asked.specs
-    names = [other for spec in specs for other in spec.fallback]
+    names = [other for spec in specs for other in spec.fallback_names]
     fallback = [spec for spec in settings.servers if spec.name in names and spec not in specs]
 
     asking = Handlers(approval=lambda request: confirmed(request, live, yes=yes))
@@ -205,13 +291,15 @@ async def _call(
     ) as live:
         if is_terminal:
             await _review(live)
-        tool = _find(live, asked)
+        tool = _find(live, asked, [] if options.server else list(known_registry(settings)[0]))
         fields = given.fit(tool)
         if options.timeout is not None and not fallback:
             _check_connected(live, tool.server, options.timeout)
         live.show.text = f"calling {tool.original_name}"
         try:
-            result = await live.mcp.call(tool.name, fields, timeout=live.left, on_progress=live.show.report)
+            result = await live.mcp.call(
+                tool.name, fields, timeout=live.left, on_progress=live.show.report, detach=detach
+            )
         except asyncio.CancelledError:
             # Stopping the server may take a moment; show that Ctrl-C was noticed.
             live.show.text = "stopping"
@@ -227,7 +315,9 @@ async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool
     live.show.clear()
     why = output.one_line(request.reason) or "A rule requires confirmation"
     click.echo(f"{why}: {_shown(request)}", err=True)
-    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?"}[request.kind]
+    question = {"tool": "Call it?", "resource": "Read it?", "prompt": "Get it?", "skill": "Load it?"}[
+        request.kind
+    ]
     return await confirm(question)
 
 
@@ -251,15 +341,33 @@ def _shown(request: CallRequest) -> str:
     return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
 
 
-def _find(live: Connected, asked: _Target) -> ToolDef:
-    """Find the tool; a cached definition is enough, so that a fallback can answer."""
+def _find(live: Connected, asked: _Target, elsewhere: Sequence[ToolDef]) -> ToolDef:
+    """Find the tool; a cached definition is enough, so that a fallback can answer.
+
+    Args:
+        live: The servers that are connected.
+        asked: The tool to find.
+        elsewhere: Known tools of other servers, to suggest.
+    """
     name = asked.name
     tools = [tool for tool in live.mcp.tools() if tool.server in live.names]
     own = [tool for tool in tools if asked.is_own and tool.original_name == name]
     for tool in own or (tool for tool in tools if tool.name == name):
         return tool
-    if live.mcp.registry.contenders(name):
-        raise live.mcp.registry.unknown(name)
+    missing = None
+    try:
+        tool = find_tool(live.mcp.registry, name)
+    except UnknownToolError as error:
+        missing = error
+    else:
+        if tool.server in live.names and not asked.is_own:
+            return tool
+    if missing is not None and live.mcp.registry.contenders(name):
+        raise missing
+    if len(live.names) > 1:
+        # Any of them could have had it, so the failure of one is not the answer.
+        live.warn_of_failures()
+        raise missing or unknown_tool(name, [*tools, *elsewhere])
     for server in live.names:
         live.raise_unless_ready(server, needs_listing=True)
         changes = live.mcp.changes(server)
@@ -267,7 +375,7 @@ def _find(live: Connected, asked: _Target) -> ToolDef:
             msg = f"`{name}` of server `{server}` is blocked: its definition changed since you approved it"
             hint = f"review the change and run `dragoman trust approve {server}`"
             raise CallDeniedError(msg, tool=name, server=server, hint=hint)
-    raise _unknown(name, tools, server=live.names[0])
+    raise unknown_tool(name, [*tools, *elsewhere], server=live.names[0] if len(live.names) == 1 else "")
 
 
 def _check_connected(live: Connected, server: str, seconds: float) -> None:
@@ -277,15 +385,6 @@ def _check_connected(live: Connected, server: str, seconds: float) -> None:
         msg = f"server `{server}` did not connect within {seconds:g} s"
         hint = f"increase `--timeout`, or run `dragoman doctor {server}`"
         raise ServerNotReadyError(msg, server=server, state=state, hint=hint) from TimeoutError()
-
-
-def _unknown(name: str, tools: Sequence[ToolDef], server: str = "") -> UnknownToolError:
-    names = [own for tool in tools for own in ((tool.original_name,) if server else (tool.name,))]
-    similar = suggest(name, names)
-    guess = f"did you mean {' or '.join(f'`{one}`' for one in similar)}?" if similar else ""
-    msg = f"unknown tool `{name}` of server `{server}`" if server else f"unknown server or tool `{name}`"
-    hint = guess or f"run `dragoman tools{f' {server}' if server else ''}` for a list"
-    return UnknownToolError(msg, tool=name, server=server, suggestions=similar, hint=hint)
 
 
 def _report(tool: ToolDef, result: ToolResult, saved: Any) -> CallReport:

@@ -38,8 +38,9 @@ def calls(
 ) -> None:
     """List recorded calls, the latest first.
 
-    Sessions record their calls. Set `call_log = true` in the `[mcp]` table of the configuration to record
-    all calls. Secrets are masked, long texts are cut, and old calls are deleted.
+    All commands and sessions record their calls; programs do so if they ask for it. Secrets are masked, long
+    texts are cut, and calls are deleted after seven days. `call_log = false` in the `[mcp]` table of the
+    configuration turns this off.
     """
     if context.invoked_subcommand is not None:
         return
@@ -62,7 +63,13 @@ def calls(
     if not found and history.path.exists():
         output.say("No matching calls.")
     elif not found:
-        output.say("No recorded calls yet. Set `call_log = true` in `[mcp]` to record all calls.")
+        off = options.load().call_log is False
+        why = (
+            "`call_log = false` in the configuration turns recording off."
+            if off
+            else "Call a tool: dragoman call"
+        )
+        output.say(f"No recorded calls. {why}")
     else:
         _show(found)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.adhoc import AdHocCommand, is_url, offer_to_keep, take_url
 from dragoman.cli.exits import run
 from dragoman.cli.options import Options, common_options, yes_option
 
@@ -31,9 +32,10 @@ START_WAIT = 10.0
 _KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY", "openai:gpt-5-mini"))
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog="A URL, or a command after `--`, is a server that is not configured.")
 @common_options
 @yes_option
+@click.argument("url", required=False)
 @click.option("--model", metavar="NAME", help=f"E.g. openai:gpt-5, anthropic:…, local ({MODEL_VARIABLE}).")
 @click.option(
     "--transcript",
@@ -42,13 +44,19 @@ _KEYS = (("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-4-5"), ("OPENAI_API_KEY"
 )
 @click.option("--price", metavar="IN,OUT", help="Prices per million tokens, to show the cost.")
 @click.pass_obj
-def chat(options: Options, model: str | None, transcript: str | None, price: str | None) -> None:
+def chat(
+    options: Options, *, url: str | None, model: str | None, transcript: str | None, price: str | None
+) -> None:
     """Chat with a model that can use the tools of your servers.
 
     Without --model, dragoman uses the API whose key is set, or a local model server (Ollama, llama.cpp, LM
     Studio). Without any model you can still call tools with slash commands. When reading from a pipe, each
     line is a message; the exit code is 1 if one of them failed.
     """
+    if url is not None and not is_url(url):
+        msg = f"Unexpected `{url}`. Expected a URL, or a command after `--`."
+        raise click.UsageError(msg)
+    take_url(options, [url] if url else [])
     open_session(options, model=model, transcript=transcript, price=price)
 
 
@@ -62,6 +70,7 @@ def open_session(
     find_servers(options)
     if not run(_chat(options, model, transcript, costs)):
         raise click.exceptions.Exit(1)
+    offer_to_keep(options)
 
 
 def _read_price(text: str) -> Price:
@@ -114,14 +123,16 @@ async def _open(
             raise click.Abort from None
     talk: list[Conversation] = []
     consent = Consent(asker) if asker is not None else None
-    mcp = McpManager.from_config(
-        options.with_hosts(),
-        config=options.config,
-        inputs=inputs,
-        handlers=_handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
-        call_log=True,
-        default_trust="ask" if consent is not None else "warn",
-    )
+    how: dict[str, Any] = {
+        "inputs": inputs,
+        "handlers": _handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
+        "call_log": options.load().call_log is not False,
+        "default_trust": "ask" if consent is not None else "warn",
+    }
+    if options.server is not None:
+        mcp = McpManager(options.load(), **how)
+    else:
+        mcp = McpManager.from_config(options.with_hosts(), config=options.config, **how)
     async with mcp:
         # Events during the start are not reported to the model.
         await _watch_start(mcp, screen)
@@ -147,10 +158,10 @@ async def _watch_start(mcp: McpManager, screen: Screen) -> None:
     """Show the servers while they start, then their states."""
     from dragoman.cli.tables import servers_view
 
-    async with screen.working(lambda: servers_view(mcp.status().values(), {})):
+    async with screen.working(lambda: servers_view(mcp.status().values(), {}, mcp.settings)):
         await mcp.wait_ready(timeout=START_WAIT)
     if screen.is_live:
-        screen.print(servers_view(mcp.status().values(), {}))
+        screen.print(servers_view(mcp.status().values(), {}, mcp.settings))
 
 
 async def _converse(

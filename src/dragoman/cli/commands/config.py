@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -122,6 +123,8 @@ def show(options: Options, names: tuple[str, ...]) -> None:
         output.say("Review these settings of the project: dragoman trust approve --settings")
     if not settings.servers:
         output.say(f"{output.NO_SERVERS}. Files: dragoman config paths")
+    for warning in settings.warnings:
+        output.warn(f"warning: {_shortened(warning)}")
     if settings.problems:
         output.warn(f"{exits.many(settings)}: {exits.CHECK}")
 
@@ -163,7 +166,9 @@ def _show_server(spec: ServerSpec, note: str = "") -> None:
         "allows", ", ".join(spec.allowed_tools or ()) or ("nothing" if spec.allowed_tools is not None else "")
     )
     row("denies", ", ".join(spec.denied_tools))
-    row("fallback", ", ".join(spec.fallback))
+    for tool in spec.fallback if isinstance(spec.fallback, Mapping) else ():
+        row("fallback", f"{tool}: {', '.join(spec.fallbacks_of(tool))}")
+    row("fallback", "" if isinstance(spec.fallback, Mapping) else ", ".join(spec.fallback))
     row("from", f"{output.place(spec.origin)} ({spec.origin.scope}, {spec.origin.dialect})")
     for origin in spec.shadowed:
         row("overrides", f"{output.place(origin)} ({origin.scope}, {origin.dialect})")
@@ -178,7 +183,7 @@ def _show_server(spec: ServerSpec, note: str = "") -> None:
 def check(options: Options, *, strict: bool) -> None:
     """Report all problems; the exit code is 3 if there are any."""
     settings = options.load()
-    warnings = _warnings(settings)
+    warnings = [*settings.warnings, *_warnings(settings)]
     if options.json:
         output.say_json(
             {
@@ -226,12 +231,17 @@ def _warnings(settings: Settings) -> list[ConfigError]:
                 expanded(spec, expansion)
             except MissingVariableError as error:
                 found.append(error)
-        for name in spec.fallback:
+        for name in spec.fallback_names:
             if name not in names:
-                msg = f"the fallback `{name}` of server `{spec.name}` is not configured"
+                msg = f"the fallback `{name}` of server `{spec.name}` is not a configured server"
+                hint = "ignore this if it is a local tool of the application"
                 found.append(
                     ConfigError(
-                        msg, source=spec.origin.source, pointer=spec.origin.pointer, line=spec.origin.line
+                        msg,
+                        source=spec.origin.source,
+                        pointer=spec.origin.pointer,
+                        line=spec.origin.line,
+                        hint=hint,
                     )
                 )
     return found

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import output
+from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, code_of, run, together
-from dragoman.cli.known import named
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
+from dragoman.cli.known import broken_entries, named
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -28,26 +29,32 @@ AT_ONCE = 8
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
 @common_options
 @timeout_option
 @yes_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
-@click.option("--verbose", "-v", is_flag=True, help="Show the stderr of servers that work, too.")
+@click.option("--verbose", "-v", is_flag=True, help="Show stages and stderr of servers that work, too.")
+@click.option("--fix", "fixes", is_flag=True, help="Write what it advises, after showing the diff.")
 @click.pass_obj
-def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
+def doctor(options: Options, names: tuple[str, ...], *, verbose: bool, fixes: bool) -> None:
     """Find out why a server does not work, and what to do about it.
 
     Each server is started or connected once, and checked in stages: configuration, variables, the command
-    or the host, the start or the connection, the handshake, the tool list, the schemas, and a ping. Disabled
-    servers are checked only if you name them.
+    or the host, the start or the connection, the handshake, the tool list, the schemas, and a ping. A server
+    that works is one line; `-v` shows its stages. Disabled servers are checked only if you name them.
+
+    `--fix` carries out the `dragoman set` commands that it advises, after you have seen the diff and agreed.
 
     Advice does not change the exit code. It covers changed definitions, definitions that look like an
     attack, names that look alike, and packages without an exact version.
     """
+    from dragoman.cli.commands.fix import fix
     from dragoman.cli.json_shapes import finding_json
+    from dragoman.diagnosis.explain import explain
     from dragoman.diagnosis.review import look_alikes, review
 
+    names = take_servers(options, names)
     settings = find_servers(options)
     specs = [named(settings, name) for name in dict.fromkeys(names)]
     specs = specs or [spec for spec in settings.servers if spec.enabled]
@@ -68,16 +75,35 @@ def doctor(options: Options, names: tuple[str, ...], verbose: bool) -> None:
             "problems": [output.problem_json(problem) for problem in problems],
             "look_alikes": [finding_json(finding) for finding in alike],
         }
+        if fixes:
+            report["fixes"] = fix(options, found)
         output.say_json(report)
     else:
-        for index, (one, looked) in enumerate(zip(found, reviews, strict=True)):
-            click.echo("\n" * bool(index), nl=False)
+        before = ""
+        # The servers that work come first, so that what needs attention stands at the end.
+        for one, looked in sorted(zip(found, reviews, strict=True), key=lambda pair: not pair[0].ok):
+            folded = one.ok and not verbose
+            click.echo("\n" * bool(before and not (folded and before == "folded")), nl=False)
+            before = "folded" if folded else "whole"
             _show(one, looked, verbose=verbose)
         for finding in alike:
             output.say(f"\nadvice: {finding}", fg="yellow")
+        broken = broken_entries(settings) if not names else {}
+        for name, problem in broken.items():
+            click.echo(f"\n{click.style(output.one_line(name), bold=True)}")
+            one = explain(problem)
+            _say_wrapped("  ", output.safe(one.cause), shutil.get_terminal_size().columns, fg="red")
+            _say_wrapped(
+                "  → ", output.safe(typed(one.next_step)), shutil.get_terminal_size().columns, fg="cyan"
+            )
         for problem in problems:
-            output.say(f"error: {problem}", fg="red")
+            if problem not in broken.values():
+                output.say(f"error: {problem}", fg="red")
         _sum_up(options, found, problems=len(problems))
+        if fixes:
+            fix(options, found)
+    if code is Exit.DONE:
+        offer_to_keep(options)
     raise click.exceptions.Exit(code)
 
 
@@ -139,7 +165,13 @@ def _json(one: Diagnosis, looked: Review) -> DiagnosisShape:
             }
             for stage in one.stages
         ],
-        "cause": None if one.error is None else {"code": one.error.code, "message": one.finding, "hint": ""},
+        "cause": None
+        if one.error is None or one.explanation is None
+        else {
+            "code": one.error.code,
+            "message": one.explanation.cause,
+            "hint": one.hint,
+        },
         "exit_code": one.exit_code,
         "stderr": one.stderr.splitlines(),
         "hints": one.hints,
@@ -152,9 +184,16 @@ def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:
 
     width = shutil.get_terminal_size().columns if output.columns() else 10_000
     head = f"{output.one_line(one.spec.name)}  {output.one_line(output.command_line(one.spec.transport))}"
-    name, _, rest = output.cut(head, width).partition("  ")
-    click.echo(f"{click.style(name, bold=True)}  {click.style(rest, dim=True)}")
+    if one.ok and not verbose:
+        _show_folded(one, width)
+    else:
+        name, _, rest = output.cut(head, width).partition("  ")
+        click.echo(f"{click.style(name, bold=True)}  {click.style(rest, dim=True)}")
+    if one.explanation is not None:
+        _say_wrapped("  ", output.safe(one.explanation.cause), width, fg="red")
     for stage in one.stages:
+        if one.ok and not verbose and stage.outcome == "ok":
+            continue
         _show_stage(stage, width, one.spec.origin.source)
     if one.stderr and (verbose or not one.ok):
         click.secho("  Last stderr lines:", dim=True)
@@ -162,8 +201,20 @@ def _show(one: Diagnosis, looked: Review, *, verbose: bool) -> None:
             click.secho(f"    {output.cut(line, width - 4)}", dim=True)
     for hint in one.hints:
         _say_wrapped("  → ", output.safe(hint), width, fg="cyan")
-    for text in advice(looked):
+    # A server that does not work has other worries than the version of its package.
+    for text in advice(looked) if one.ok else ():
         _say_wrapped("  advice: ", output.safe(text), width, fg="yellow")
+
+
+def _show_folded(one: Diagnosis, width: int) -> None:
+    """Print a server that works on one line."""
+    facts = [stage.detail for stage in one.stages if stage.name in ("listing", "handshake") and stage.detail]
+    took = _took(sum(stage.seconds for stage in one.stages))
+    line = output.cut(f"{output.one_line(one.spec.name)}  {', '.join([*reversed(facts), took])}", width - 2)
+    name, _, rest = line.partition("  ")
+    click.echo(
+        f"{click.style('✓', fg='green')} {click.style(name, bold=True)}  {click.style(rest, dim=True)}"
+    )
 
 
 def _show_stage(stage: Stage, width: int, file: str) -> None:

@@ -7,6 +7,7 @@ full and confirmed first. The other commands change the file that defines the se
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shlex
 import shutil
@@ -405,7 +406,10 @@ def _ask(options: Options, item: Item, spec: ServerSpec, target: Target, words: 
     rows["file"] = output.shorten_path(str(target.path))
     if item.command and shutil.which(item.command) is None:
         rows["missing"] = f"{_PROGRAMS.get(item.needs, item.needs)}: `{item.command}` is not on your PATH"
-    unset = [name for name in item.variables() if name not in os.environ]
+    # Arguments of the user replace those of the catalogue, and their variables.
+    replaced_by = isinstance(spec.transport, Stdio) and not set(item.arguments) <= set(spec.transport.args)
+    needed = dataclasses.replace(item, arguments=()).variables() if replaced_by else item.variables()
+    unset = [name for name in needed if name not in os.environ]
     rows["unset"] = ", ".join(unset) and f"{', '.join(unset)} (set before using the server)"
     for label, text in rows.items():
         if text:

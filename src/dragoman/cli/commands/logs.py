@@ -1,4 +1,4 @@
-"""`dragoman logs`: show a server's standard error, from its log file or from one start."""
+"""`dragoman logs`: show what a server wrote to its standard error, from its log; starts nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from dragoman.cli import exits, output
-from dragoman.cli.exits import run
 from dragoman.cli.known import named
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
+from dragoman.cli.options import SERVERS, Options, common_options
 from dragoman.config.load import refused
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.model import Stdio
+from dragoman.server.process.stderr_log import kept_files
 
 if TYPE_CHECKING:
     from dragoman.cli.json_shapes import LogsReport
@@ -25,15 +25,14 @@ _BLOCK = 64 * 1024
 
 @click.command()
 @common_options
-@timeout_option
 @click.argument("name", shell_complete=SERVERS)
 @click.option("--lines", "-n", default=50, show_default=True, help="How many of the last lines.")
 @click.pass_obj
 def logs(options: Options, name: str, lines: int) -> None:
     """Show the last lines that a server wrote to its standard error.
 
-    They come from its `log_file`. A server without one is started and connected once, and its output is
-    shown. The server's secrets are masked.
+    They come from its `log_file`, or from the log that is kept for seven days; no server is started. Secrets
+    are masked. `call_log = false` in the `[mcp]` table of the configuration turns the kept log off.
     """
     settings = options.load()
     exits.insist(settings)
@@ -43,18 +42,22 @@ def logs(options: Options, name: str, lines: int) -> None:
         raise DragomanError(msg, hint=f"Check that it answers: dragoman doctor {name}")
     if (refusal := refused(settings, [spec]).get(name)) is not None:
         raise refusal  # An unapproved entry could name any file as its log.
-    path = _log_file(spec, settings)
-    found = _tail(path, lines) if path is not None else run(_start(options, settings, spec))[-lines:]
+    own = _log_file(spec, settings)
+    paths = [own] if own is not None else kept_files(spec)
+    found: list[str] = []
+    for path in reversed(paths):
+        if len(found) < lines:
+            found = [*_tail(path, lines - len(found)), *found]
     if options.json:
-        report: LogsReport = {"server": name, "file": None if path is None else str(path), "lines": found}
+        report: LogsReport = {"server": name, "file": str(paths[-1]) if paths else None, "lines": found}
         output.say_json(report)
         return
     for line in found:
         output.say(line)
     if not found:
-        output.warn(f"`{name}` wrote nothing to its standard error")
-    if path is None:
-        output.note("The server was started for this. Set `log_file` in its entry to keep its output.")
+        off = own is None and settings.call_log is False
+        why = "; `call_log = false` turns the log off" if off else ""
+        output.warn(f"No stderr output of `{name}` is kept{why}. Start it once: dragoman doctor -v {name}")
 
 
 def _log_file(spec: ServerSpec, settings: Settings) -> Path | None:
@@ -92,16 +95,3 @@ def _last_lines(path: Path, lines: int) -> list[str]:
             file.seek(size)
             data = file.read(step) + data
     return data.decode("utf-8", "replace").splitlines()[-lines:]
-
-
-async def _start(options: Options, settings: Settings, spec: ServerSpec) -> list[str]:
-    from dragoman.cli.commands.doctor import quiet_log
-    from dragoman.cli.connect import Progress
-    from dragoman.diagnosis.doctor import diagnose
-
-    async with Progress(f"starting {spec.name}"):
-        with quiet_log():
-            found = await diagnose(spec, settings, timeout=options.timeout, stderr_lines=10_000)
-    if not found.stderr and found.error is not None:
-        raise found.error
-    return found.stderr.splitlines()

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from dragoman.cli.connect import Connected
-    from dragoman.cli.json_shapes import PromptReport, PromptsReport, ReadReport, ResourcesReport
+    from dragoman.cli.json_shapes import (
+        PromptReport,
+        PromptsReport,
+        ReadReport,
+        ResourcesReport,
+        SkillsReport,
+    )
     from dragoman.model import Part, Prompt, Resource
 
 T = TypeVar("T")
@@ -66,6 +72,69 @@ def resources(options: Options, names: tuple[str, ...]) -> None:
         output.say_json(report)
     else:
         _show_groups([(one.server, one.uri, _about(one)) for one in found], "resources")
+    raise click.exceptions.Exit(code)
+
+
+@click.command()
+@common_options
+@timeout_option
+@click.argument("names", nargs=-1, metavar="[SERVER]...", shell_complete=SERVERS)
+@click.option("--approve", "approved", metavar="URI", help="Approve a skill of SERVER with its files.")
+@click.option(
+    "--load", "loaded", metavar="URI", help="Print an approved skill of SERVER, as a model gets it."
+)
+@click.pass_obj
+def skills(options: Options, names: tuple[str, ...], *, approved: str | None, loaded: str | None) -> None:
+    """List the skills of the servers, approve one, or print one.
+
+    A skill tells a model what to do, so each is approved by itself, and again when its files change.
+    """
+    if approved or loaded:
+        if len(names) != 1:
+            msg = "Give the SERVER of the skill."
+            raise click.UsageError(msg)
+        uri = approved or loaded or ""
+
+        async def use(live: Connected, name: str) -> list[str]:
+            if approved:
+                await live.mcp.skills.approve(name, uri)
+                return [f"Approved {uri} of {name}."]
+            return [await live.mcp.skills.load(name, uri)]
+
+        lines, _, code = run(_everywhere(options, names, use))
+        for line in lines:
+            print_text(line, raw=False)
+        raise click.exceptions.Exit(code)
+    found, errors, code = run(_everywhere(options, names, lambda live, name: live.mcp.skills.all(name)))
+    if options.json:
+        report: SkillsReport = {
+            "skills": [
+                {
+                    "server": one.server,
+                    "uri": one.uri,
+                    "name": one.name,
+                    "description": one.description,
+                    "files": [file.uri for file in one.files],
+                    "approved": one.is_approved,
+                    "problem": one.problem,
+                }
+                for one in found
+            ],
+            "errors": errors,
+        }
+        output.say_json(report)
+    else:
+        _show_groups(
+            [
+                (
+                    one.server,
+                    one.uri,
+                    one.problem or f"{'' if one.is_approved else 'not approved: '}{one.description}",
+                )
+                for one in found
+            ],
+            "skills",
+        )
     raise click.exceptions.Exit(code)
 
 
@@ -168,7 +237,7 @@ async def _everywhere(
     options: Options, names: Sequence[str], ask: Callable[[Connected, str], Awaitable[list[T]]]
 ) -> tuple[list[T], dict[str, str], Exit]:
     """Query all servers concurrently, so that the failure of one does not hide the others."""
-    from dragoman.cli.connect import USABLE, connected, trouble
+    from dragoman.cli.connect import USABLE, connected
 
     settings = options.load()
     exits.insist(settings)
@@ -185,7 +254,7 @@ async def _everywhere(
             answers = await asyncio.gather(*(ask(live, name) for name in ready), return_exceptions=True)
         for status in live.status():
             if status.name not in ready:
-                errors[status.name] = trouble(status)
+                errors[status.name] = str(live.explain(status.name))
                 codes.append(live.code(status))
         for name, answer in zip(ready, answers, strict=True):
             if isinstance(answer, BaseException):

@@ -1,108 +1,124 @@
-"""`dragoman status`: connect the servers and show their states."""
+"""`dragoman status`: connect the servers, and show each as soon as it is ready or failed."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
 import click
 
 from dragoman.cli import exits, output
+from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
-from dragoman.cli.known import known_tools, named
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
+from dragoman.cli.known import broken_entries, known_tools, named
+from dragoman.cli.options import SERVERS, Options, common_options, typed, wait_option, yes_option
 from dragoman.errors import DragomanError
 from dragoman.trust.layers import rivalry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from dragoman.cli.json_shapes import LoggedShape, StatusReport, StatusShape
+    from dragoman.cli.connect import Connected
+    from dragoman.cli.json_shapes import BrokenShape, LoggedShape, StatusReport, StatusShape
+    from dragoman.diagnosis.explain import Explanation
     from dragoman.model import ServerSpec, ServerStatus, Settings
 
 LOGGED_SECONDS = 7 * 86_400.0
 """The period for which calls are counted."""
+LONGEST_NAME = 24
+"""Columns for the names of servers; longer ones push their line to the right."""
 _MODERN = "2026-07-28"
-_COLOURS = {
-    "ready": "green",
-    "degraded": "yellow",
-    "connecting": "yellow",
-    "backoff": "yellow",
-    "needs_auth": "magenta",
-    "failed": "red",
-}
+_COLOURS = {"ready": "green", "degraded": "yellow"}
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
 @common_options
-@timeout_option
+@wait_option
 @yes_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--no-connect", is_flag=True, help="Start no servers; show configuration and cache.")
 @click.pass_obj
 def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
-    """Show servers: state, transport, protocol, tools, latency and last error.
+    """Show servers: state, transport, protocol, tools and latency; and why a server is not ready.
 
-    Servers are started for this and stopped afterwards. The exit code is 0 if every enabled server is ready.
+    Servers are started for this, once each, and stopped afterwards. A server is shown as soon as it is ready,
+    the others at the end. Without `--wait`, the `timeouts.connect` of each server is the limit. The exit code
+    is 0 if every enabled server is ready.
     """
+    names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
+    broken = [] if names else _broken(settings)
+    logged = _logged()
+    show = (
+        None
+        if options.json
+        else _Lines(specs, logged, [one["name"] for one in broken], connects=not no_connect)
+    )
     if no_connect:
         known = known_tools(settings, specs)
         rows = [_unconnected(spec, len(known[spec.name]) if spec.name in known else None) for spec in specs]
-        code = Exit.DONE
+        codes: list[Exit] = []
     else:
-        rows, code = run(_connect(options, settings, specs))
-    logged = _logged()
+        rows, codes = run(_connect(options, settings, specs, show))
+        codes += [Exit.CONFIG for _ in broken]
     for row in rows:
         row["logged"] = logged.get(row["name"])
     theirs = [spec for spec in settings.unapproved if not names or spec.name in names]
-    report: StatusReport = {
-        "connected": not no_connect,
-        "servers": rows,
-        "unapproved": [{"name": spec.name, "origin": output.origin_json(spec.origin)} for spec in theirs],
-        "problems": len(settings.problems),
-    }
-    if options.json:
+    if show is None:
+        report: StatusReport = {
+            "connected": not no_connect,
+            "servers": rows,
+            "broken": broken,
+            "unapproved": [{"name": spec.name, "origin": output.origin_json(spec.origin)} for spec in theirs],
+            "problems": len(settings.problems),
+        }
         output.say_json(report)
     else:
-        if not rows:
+        if not rows and not broken:
             output.say(no_servers(options))
-        _show(rows)
+        show.finish(rows, broken, connected=not no_connect)
         for spec in theirs:
             output.warn(rivalry(spec))
-        exits.remark(settings)
+        if not names:
+            exits.remark(settings, but_for=len(broken))
+    code = together(codes)
+    if code is Exit.DONE:
+        offer_to_keep(options)
     raise click.exceptions.Exit(code)
 
 
 async def _connect(
-    options: Options, settings: Settings, specs: Sequence[ServerSpec]
-) -> tuple[list[StatusShape], Exit]:
+    options: Options, settings: Settings, specs: Sequence[ServerSpec], show: _Lines | None
+) -> tuple[list[StatusShape], list[Exit]]:
     from dragoman.cli.connect import connected
 
-    on = [spec for spec in specs if spec.enabled and settings.enabled]
-    found: dict[str, ServerStatus] = {}
+    on = {spec.name: spec for spec in specs if spec.enabled and settings.enabled}
+    rows = {spec.name: _unconnected(spec, None) for spec in specs}
     codes: list[Exit] = []
-    latencies: dict[str, float | None] = {}
+
+    async def on_settled(live: Connected, name: str) -> None:
+        found = live.mcp.status()[name]
+        latency = await live.latency(name) if found.state == "ready" else None
+        found = live.mcp.status()[name]
+        explanation = None if found.state == "ready" else live.explain(name)
+        row = rows[name] = _row(on[name], found, latency, explanation)
+        codes.append(live.code(found))
+        if show is not None and explanation is None:
+            live.show.clear()
+            show.print(row)
+
     if on:
-        async with connected(options, settings, on) as servers:
-            ready = [one.name for one in servers.status() if one.state == "ready"]
-            latencies = dict(zip(ready, await asyncio.gather(*map(servers.latency, ready)), strict=True))
-            found = {one.name: one for one in servers.status()}
-            codes = [servers.code(one) for one in found.values()]
-    rows = [
-        _row(spec, found[spec.name], latencies.get(spec.name))
-        if spec.name in found
-        else _unconnected(spec, None)
-        for spec in specs
-    ]
-    return rows, together(codes)
+        async with connected(options, settings, list(on.values()), once=True, on_settled=on_settled):
+            pass
+    return list(rows.values()), codes
 
 
-def _row(spec: ServerSpec, status: ServerStatus, latency: float | None) -> StatusShape:
+def _row(
+    spec: ServerSpec, status: ServerStatus, latency: float | None, explanation: Explanation | None
+) -> StatusShape:
     version = status.protocol_version
     return {
         "name": spec.name,
@@ -117,6 +133,8 @@ def _row(spec: ServerSpec, status: ServerStatus, latency: float | None) -> Statu
         "tools": status.tools,
         "latency": None if latency is None else round(latency, 3),
         "logged": None,
+        "cause": explanation.cause if explanation else None,
+        "next_step": explanation.next_step if explanation else None,
         "last_error": status.last_error,
         "error_code": status.error_code,
         "login_url": status.login_url,
@@ -140,6 +158,8 @@ def _unconnected(spec: ServerSpec, tools: int | None) -> StatusShape:
         "tools": tools,
         "latency": None,
         "logged": None,
+        "cause": None,
+        "next_step": None,
         "last_error": None,
         "error_code": None,
         "login_url": "",
@@ -147,6 +167,16 @@ def _unconnected(spec: ServerSpec, tools: int | None) -> StatusShape:
         "crash_loop": False,
         "origin": output.origin_json(spec.origin),
     }
+
+
+def _broken(settings: Settings) -> list[BrokenShape]:
+    from dragoman.diagnosis.explain import explain
+
+    found: list[BrokenShape] = []
+    for name, problem in broken_entries(settings).items():
+        one = explain(problem)
+        found.append({"name": name, "cause": one.cause, "next_step": typed(one.next_step)})
+    return found
 
 
 def _logged() -> dict[str, LoggedShape]:
@@ -175,29 +205,94 @@ def _logged() -> dict[str, LoggedShape]:
     }
 
 
-def _show(rows: Sequence[StatusShape]) -> None:
-    """Print a table; errors go below their row, so that columns keep their width."""
-    if not rows:
-        return
-    heads = ["server", "state", "transport", "protocol", "tools", "latency"]
-    heads += ["calls", "p95"] if any(row["logged"] for row in rows) else []
-    lines = [[output.one_line(row["name"]), _state(row), *_facts(row)][: len(heads)] for row in rows]
-    widths = [max(output.width_of(line[at]) for line in [heads, *lines]) for at in range(len(heads))]
-    click.secho(_joined(heads, widths), dim=True)
-    width = output.columns()
-    for row, line in zip(rows, lines, strict=True):
-        text = _joined(line, widths)
+class _Lines:
+    """Prints the servers that are ready as they come, then the others with their cause, then a total."""
+
+    def __init__(
+        self,
+        specs: Sequence[ServerSpec],
+        logged: Mapping[str, LoggedShape],
+        broken: Sequence[str],
+        *,
+        connects: bool,
+    ) -> None:
+        names = [output.one_line(name) for name in (*(spec.name for spec in specs), *broken)]
+        calls = any(spec.name in logged for spec in specs)
+        self._logged = logged
+        self._heads = ["server", "state", "transport", "protocol", "tools", "latency"]
+        self._heads += ["calls", "p95"] if calls else []
+        width = min(LONGEST_NAME, max(map(output.width_of, names), default=0))
+        # Only these words stand in the table: what has trouble is not in it.
+        words = {"ready": 5, "disabled": 8, "not started": 11}
+        state = words["disabled" if any(not spec.enabled for spec in specs) else "ready"]
+        state = state if connects else words["not started"]
+        self._widths = [max(width, 6), state, 9, 10, 5, 7, 12, 7][: len(self._heads)]
+        self._is_begun = False
+        self._shown: set[str] = set()
+
+    def print(self, row: StatusShape) -> None:
+        """Print one server that has no trouble."""
+        if not self._is_begun:
+            click.secho(_joined(self._heads, self._widths), dim=True)
+            self._is_begun = True
+        self._shown.add(row["name"])
+        state = _state(row)
+        line = [
+            output.one_line(row["name"]),
+            state,
+            *_facts({**row, "logged": self._logged.get(row["name"])}),
+        ]
+        text = _joined(line[: len(self._heads)], self._widths)
+        width = output.columns()
         text = text if width is None else output.cut(text, width)
-        state = line[1]
-        colored = click.style(state, fg=_COLOURS.get(row["state"]))
-        click.echo(text.replace(f"  {state}", f"  {colored}", 1))
-        for note in _notes(row):
-            for piece in [note] if width is None else output.wrapped(note, width - 2):
-                click.secho(f"  {piece}", fg="red" if row["last_error"] else None)
+        click.echo(text.replace(f"  {state}", f"  {click.style(state, fg=_COLOURS.get(row['state']))}", 1))
+
+    def finish(self, rows: Sequence[StatusShape], broken: Sequence[BrokenShape], *, connected: bool) -> None:
+        """Print the servers that are left: those that were not started, and those with trouble."""
+        for row in rows:
+            if row["cause"] is None and row["name"] not in self._shown:
+                self.print(row)
+        bad = [
+            *((row["name"], row["cause"], row["next_step"] or "") for row in rows if row["cause"]),
+            *((one["name"], one["cause"], one["next_step"]) for one in broken),
+        ]
+        click.echo("\n" * (bool(bad) and self._is_begun), nl=False)
+        for name, cause, step in bad:
+            self._complain(name, cause, step)
+        if connected and (rows or broken):
+            self._sum_up(rows, len(broken))
+
+    def _complain(self, name: str, cause: str, step: str) -> None:
+        indent = self._widths[0] + 2
+        shown = output.one_line(name)
+        head = shown + " " * max(2, indent - output.width_of(shown))
+        pieces = told(output.safe(cause), output.safe(step), indent)
+        for index, piece in enumerate(pieces):
+            before = click.style(head, bold=True) if not index else " " * indent
+            click.echo(before + click.style(piece, fg="red"))
+
+    def _sum_up(self, rows: Sequence[StatusShape], broken: int) -> None:
+        on = [row for row in rows if row["enabled"]]
+        ready = sum(row["state"] == "ready" for row in on)
+        total = len(on) + broken
+        if total > 1 or ready < total:
+            said = f"{ready} of {total} server{'s' * (total != 1)} ready"
+            click.secho(f"\n{said}", fg="green" if ready == total else "yellow")
+
+
+def told(cause: str, step: str, indent: int) -> list[str]:
+    """Return a cause and the next step as lines that fit into the terminal; the command is not broken."""
+    width = output.columns()
+    whole = f"{cause} → {step}"
+    if width is None or output.width_of(whole) <= width - indent:
+        return [whole]
+    return [*output.wrapped(cause, max(30, width - indent)), f"→ {step}"]
 
 
 def _state(row: StatusShape) -> str:
-    return "disabled" if not row["enabled"] else row["state"].replace("_", " ")
+    from dragoman.diagnosis.explain import STATE_WORDS
+
+    return "disabled" if not row["enabled"] else STATE_WORDS[row["state"]]
 
 
 def _facts(row: StatusShape) -> list[str]:
@@ -219,18 +314,6 @@ def _duration(seconds: float | None) -> str:
     if seconds >= 0.9995:
         return f"{seconds:.1f} s"
     return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
-
-
-def _notes(row: StatusShape) -> list[str]:
-    notes: list[str] = []
-    if row["last_error"]:
-        notes.append(output.safe(" ".join(row["last_error"].split())))
-    if row["login_url"]:
-        notes.append(f"Log in: dragoman login {output.one_line(row['name'])}")
-    if row["retry_in"] is not None:
-        often = " (failed repeatedly)" if row["crash_loop"] else ""
-        notes.append(f"Retrying in {row['retry_in']:.0f} s{often}.")
-    return notes
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dragoman.cli import exits, output
+from dragoman.cli.adhoc import HOW_TO_TRY, AdHocCommand, offer_to_keep, take_servers
 from dragoman.cli.arguments import pieces, signature_text
 from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
@@ -18,10 +19,23 @@ from dragoman.cli.options import SERVERS, Options, common_options, timeout_optio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dragoman.cli.json_shapes import ErrorShape, ExportReport, ServerToolsShape, ToolShape, ToolsReport
+    from dragoman.cli.json_shapes import (
+        ApiCostShape,
+        ErrorShape,
+        ExportReport,
+        SearchReport,
+        ServerToolsShape,
+        ToolShape,
+        ToolsReport,
+    )
     from dragoman.model import ServerSpec, Settings, ToolDef
     from dragoman.tools.export.export import Api, Export
+    from dragoman.tools.registry import ToolRegistry
 
+_COUNTED: tuple[Api, ...] = ("openai", "responses", "anthropic")
+MOST_FOUND = 8
+VECTOR_WAIT = 20.0
+"""Seconds that a search waits for the vectors of new tools."""
 _FORMATS = ("openai", "responses", "anthropic", "gemini", "gemini-openapi", "ai-sdk")
 
 
@@ -35,14 +49,15 @@ class _Server:
     error: ErrorShape | None = None
 
 
-@click.command()
+@click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
 @common_options
 @timeout_option
 @yes_option
 @click.argument("names", nargs=-1, metavar="[SERVER]...", shell_complete=SERVERS)
 @click.option("--schema", is_flag=True, help="Show full descriptions and schemas.")
 @click.option("--format", "api", type=click.Choice(_FORMATS), help="Print JSON for a model API.")
-@click.option("--tokens", is_flag=True, help="Show the approximate token count.")
+@click.option("--search", "queries", multiple=True, metavar="TEXT", help="Find tools by what they do.")
+@click.option("--tokens", is_flag=True, help="Show what the tools cost a model, alone and with a search.")
 @click.option("--refresh", is_flag=True, help="Query the servers instead of using the cache.")
 @click.option("--no-connect", is_flag=True, help="Never start a server, even if it has no cached list.")
 @click.pass_obj
@@ -52,6 +67,7 @@ def tools(
     names: tuple[str, ...],
     schema: bool,
     api: Api | None,
+    queries: tuple[str, ...],
     tokens: bool,
     refresh: bool,
     no_connect: bool,
@@ -64,6 +80,7 @@ def tools(
     if refresh and no_connect:
         msg = "`--refresh` and `--no-connect` cannot be used together."
         raise click.UsageError(msg)
+    names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
     specs = wanted(settings, names)
@@ -78,6 +95,9 @@ def tools(
     registry = settled(settings, [tool for one in servers.values() for tool in one.tools])
     for name, one in servers.items():
         one.tools = [tool for tool in registry if tool.server == name]
+    if queries:
+        _search(options, registry, queries, [one.spec.name for one in servers.values() if one.source is None])
+        raise click.exceptions.Exit(together(codes))
     export = registry.export(api or "openai") if api or tokens else None
     if export is not None and not tokens:
         _print_export(options, export)
@@ -86,19 +106,25 @@ def tools(
         report: ToolsReport = {
             "servers": [_server_json(one, schema=schema, costs=costs) for one in servers.values()]
         }
+        if tokens:
+            report["apis"] = _api_costs(registry)
         output.say_json(report)
     else:
         if not servers:
             output.say(no_servers(options))
         _show(list(servers.values()), schema=schema, costs=_costs(export) if export else None)
+        if tokens and len(registry):
+            _show_api_costs(registry)
         exits.remark(settings)
-    raise click.exceptions.Exit(together(codes))
+    if (code := together(codes)) is Exit.DONE:
+        offer_to_keep(options)
+    raise click.exceptions.Exit(code)
 
 
 async def _ask(
     options: Options, settings: Settings, specs: Sequence[ServerSpec], servers: dict[str, _Server]
 ) -> list[Exit]:
-    from dragoman.cli.connect import connected, trouble
+    from dragoman.cli.connect import connected
 
     async with connected(options, settings, specs) as live:
         codes = live.warn_of_failures()
@@ -110,7 +136,8 @@ async def _ask(
             else:
                 one.source = "cache" if one.tools else None
                 code = status.error_code or "server.not_ready"
-                one.error = {"code": code, "message": trouble(status), "hint": ""}
+                found = live.explain(status.name)
+                one.error = {"code": code, "message": found.cause, "hint": f"run `{found.next_step}`"}
     return codes
 
 
@@ -127,6 +154,65 @@ def _print_export(options: Options, export: Export) -> None:
         "left_out": dict(export.left_out),
     }
     output.say_json(report)
+
+
+def _search(options: Options, registry: ToolRegistry, queries: Sequence[str], missing: Sequence[str]) -> None:
+    from dragoman.tools.search import ToolIndex
+
+    index = ToolIndex(registry)
+    try:
+        # The first search computes vectors; words answer if that takes too long, and the next one continues.
+        if not index.wait(VECTOR_WAIT):
+            output.note(f"Searched by words: the meanings of {index.pending} tools are not computed yet.")
+        hits = index.find(queries, limit=MOST_FOUND * len(queries))
+    finally:
+        index.close()
+    found = [(hit, tool) for hit in hits if (tool := registry.get(hit.name)) is not None]
+    if options.json:
+        report: SearchReport = {
+            "found": [
+                {
+                    "name": tool.name,
+                    "server": tool.server,
+                    "tool": tool.original_name,
+                    "description": tool.description,
+                    "signature": signature_text(tool),
+                    "weak": hit.weak,
+                }
+                for hit, tool in found
+            ],
+            "missing": list(missing),
+        }
+        output.say_json(report)
+        return
+    if not found:
+        output.say("No matching tool. Try other words.")
+    for hit, tool in found:
+        _show_tool(tool, schema=False, cost=None)
+        click.secho(f"      {output.one_line(tool.server)}{', weak match' * hit.weak}", dim=True)
+    for name in missing:
+        output.note(f"{output.one_line(name)}: tools not loaded yet")
+
+
+def _api_costs(registry: ToolRegistry) -> list[ApiCostShape]:
+    """Estimate the tokens of all tools in each API, alone and with a search."""
+    from dragoman.agent.offer import ToolLimit, ToolOffer, estimate_tokens
+
+    return [
+        {
+            "api": api,
+            "tokens": estimate_tokens(registry.export(api).tools),
+            "with_search": estimate_tokens(ToolOffer(registry, api, ToolLimit(count=0)).current().tools),
+        }
+        for api in _COUNTED
+    ]
+
+
+def _show_api_costs(registry: ToolRegistry) -> None:
+    click.echo()
+    for cost in _api_costs(registry):
+        said = f"about {cost['tokens']} tokens; with a search about {cost['with_search']}"
+        click.echo(f"{cost['api']:<10} {said}")
 
 
 def _costs(export: Export) -> dict[str, int]:

@@ -98,7 +98,11 @@ async def _manager(stack: AsyncExitStack, options: Options, handlers: Handlers, 
         specs = await stack.enter_async_context(demo_servers())
         return await stack.enter_async_context(McpManager(specs, handlers=handlers, call_log=True))
     mcp = McpManager.from_config(
-        options.with_hosts(), config=options.config, handlers=handlers, call_log=True, default_trust="ask"
+        options.with_hosts(),
+        config=options.config,
+        handlers=handlers,
+        call_log=options.load().call_log is not False,
+        default_trust="ask",
     )
     return await stack.enter_async_context(mcp)
 

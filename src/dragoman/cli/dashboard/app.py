@@ -30,6 +30,7 @@ from dragoman.cli.dashboard.lists import (
     OffersPane,
     ServerLine,
     ServersTable,
+    broken_notes,
     clock_time,
     offers_of,
     summary,
@@ -38,6 +39,7 @@ from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.questions import AbandonedError
 from dragoman.cli.session.render_turn import PastCall, short_arguments
 from dragoman.cli.slash import Context, Leave, UsageError, run
+from dragoman.diagnosis.explain import explain_status, state_word
 from dragoman.errors import DragomanError
 from dragoman.events import CallFinished, CallStarted, ConfigReloaded, DefinitionsChanged
 from dragoman.tools.result.render import describe
@@ -155,7 +157,8 @@ class Jobs:
     def _state(self, server: str) -> str:
         status = self._mcp.status()[server]
         if status.state.value != "ready":
-            msg = f"{server} is {status.state.value}: {status.last_error or 'unknown reason'}"
+            found = explain_status(status, self._mcp.settings.server(server))
+            msg = f"{server}: {found or state_word(status)}"
             raise DragomanError(msg)
         return f"{server} is ready"
 
@@ -381,12 +384,16 @@ class Dashboard(App[None]):
         is_on = self._jobs.is_on
         self._draw_head(summary(statuses.values(), metrics))
         servers = self.query_one(ServersTable)
-        servers.draw(statuses, metrics, is_on=is_on, width=width)
+        settings = self._mcp.settings
+        servers.draw(statuses, metrics, is_on=is_on, width=width, settings=settings)
         self._choose(servers.current or "")
         status = statuses.get(self._server)
-        problem = next((one_line(str(one)) for one in self._mcp.settings.problems), "")
+        problem = next((one_line(str(one)) for one in settings.problems), "")
+        if (note := broken_notes(settings).get(self._server)) is not None:
+            problem = f"{one_line(self._server)}  {note.plain}"
         line = self.query_one(ServerLine)
-        line.draw(status, is_on=is_on(self._server), width=width, problem=problem)
+        spec = settings.server(self._server)
+        line.draw(status, is_on=is_on(self._server), width=width, problem=problem, spec=spec)
         self._draw_calls()
         self._draw_logs()
         self._drawn.set()

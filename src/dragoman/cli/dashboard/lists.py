@@ -16,7 +16,9 @@ from textual.message import Message
 from textual.widgets import DataTable, Log, Static
 
 from dragoman.cli.arguments import pieces, properties_of, required_of, resolved, type_name
+from dragoman.cli.known import broken_entries
 from dragoman.cli.output import NO_SERVERS, one_line, safe
+from dragoman.diagnosis.explain import explain, explain_status, state_word
 from dragoman.tools.result.render import image_size, image_type
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.widget import Widget
 
-    from dragoman.model import Part, Prompt, Resource, ServerStatus, ToolDef
+    from dragoman.model import Part, Prompt, Resource, ServerSpec, ServerStatus, Settings, ToolDef
     from dragoman.observe.metrics import ServerMetrics
 
 Row = tuple[Text, ...]
@@ -146,16 +148,15 @@ MODERN = "2026-07-28"
 
 # The mark and the word say the same as the color.
 _STATES = {
-    "idle": ("○", "idle", "dim"),
-    "connecting": ("◐", "connecting", "yellow"),
-    "ready": ("●", "ready", "green"),
-    "degraded": ("◑", "degraded", "yellow"),
-    "backoff": ("◌", "backoff", "yellow"),
-    "needs_auth": ("◉", "needs login", "magenta"),
-    "failed": ("✗", "failed", "red"),
-    "closed": ("○", "closed", "dim"),
+    "idle": ("○", "dim"),
+    "connecting": ("◐", "yellow"),
+    "ready": ("●", "green"),
+    "degraded": ("◑", "yellow"),
+    "backoff": ("◌", "yellow"),
+    "needs_auth": ("◉", "magenta"),
+    "failed": ("✗", "red"),
+    "closed": ("○", "dim"),
 }
-_OFF = ("○", "off", "dim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +178,18 @@ class ServerReading:
 
 
 def read_server(
-    status: ServerStatus, metrics: ServerMetrics | None, *, is_on: bool, bars: int = 10
+    status: ServerStatus,
+    metrics: ServerMetrics | None,
+    *,
+    is_on: bool,
+    bars: int = 10,
+    spec: ServerSpec | None = None,
 ) -> ServerReading:
     """Return the texts for the status and the statistics of a server."""
-    mark, word, style = _STATES[status.state.value] if is_on else _OFF
+    mark, style = _STATES[status.state.value] if is_on else ("○", "dim")
+    word = state_word(status) if is_on else "off"
+    # The column is as wide as `not started`.
+    word = "unapproved" if word == "not approved" else word
     version = status.protocol_version
     calls = metrics.calls if metrics else 0
     failed = metrics.failed if metrics else 0
@@ -195,28 +204,35 @@ def read_server(
         in_flight=str(metrics.in_flight) if metrics and metrics.in_flight else "",
         calls=str(calls) if calls else "",
         errors=str(failed) if failed else "",
-        note=note_of(status, is_on=is_on),
+        note=note_of(status, spec, is_on=is_on),
     )
 
 
-def note_of(status: ServerStatus, *, is_on: bool = True) -> Text:
-    """Return the last error and the next retry, or the name and version of the server."""
+def note_of(status: ServerStatus, spec: ServerSpec | None = None, *, is_on: bool = True) -> Text:
+    """Return the cause and the next step, or the name and version of the server."""
     if not is_on:
         return Text("disabled (press e to enable)", "dim")
-    if status.state.value == "needs_auth":
-        return Text("login required (press l)", "magenta")
+    found = explain_status(status, spec) if status.last_error else None
     pieces: list[tuple[str, str]] = []
+    if found is not None:
+        step = "press l" if found.next_step.startswith("dragoman login ") else found.next_step
+        pieces.append((one_line(f"{found.cause} → {step}"), "red"))
     if status.retry_in is not None:
         often = " (failed repeatedly)" if status.crash_loop else ""
         pieces.append((f"retrying in {took(status.retry_in, coarse=True)}{often}", "yellow"))
-    if status.last_error:
-        pieces.append((one_line(status.last_error), "red"))
     if not pieces:
         name = " ".join(part for part in (status.server_name, status.server_version) if part)
         pieces.append((one_line(name), "dim"))
         if status.pid is not None:
             pieces.append((f"pid {status.pid}", "dim"))
     return Text(" · ").join(Text(text, style) for text, style in pieces if text)
+
+
+def broken_notes(settings: Settings | None) -> dict[str, Text]:
+    """Return the cause and the next step of each broken entry of the configuration, by name."""
+    broken = broken_entries(settings) if settings is not None else {}
+    found = {name: explain(problem) for name, problem in broken.items()}
+    return {name: Text(one_line(f"{one.cause} → {one.next_step}"), "red") for name, one in found.items()}
 
 
 def spark(durations: Sequence[float], bars: int) -> str:
@@ -309,14 +325,16 @@ class ServersTable(RowTable):
         *,
         is_on: Callable[[str], bool],
         width: int,
+        settings: Settings | None = None,
     ) -> None:
-        """Show the servers in a table of this width."""
+        """Show the servers, and the broken entries of the configuration, in a table of this width."""
         columns = _columns(width)
         self.set_columns(columns)
         bars = dict(columns)["latency"]
         rows: dict[str, tuple[Text, ...]] = {}
         for name, status in statuses.items():
-            one = read_server(status, metrics.get(name), is_on=is_on(name), bars=bars)
+            spec = settings.server(name) if settings is not None else None
+            one = read_server(status, metrics.get(name), is_on=is_on(name), bars=bars, spec=spec)
             cells = {
                 "server": Text(one.name, "bold"),
                 "state": one.state,
@@ -331,6 +349,9 @@ class ServersTable(RowTable):
                 "note": one.note,
             }
             rows[name] = tuple(cells[column] for column, _ in columns)
+        for name, note in broken_notes(settings).items():
+            cells = {"server": Text(one_line(name), "bold"), "state": Text("✗ broken", "red"), "note": note}
+            rows[name] = tuple(cells.get(column, Text("")) for column, _ in columns)
         self.show(rows)
 
 
@@ -341,19 +362,28 @@ class ServerLine(Static):
         super().__init__(Text(""), id="server-line")
         self._shown = Text("")
 
-    def draw(self, status: ServerStatus | None, *, is_on: bool, width: int, problem: str = "") -> None:
+    def draw(
+        self,
+        status: ServerStatus | None,
+        *,
+        is_on: bool,
+        width: int,
+        problem: str = "",
+        spec: ServerSpec | None = None,
+    ) -> None:
         """Update the text if it changed.
 
         Args:
-            status: The chosen server; None without servers.
+            status: The chosen server; None without servers, or for a broken entry.
             is_on: Whether it is enabled.
             width: The width of the screen.
-            problem: A problem in the configuration, shown without servers.
+            problem: A problem in the configuration, shown without a status.
+            spec: The chosen server's configuration.
         """
         if status is None:
             text = Text(problem or NO_SERVERS, "yellow")
         else:
-            text = Text.assemble((one_line(status.name), "bold"), "  ", note_of(status, is_on=is_on))
+            text = Text.assemble((one_line(status.name), "bold"), "  ", note_of(status, spec, is_on=is_on))
         text.truncate(max(10, 2 * width - 10), overflow="ellipsis")
         if text != self._shown:
             self._shown = text

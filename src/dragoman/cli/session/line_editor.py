@@ -33,10 +33,11 @@ from rich.text import Text
 
 from dragoman.cli import slash
 from dragoman.cli.arguments import description_of, properties_of, required_of, type_name
+from dragoman.cli.known import find_tool
 from dragoman.cli.output import cut, one_line, safe
 from dragoman.cli.session.questions import AbandonedError, choices_of
 from dragoman.cli.session.screen import no_echo
-from dragoman.errors import DragomanError
+from dragoman.errors import DragomanError, UnknownToolError
 from dragoman.events import ConfigReloaded, PromptsChanged, ResourcesChanged, StateChanged
 from dragoman.model import ServerState
 
@@ -382,6 +383,10 @@ class SlashCompleter(Completer):
         if not command or not after:
             return text, self._commands(text)
         typed, before = after[-1], after[:-1]
+        # After `server.` or `server:`, the tools have their own names.
+        at = next(
+            (at for at, char in enumerate(typed) if char in ".:" and typed[:at] in self._mcp.status()), 0
+        )
         found: Iterable[Proposal] = ()
         match command, before:
             case "/mcp", []:
@@ -393,7 +398,13 @@ class SlashCompleter(Completer):
             case "/mcp login", [_]:
                 found = [("paste", "without a local browser")]
             case "/call", []:
-                found = [(tool.name, tool.title or tool.description) for tool in self._mcp.registry]
+                found = [
+                    (
+                        f"{tool.server}{typed[at]}{tool.original_name}" if at else tool.name,
+                        tool.title or tool.description,
+                    )
+                    for tool in self._mcp.registry
+                ]
             case "/call", [tool, *given]:
                 found = self._arguments(tool, given)
             case "/read", []:
@@ -447,7 +458,7 @@ class SlashCompleter(Completer):
                     yield f"{key}=", str(argument.get("description") or "")
 
     def _tool(self, name: str) -> ToolDef | None:
-        found = self._mcp.registry.get(name)
-        if found is not None:
-            return found
-        return next((tool for tool in self._mcp.registry if tool.original_name == name), None)
+        try:
+            return find_tool(self._mcp.registry, name)
+        except UnknownToolError:
+            return None

@@ -307,7 +307,7 @@ class Consent:
         name = one_line(request.original_name)
         of = f" of {one_line(request.server)}" if request.server else ""
         why = one_line(request.reason) or (f"rule `{one_line(request.rule)}`" if request.rule else "a rule")
-        verb = {"tool": "Call", "resource": "Read", "prompt": "Get"}[request.kind]
+        verb = {"tool": "Call", "resource": "Read", "prompt": "Get", "skill": "Load"}[request.kind]
         self._asker.show(
             Text.assemble(("? ", "bold magenta"), (name, "bold"), f"{of} needs confirmation ({why})")
         )

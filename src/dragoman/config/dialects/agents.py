@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dragoman.config.dialect import (
     PLAIN,
     SHELL_LIKE,
+    SWITCHES,
     Dialect,
     Entry,
     FileSettings,
@@ -61,6 +62,7 @@ EXCELMANUS = Dialect(
         "state_dir": "dragoman keeps no state for a server",
     },
     container=("mcpServers",),
+    also_in=[("servers",)],
     writes={name: name for name in _EXCELMANUS_KEYS} | {"call": "timeout"},
     remote_types={"stdio": "stdio", "http": "streamable_http", "sse": "sse"},
 )
@@ -141,6 +143,8 @@ OTTER = Dialect(
     keys=key_table(*_OTTER_KEYS, type="transport", timeout="call", connect_timeout="connect"),
     style=SHELL_LIKE,
     container=("mcp", "servers"),
+    also_in=[("mcp_servers",)],
+    settings=[("mcp", key) for key in SWITCHES],
     as_list=True,
     writes={name: name for name in _OTTER_KEYS} | {"call": "timeout", "connect": "connect_timeout"},
     write_unit="text",
@@ -178,12 +182,15 @@ RRCLAW = Dialect(
 # ── The legal assistant: servers in environment variables, `LEGAL_MCP_*`; milliseconds
 
 
-_KEYS = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "UPDATED")
+VARIABLES = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "INHERIT_ENV", "UPDATED")
+"""What the variables of a server end with."""
 
 
 def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
     """Return the function that finds the servers of one prefix."""
-    pattern = re.compile(rf"{re.escape(prefix)}_MCP_(?:(?P<server>[A-Z0-9_]+)_)??(?P<key>{'|'.join(_KEYS)})")
+    pattern = re.compile(
+        rf"{re.escape(prefix)}_MCP_(?:(?P<server>[A-Z0-9_]+)_)??(?P<key>{'|'.join(VARIABLES)})"
+    )
 
     def find(document: Document, _root: str) -> Iterable[Entry]:
         env = table_at(document, ())
@@ -195,7 +202,7 @@ def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
             stem, key = variable.removesuffix(match["key"]), match["key"].lower()
             if stem not in entries:
                 name = (match["server"] or prefix).lower()
-                spellings = {each.lower(): f"{stem}{each}" for each in _KEYS}
+                spellings = {each.lower(): f"{stem}{each}" for each in VARIABLES}
                 entries[stem] = Entry(name, {}, document, (variable,), flat=True, spellings=spellings)
             entries[stem].fields[key] = value.strip()
             if key == "server_url":
@@ -204,17 +211,34 @@ def finder(prefix: str) -> Callable[[Document, str], Iterable[Entry]]:
         if unnamed and "server_url" not in unnamed.fields:
             # Templates of env files often come with a time-out filled in and the address left empty.
             del entries[f"{prefix}_MCP_"]
+        names = {entry.name for entry in entries.values()}
+        for entry in entries.values():
+            if "fallback" in entry.fields:
+                entry.fields["fallback"] = _fallback(entry.fields["fallback"], names)
         return list(entries.values())
 
     return find
 
 
+def _fallback(text: str, servers: set[str]) -> list[str] | dict[str, list[str]]:
+    """Read `desk, cases` or `search_cases=local_cases, desk`; the names of servers ignore case here.
+
+    What stands alone beside items with `=` is for every other tool.
+    """
+    by_tool: dict[str, list[str]] = {}
+    for item in filter(None, (word.strip() for word in text.split(","))):
+        tool, separator, name = (word.strip() for word in item.rpartition("="))
+        names = by_tool.setdefault(tool if separator else "*", [])
+        names.append(name.lower() if name.lower() in servers else name)
+    return by_tool["*"] if list(by_tool) == ["*"] else by_tool
+
+
 def translate(entry: Entry) -> None:
     """Decide what the URL is: an address, or with `stdio` a command line."""
     fields = entry.fields
-    fallback = fields.get("fallback")
-    if isinstance(fallback, str):
-        fields["fallback"] = [name.strip().lower() for name in fallback.split(",") if name.strip()]
+    inherit = fields.get("inherit_env")
+    if isinstance(inherit, str) and inherit not in ("safe", "all"):
+        fields["inherit_env"] = [name.strip() for name in inherit.split(",") if name.strip()]
     if "updated" in fields:
         # A date, or the field of an answer that holds one: for servers that do not name it as usual.
         entry.spellings["attribution"] = entry.spellings["attribution.updated"] = entry.spellings["updated"]
@@ -244,6 +268,8 @@ LEGAL = Dialect(
     title="legal assistant (environment)",
     find=finder("LEGAL"),
     translate=translate,
-    keys=key_table("command", "url", "transport", "fallback", "attribution", timeout="call", unit="ms"),
+    keys=key_table(
+        "command", "url", "transport", "fallback", "inherit_env", "attribution", timeout="call", unit="ms"
+    ),
     style=NONE,
 )

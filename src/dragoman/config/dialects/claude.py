@@ -38,7 +38,16 @@ CLAUDE_CODE = Dialect(
     per_project=("disabledMcpServers", "disabledMcpjsonServers"),
     translate=translate,
     keys=key_table(
-        "command", "args", "env", "url", "headers", type="transport", timeout="call", oauth="auth", unit="ms"
+        "command",
+        "args",
+        "env",
+        "inherit_env",
+        "url",
+        "headers",
+        type="transport",
+        timeout="call",
+        oauth="auth",
+        unit="ms",
     ),
     style=VariableSyntax(
         braces=True,
@@ -77,7 +86,7 @@ CLAUDE_DESKTOP = Dialect(
         Place("${XDG_CONFIG_HOME:-~/.config}/Claude/claude_desktop_config.json", "user", platform="linux"),
     ),
     find=under("mcpServers"),
-    keys=key_table("command", "args", "env", "url", "headers", type="transport"),
+    keys=key_table("command", "args", "env", "inherit_env", "url", "headers", type="transport"),
     style=NONE,
     writes={"command": "command", "args": "args", "env": "env"},
     remote_types={"stdio": ""},

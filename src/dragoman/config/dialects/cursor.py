@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config.dialect import Dialect, Place, key_table, under
+from dragoman.config.dialect import PLAIN, Dialect, Place, key_table, under
 from dragoman.config.templates import NONE, Spelling, VariableSyntax
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ CURSOR = Dialect(
     places=(Place("${workspaceFolder}/.cursor/mcp.json", "project"), Place("~/.cursor/mcp.json", "user")),
     find=under("mcpServers"),
     translate=translate,
-    keys=key_table(
-        "command", "args", "env", "cwd", "url", "headers", "auth", envFile="env_file", type="transport"
-    ),
+    keys=key_table(*PLAIN, "auth", envFile="env_file", type="transport"),
     style=VariableSyntax(env_prefix=True, places=True),
     writes={
         "command": "command",
@@ -67,6 +65,7 @@ WINDSURF = Dialect(
     find=under("mcpServers"),
     keys=key_table(
         "command",
+        "inherit_env",
         "args",
         "env",
         "headers",
@@ -91,7 +90,7 @@ LM_STUDIO = Dialect(
     places=(Place("~/.lmstudio/mcp.json", "user"), Place("~/.cache/lm-studio/mcp.json", "user")),
     combine="first",
     find=under("mcpServers"),
-    keys=key_table("command", "args", "env", "url", "headers"),
+    keys=key_table("command", "args", "env", "inherit_env", "url", "headers"),
     style=NONE,
     untyped_url="both",
     writes={"command": "command", "args": "args", "env": "env", "url": "url", "headers": "headers"},

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dragoman.config.dialect import (
+    SWITCHES,
     Dialect,
     Entry,
     FileSettings,
@@ -102,13 +103,15 @@ KEYS = key_table(
 )
 
 
+_PATHS = (("mcp", "servers"), ("mcpServers",), ("servers",), ("mcp_servers",))
+
+
 def find(document: Document, _root: str) -> Iterable[Entry]:
     """Find entries under each of the usual keys, or in the document itself."""
     data = document.data
     if isinstance(data, list):
         return entries_at(document, ())
-    paths = (("mcp", "servers"), ("mcpServers",), ("servers",), ("mcp_servers",))
-    return [entry for path in paths for entry in entries_at(document, path)] or bare_map(document)
+    return [entry for path in _PATHS for entry in entries_at(document, path)] or bare_map(document)
 
 
 def patch(document: Document, _root: str) -> FileSettings:
@@ -135,6 +138,8 @@ DRAGOMAN = Dialect(
         "alwaysAllow": "approval is decided by dragoman's own policy",
     },
     container=("mcp", "servers"),
+    also_in=_PATHS,
+    settings=[("mcp", key) for key in (*SWITCHES, "policy", "limits")],
     writes={
         field: field
         for field in (

@@ -69,6 +69,7 @@ GEMINI = Dialect(
         Place("${GEMINI_CLI_HOME:-~}/.gemini/settings.json", "user"),
     ),
     find=under("mcpServers"),
+    settings=[("mcp", "allowed"), ("mcp", "excluded")],
     patch=patch,
     translate=translate,
     keys=key_table(

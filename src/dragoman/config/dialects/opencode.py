@@ -116,6 +116,7 @@ OPENCODE = Dialect(
     keys=key_table(
         "command",
         "cwd",
+        "inherit_env",
         "url",
         "headers",
         "enabled",
@@ -241,6 +242,7 @@ CRUSH = Dialect(
     translate=translate_crush,
     keys=key_table(
         "command",
+        "inherit_env",
         "args",
         "env",
         "url",

@@ -79,9 +79,7 @@ VSCODE = Dialect(
     find=under("servers"),
     patch=patch,
     translate=dialect.rename,
-    keys=key_table(
-        "command", "args", "env", "cwd", "url", "headers", oauth="auth", envFile="env_file", type="transport"
-    ),
+    keys=key_table(*PLAIN, oauth="auth", envFile="env_file", type="transport"),
     style=VariableSyntax(env_prefix=True, inputs=True, places=True),
     untyped_url="both",
     either_kind=True,
@@ -92,6 +90,7 @@ VSCODE = Dialect(
         "version": "the version that the editor's gallery installed",
     },
     container=("servers",),
+    settings=[("inputs",)],
     writes={
         "command": "command",
         "args": "args",

@@ -62,7 +62,9 @@ ZED = Dialect(
     combine="fields",
     find=find,
     translate=translate,
-    keys=key_table("command", "args", "env", "url", "headers", "enabled", timeout="call", oauth="auth"),
+    keys=key_table(
+        "command", "args", "env", "inherit_env", "url", "headers", "enabled", timeout="call", oauth="auth"
+    ),
     style=NONE,
     untyped_url="http",
     dropped={
@@ -71,6 +73,7 @@ ZED = Dialect(
         "source": "who brought the entry into the file",
     },
     container=("context_servers",),
+    settings=[("context_server_timeout",)],
     writes={
         "command": "command",
         "args": "args",

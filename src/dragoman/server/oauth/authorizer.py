@@ -105,6 +105,8 @@ class Authorizer:
         """Called when a person has logged in."""
         self.on_secrets: Callable[[set[str]], None] = _nothing
         """Called with tokens and keys that must not be shown, before they are used."""
+        self.asks_person = True
+        """Whether a refused request may start a login; a login that is in progress goes on."""
         self._url = url
         self._auth = auth
         self._handler = handler
@@ -215,6 +217,11 @@ class Authorizer:
         if self._renewal is not None and not self._renewal.done():
             await asyncio.wait({self._renewal}, timeout=CLOSE_SECONDS)
             self._renewal.cancel()
+
+    @property
+    def has_login(self) -> bool:
+        """Whether requests carry a token."""
+        return self._login is not None
 
     async def login(self, ui: LoginUI) -> None:
         """Log in now, whether the server asks for it or not, and wait until it is done.
@@ -380,6 +387,8 @@ class Authorizer:
         Raises:
             AuthRequiredError: The login goes on after this request, or has failed.
         """
+        if not self.asks_person:
+            raise self._required(url=self.login_url)
         # Import first: the time for it does not count as the server's.
         prompts = await _import_prompts()
         await _import_flow()

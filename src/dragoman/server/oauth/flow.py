@@ -8,6 +8,7 @@ with its own issuer only. It adds DPoP, and it keeps responses of token endpoint
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import secrets
@@ -31,7 +32,6 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
-from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -122,6 +122,15 @@ def describes_issuer(url: str) -> bool:
     """Return whether this is the address of an authorization server's metadata."""
     path = urlsplit(url).path
     return "/.well-known/oauth-authorization-server" in path or "/.well-known/openid-configuration" in path
+
+
+def issuers_match(one: str, other: str) -> bool:
+    """Return whether two issuers are the same; only the slash at the end of a bare origin may differ."""
+    if one == other:
+        return True
+    shorter, longer = sorted((one, other), key=len)
+    parts = urlsplit(shorter)
+    return longer == f"{shorter}/" and shorter == f"{parts.scheme}://{parts.netloc}"
 
 
 def with_issuer_only(body: bytes, issuer: str | None) -> bytes:
@@ -258,15 +267,21 @@ def _client_credentials_provider(
         raise LoginError(msg)
     if auth.private_key is not None:
         return PrivateKeyJWTOAuthProvider(
-            url, memory, client.client_id, assertions(auth), scope, issuer=auth.issuer
+            url, memory, client.client_id, assertions(auth), scope, **_issuer_of(auth)
         )
     method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     if client.token_endpoint_auth_method == "client_secret_post":  # noqa: S105 -- the name of a method
         method = "client_secret_post"
     secret = client.client_secret or ""
     return ClientCredentialsOAuthProvider(
-        url, memory, client.client_id, secret, method, scope, issuer=auth.issuer
+        url, memory, client.client_id, secret, method, scope, **_issuer_of(auth)
     )
+
+
+def _issuer_of(auth: Auth) -> dict[str, Any]:
+    """Return the provider's `issuer` argument. Before mcp 2.2 it has none: `_Attempt` checks the issuer."""
+    parameters = inspect.signature(ClientCredentialsOAuthProvider).parameters
+    return {"issuer": auth.issuer} if "issuer" in parameters else {}
 
 
 def method_among(offered: list[str] | None) -> str:
@@ -310,6 +325,7 @@ def assertions(auth: Auth) -> Callable[[str], Awaitable[str]]:
 FORM = "application/x-www-form-urlencoded"
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 TEMPORARY = frozenset({408, 425, 429})
+MAX_REDIRECTS = 5
 SCOPE_ONLY = "-"
 """A placeholder for the access token where only the scope of an earlier token is needed."""
 _SERVER_ERROR = 500
@@ -442,7 +458,11 @@ class _Attempt:
 
         memory.on_client = keep
         request = httpx2.Request("POST", self.server.url, headers=version_in(answer.request.headers))
-        refusal = httpx2.Response(answer.status, headers=self._challenge(answer), request=request)
+        status, challenge = answer.status, self._challenge(answer, known.scope if known is not None else "")
+        if not hasattr(provider, "_auth_flow"):
+            # Before mcp 2.2 the provider looks for the authorization server after a 401 only.
+            status = HTTPStatus.UNAUTHORIZED
+        refusal = httpx2.Response(status, headers=challenge, request=request)
         if self.server.auth.metadata_url is not None:
             described = await self._fetch("GET", self.server.auth.metadata_url, {}, b"", is_form=False)
             self.named = str(as_object(described.body).get("issuer", ""))
@@ -492,6 +512,7 @@ class _Attempt:
             while True:
                 if outgoing is not request:
                     response = await self._exchange(provider, outgoing)
+                    response = await self._follow(provider, response)
                 elif refusal is not None:
                     response, refusal = refusal, None
                 else:
@@ -505,6 +526,17 @@ class _Attempt:
             _in_flow.reset(token)
 
     # Sending the provider's requests
+
+    async def _follow(self, provider: OAuthClientProvider, response: httpx2.Response) -> httpx2.Response:
+        """Follow redirects within the origin for providers that do not: those before mcp 2.2."""
+        if hasattr(provider, "_auth_flow"):
+            return response
+        for _ in range(MAX_REDIRECTS):
+            following = response.next_request
+            if following is None or following.method != response.request.method:
+                break
+            response = await self._exchange(provider, following)
+        return response
 
     async def _exchange(self, provider: OAuthClientProvider, request: httpx2.Request) -> httpx2.Response:
         context = provider.context
@@ -711,11 +743,18 @@ class _Attempt:
             raise LoginError(msg)
         return AuthorizationCodeResult(code=redirect.code, state=redirect.state, iss=redirect.issuer)
 
-    def _challenge(self, answer: HttpAnswer) -> dict[str, str]:
-        """Return the server's challenge as we have parsed it, with the configured scopes."""
+    def _challenge(self, answer: HttpAnswer, granted: str) -> dict[str, str]:
+        """Return the server's challenge as we have parsed it, with the configured scopes.
+
+        A server that asks for more rights names the missing ones only, so those of the login are added.
+        """
         fields = challenge_fields(answer)
-        if self.server.auth.scopes and answer.status == HTTPStatus.UNAUTHORIZED:
-            fields["scope"] = " ".join(self.server.auth.scopes)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            if self.server.auth.scopes:
+                fields["scope"] = " ".join(self.server.auth.scopes)
+        elif fields.get("scope"):
+            asked = [*self.server.auth.scopes, *granted.split(), *fields["scope"].split()]
+            fields["scope"] = " ".join(dict.fromkeys(asked))
         wanted = {name: fields[name] for name in ("error", "scope", "resource_metadata") if fields.get(name)}
         pairs = ", ".join(f'{name}="{value}"' for name, value in wanted.items())
         return {"WWW-Authenticate": f"Bearer {pairs}"} if pairs else {}

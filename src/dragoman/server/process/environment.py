@@ -1,6 +1,7 @@
 """The environment of a child process, the capture of its stderr, and the end of its process group.
 
-Never writes to our own terminal, and never gives a child more of our environment than its entry says.
+Never writes to our own terminal, and never gives a child more of our environment than its entry says, besides
+the variables that every program needs and those that a package launcher needs.
 """
 
 from __future__ import annotations
@@ -14,18 +15,17 @@ import tempfile
 from asyncio import get_running_loop
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Protocol, Self
 
 from dragoman.config.files import read_env_file
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
 from dragoman.storage.files import private_folder, private_opener
-from dragoman.trust.gate import secrets_of
 from dragoman.trust.redaction import Redactor, current_redactor
 from dragoman.trust.sanitizing import for_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Collection, Generator, Iterable, Mapping
     from types import TracebackType
 
     from dragoman.model import Transport
@@ -45,14 +45,26 @@ LONGEST_LINE = 64 * 1024
 class RotatingLog:
     """A log file that is rotated by size; use it in one thread only."""
 
-    def __init__(self, path: str, *, server: str, secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        server: str,
+        secrets: Iterable[str] = (),
+        masks_shapes: bool = False,
+        is_quiet: bool = False,
+    ) -> None:
         """Open a log, and create its folder if necessary.
 
         Args:
             path: The newest file.
             server: The server's name, for warnings.
             secrets: Values to mask, besides those that the connection's redactor knows.
+            masks_shapes: Whether to mask text that only looks like a secret, too.
+            is_quiet: Whether nothing is said if it cannot be written.
         """
+        self._masks_shapes = masks_shapes
+        self._is_quiet = is_quiet
         self._path = Path(path)
         self._server = server
         self._redactor = Redactor(secrets)
@@ -82,7 +94,9 @@ class RotatingLog:
 
     def _write(self, lines: bytes) -> None:
         text = lines.decode("utf-8", "surrogateescape")
-        if len(self._redactor) or len(self._known):
+        if self._masks_shapes:
+            text = self._known.mask(self._redactor.mask_known(text))
+        elif len(self._redactor) or len(self._known):
             text = self._redactor.mask_known(text)
             text = text if self._known is self._redactor else self._known.mask_known(text)
         lines = for_terminal(text).encode("utf-8", "replace")
@@ -140,7 +154,8 @@ class RotatingLog:
             with suppress(OSError):
                 self._close()
             reason = exc.strerror or str(exc)
-            logger.warning("%s: `log_file` (%s) cannot be written: %s", self._server, self._path, reason)
+            level = logging.DEBUG if self._is_quiet else logging.WARNING
+            logger.log(level, "%s: `log_file` (%s) cannot be written: %s", self._server, self._path, reason)
 
 
 # ── The environment, stderr, and the end of the process group
@@ -151,31 +166,108 @@ SAFE_VARIABLES = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """Variables that a child always inherits, as with the SDK's own transport; a test compares the two."""
 
 
+PROXY_VARIABLES = tuple(
+    spelling
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+    for spelling in (name, name.lower())
+)
+PLACE_VARIABLES = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+"""Folders and files that every program needs to work here; they hold no secrets."""
+LAUNCHERS = frozenset({"npx", "npm", "uvx", "uv", "pipx"})
+"""Programs that download a server's package before they run it."""
+_NPM = ("registry", "proxy", "https_proxy", "noproxy", "cafile", "strict_ssl", "cache", "userconfig")
+LAUNCHER_VARIABLES = (
+    *(f"npm_config_{name}" for name in _NPM),
+    *(f"NPM_CONFIG_{name.upper()}" for name in _NPM),
+    *(
+        "UV_DEFAULT_INDEX",
+        "UV_INDEX",
+        "UV_INDEX_URL",
+        "UV_EXTRA_INDEX_URL",
+        "UV_INDEX_STRATEGY",
+        "UV_FIND_LINKS",
+    ),
+    *("UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_OFFLINE", "UV_CONFIG_FILE", "UV_CACHE_DIR"),
+    *("UV_PYTHON_INSTALL_MIRROR", "UV_KEYRING_PROVIDER", "UV_HTTP_TIMEOUT"),
+    *(
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "PIP_FIND_LINKS",
+        "PIP_NO_INDEX",
+        "PIP_TRUSTED_HOST",
+        "PIP_CERT",
+    ),
+    *("PIP_PROXY", "PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIPX_HOME", "PIPX_BIN_DIR", "PIPX_DEFAULT_PYTHON"),
+)
+"""Where launchers find packages. An explicit list: `npm_config__authToken` and the like are never in it."""
+
+
+def is_launcher(command: str, env: Mapping[str, str], own: Collection[str] = ()) -> bool:
+    """Return whether a command is a package launcher of this machine, not a program that is named like one.
+
+    Args:
+        command: The command, expanded.
+        env: Our environment. A path counts only if its folder is on our `PATH`: a project's folder is not.
+        own: The variables that the entry sets. One that sets `PATH` chooses the program itself.
+    """
+    path = Path(command)
+    if "PATH" in own or path.name.lower().removesuffix(".exe").removesuffix(".cmd") not in LAUNCHERS:
+        return False
+    return path.name == command or str(path.parent) in env.get("PATH", "").split(os.pathsep)
+
+
+def network_environment(env: Mapping[str, str], *, launches: bool) -> dict[str, str]:
+    """Return the variables with which a child reaches the network, and finds certificates and a folder.
+
+    The password in the address of a proxy or of an index goes to launchers only: without it they cannot
+    download the server. Every other program gets the address without it.
+
+    Args:
+        env: Our environment.
+        launches: Whether the child is a package launcher.
+    """
+    if launches:
+        names = (*PROXY_VARIABLES, *PLACE_VARIABLES, *LAUNCHER_VARIABLES)
+        return {name: env[name] for name in names if name in env}
+    found = {name: without_password(env[name]) for name in PROXY_VARIABLES if name in env}
+    return found | {name: env[name] for name in PLACE_VARIABLES if name in env}
+
+
+def without_password(url: str) -> str:
+    """Return the address of a proxy without user name and password."""
+    scheme, separator, rest = url.rpartition("://")
+    # A password may contain any character but the `@` that ends it; the last one counts, as in browsers.
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
 def safe_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that every child inherits; exported shell functions are left out."""
     return {name: env[name] for name in SAFE_VARIABLES if not env.get(name, "()").startswith("()")}
 
 
 def child_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
-    """Return what a child gets besides the safe variables: inherited names, env files, its own `env`.
+    """Return what a child gets besides the safe variables: network, inherited names, env files, its `env`.
 
     Raises:
         ConfigError: An env file cannot be read.
     """
-    match stdio.inherit_env:
-        case "safe":
-            given: dict[str, str] = {}
-        case "all":
-            given = dict(env)
-        case names:
-            given = {name: env[name] for name in names if name in env}
+    own: dict[str, str | None] = {}
     for name in stdio.env_file:
         try:
-            given |= read_env_file(Path(name))
+            own |= read_env_file(Path(name))
         except ConfigError as exc:
             msg = f"cannot read an env file: {exc.location or name}: {exc.message}"
             raise ConfigError(msg, hint=exc.hint or "check `env_file`") from exc
-    for name, value in stdio.env.items():
+    own |= stdio.env
+    given = network_environment(env, launches=is_launcher(stdio.command, env, own))
+    match stdio.inherit_env:
+        case "safe":
+            pass
+        case "all":
+            given |= env
+        case names:
+            given |= {name: env[name] for name in names if name in env}
+    for name, value in own.items():
         if value is None:
             given.pop(name, None)
         else:
@@ -209,19 +301,6 @@ def env_file_values(transport: Transport) -> list[dict[str, str]]:
     return found
 
 
-def stderr_log(stdio: Stdio, name: str, given: Mapping[str, str]) -> RotatingLog | None:
-    """Open the `log_file` of a child, if its entry has one.
-
-    Args:
-        stdio: The child's transport.
-        name: The server's name, for warnings.
-        given: The environment of the child, to know its secrets.
-    """
-    if stdio.log_file is None:
-        return None
-    return RotatingLog(stdio.log_file, server=name, secrets=secrets_of(stdio, given, env_file_values(stdio)))
-
-
 def kill_group(pid: int) -> None:
     """Kill the rest of a child's process group; the child itself may already have exited."""
     if sys.platform != "win32":
@@ -230,10 +309,20 @@ def kill_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
+class StderrSink(Protocol):
+    """Gets a child's standard error."""
+
+    def write(self, data: bytes) -> None:
+        """Add data."""
+
+    def close(self) -> None:
+        """Write what is left, and close."""
+
+
 class StderrTail:
     """Captures a child's stderr and keeps the last lines; use it in the event loop's thread."""
 
-    def __init__(self, source: int | None = None, log: RotatingLog | None = None) -> None:
+    def __init__(self, source: int | None = None, log: StderrSink | None = None) -> None:
         """Start to capture.
 
         Args:

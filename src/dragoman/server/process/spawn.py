@@ -242,10 +242,15 @@ class Child:
         """Return the exit code if the child has exited, even before the event loop has noticed."""
         return self._process.poll()
 
-    async def stop(self, close_stdin: Callable[[], None]) -> None:
-        """Stop the child and everything it started; a cancellation is raised only after that."""
+    async def stop(self, close_stdin: Callable[[], None], *, grace: float = STDIN_GRACE) -> None:
+        """Stop the child and everything it started; a cancellation is raised only after that.
+
+        Args:
+            close_stdin: Closes its input, which ends a well-behaved server.
+            grace: Seconds that it has to exit by itself before it gets a signal.
+        """
         close_stdin()
-        stopped = asyncio.ensure_future(self._stop())
+        stopped = asyncio.ensure_future(self._stop(grace))
         cancelled = await _uninterrupted(stopped)
         stopped.result()
         if cancelled is not None:
@@ -263,8 +268,8 @@ class Child:
             os.close(self.stdout)
             os.close(self.stderr)
 
-    async def _stop(self) -> None:
-        if not await self._gone(STDIN_GRACE):
+    async def _stop(self, grace: float) -> None:
+        if not await self._gone(grace):
             self.signalled = True
             self._signal(signal.SIGTERM)
             if not await self._gone(TERM_GRACE):

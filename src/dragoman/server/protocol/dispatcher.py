@@ -16,14 +16,12 @@ from collections import deque
 from contextlib import contextmanager, nullcontext
 from contextvars import Context, ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
-from mcp.shared.dispatcher import Dispatcher, run_notify_intercept
 from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
-from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT
+from pydantic import ValidationError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
 from dragoman.observe.telemetry import Peer, find
@@ -36,10 +34,11 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
     from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
     from mcp.shared.message import MessageMetadata
+    from mcp.shared.transport_context import TransportContext
 
     from dragoman.observe.telemetry import Request, Telemetry
     from dragoman.server.protocol.rpc import RequestId
-    from dragoman.server.protocol.wire import Traffic, Wire
+    from dragoman.server.protocol.wire import ConnectAttempt, Traffic, Wire
 
 # ── Results for the SDK's session: completed, and without entries that it rejects
 
@@ -206,6 +205,8 @@ MAX_NOTIFICATIONS = 10_000
 """The limit of the queue of notifications; the oldest are dropped beyond it."""
 TURN_DELIVERIES = 50
 """How many notifications are handled before the event loop gets a turn."""
+DELIVERY_SECONDS = 1.0
+"""How long an answer waits for the handlers of the notifications before it."""
 MAX_REQUESTS = 100
 """The limit of concurrent requests from the server; more are refused."""
 SERVER_BUSY = -32000
@@ -223,11 +224,14 @@ known_outcome: ContextVar[dict[str, Any] | MCPError | None] = ContextVar("known_
 """The outcome of the current task's next request, if it is known: the request is then not sent."""
 
 
-class WireDispatcher(Dispatcher[TransportContext]):
-    """One conversation with one server, as a dispatcher of the SDK."""
+class WireDispatcher:
+    """One conversation with one server; has the methods of the SDK's `Dispatcher`, which is a protocol."""
 
-    def __init__(self, server: str, *, probe_seconds: float = math.inf) -> None:
+    def __init__(
+        self, server: str, *, probe_seconds: float = math.inf, attempt: ConnectAttempt | None = None
+    ) -> None:
         self.server = server
+        self._attempt = attempt
         self._probe_seconds = probe_seconds
         """How long the server may take to answer the question for its protocol version."""
         self._loop = asyncio.get_running_loop()
@@ -320,6 +324,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         try:
             self._open_wire().send(message, envelope)
             outcome = await future
+            if on_progress is not None:
+                await self.wait_delivered()
         except asyncio.CancelledError:
             self._give_up(message, envelope, opts, "the caller cancelled it")
             raise
@@ -402,12 +408,22 @@ class WireDispatcher(Dispatcher[TransportContext]):
             request_id = params.get("requestId")
             if isinstance(request_id, int | str) and (context := self._serving.get(request_id)) is not None:
                 context.cancel()
-        if run_notify_intercept(self._intercept, method, params) or self._on_notify is None:
+        if self._is_intercepted(method, params) or self._on_notify is None:
             return
         self._queue(partial(self._on_notify, _Context(self, None, None), method, params))
 
+    def _is_intercepted(self, method: str, params: dict[str, Any] | None) -> bool:
+        """Return whether the session takes a notification before its turn: it must not fail the reader."""
+        try:
+            return self._intercept is not None and self._intercept(method, params)
+        except Exception:
+            logger.exception("%s: the session could not take %s early", self.server, method)
+            return False
+
     def on_junk(self, reason: str, sample: bytes) -> None:
-        """Log the first few messages that cannot be used."""
+        """Log the first few messages that cannot be used, and count all of them for the attempt."""
+        if self._attempt is not None:
+            self._attempt.junk = self.rpc.junk
         if self.rpc.junk <= JUNK_LOGGED:
             more = "; further ones are only counted" if self.rpc.junk == JUNK_LOGGED else ""
             logger.warning("%s: an unusable message (%s): %.80r%s", self.server, reason, sample, more)
@@ -431,9 +447,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
             context.closed = True
 
     def _refusal(self, request_id: RequestId, method: str, exc: Exception) -> bytes:
-        data = handler_exception_to_error_data(exc)
-        if data is not None:
-            return self.rpc.error(request_id, data.code, data.message, data.data)
+        if isinstance(exc, MCPError):
+            return self.rpc.error(request_id, exc.code, exc.message, exc.data)
+        if isinstance(exc, ValidationError):
+            return self.rpc.error(request_id, INVALID_PARAMS, "Invalid request parameters", "")
         logger.error("%s: the handler of %s failed", self.server, method, exc_info=exc)
         return self.rpc.error(request_id, INTERNAL_ERROR, "the client could not answer")
 
@@ -462,6 +479,13 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self, handler: ProgressFnT, progress: float, total: float | None, message: str | None
     ) -> None:
         self._queue(partial(handler, progress, total, message))
+
+    async def wait_delivered(self) -> None:
+        """Wait until what came before an answer is delivered: its last reports of progress, for example."""
+        if self._deliveries:
+            delivered: asyncio.Future[None] = self._loop.create_future()
+            self._queue(partial(_done, delivered))
+            await asyncio.wait({delivered}, timeout=DELIVERY_SECONDS)
 
     def _resolve(
         self,
@@ -504,6 +528,17 @@ class WireDispatcher(Dispatcher[TransportContext]):
         return refusal
 
 
+class _Channel(NamedTuple):
+    """The fields of the SDK's `TransportContext`."""
+
+    kind: str = "jsonrpc"
+    can_send_request: bool = True
+    headers: Mapping[str, str] | None = None
+
+
+_CHANNEL = cast("TransportContext", _Channel())
+
+
 class _Context:
     """The context that a handler of the SDK's session gets with a message."""
 
@@ -512,8 +547,8 @@ class _Context:
     ) -> None:
         self._owner = owner
         self._request_id = request_id
-        self._token = progress_token_from_params(params)
-        self.transport = TransportContext(kind="jsonrpc", can_send_request=True)
+        self._token = _progress_token(params)
+        self.transport = _CHANNEL
         self.message_metadata: MessageMetadata = None
         self.cancel_requested = anyio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -560,6 +595,14 @@ class _Context:
         await self.notify("notifications/progress", {"progressToken": self._token, **params})
 
 
+def _progress_token(params: dict[str, Any] | None) -> str | int | None:
+    match params:
+        case {"_meta": {"progressToken": str() | int() as token}} if not isinstance(token, bool):
+            return token
+        case _:
+            return None
+
+
 def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
     """Return the subject of a request, as an attribute of its trace."""
     match method:
@@ -569,6 +612,11 @@ def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
             return {"prompt": str(params.get("name", ""))}
         case _:
             return {"resource": str(params.get("uri", ""))}
+
+
+async def _done(delivered: asyncio.Future[None]) -> None:
+    if not delivered.done():
+        delivered.set_result(None)
 
 
 def _own(error: DragomanError) -> DragomanError:

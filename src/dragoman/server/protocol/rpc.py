@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 RequestId: TypeAlias = int | str
 Params: TypeAlias = "Mapping[str, Any] | None"
 
+TOO_LARGE = "the limit `max_message_bytes` is"
+"""In every message about something that is larger than allowed."""
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The default limit for the size of a message."""
 MAX_GIVEN_UP = 1000

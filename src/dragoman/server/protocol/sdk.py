@@ -1,15 +1,24 @@
 """The interface to the MCP SDK: its client over our wires, and its exceptions as our errors.
 
+All private names of the SDK that we use are here: `Client._connect`, which our wires replace, the session's
+`_stamp`, and the child process of its stdio transport. `seam_fault` tries the first two out before the first
+connection. If a release of the SDK has moved them, servers use the SDK's own transports.
+
 Every exception of the SDK, its HTTP library or the operating system is turned into one of our errors here, by
 its type, and exception groups are unwrapped. The modules above use only our own types.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import json
 import logging
+import re
 import sys
 from asyncio import CancelledError
 from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
@@ -17,7 +26,7 @@ import mcp_types as types
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import LATEST_MODERN_VERSION
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from dragoman.errors import (
@@ -32,9 +41,10 @@ from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
 from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
-from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR
-from dragoman.server.protocol.session import Era, Session
-from dragoman.server.transports.http_client import HttpOptions
+from dragoman.server.protocol.extensions import declared_extensions
+from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR, TOO_LARGE
+from dragoman.server.protocol.session import Era, Session, Stamp
+from dragoman.server.transports.http_client import BUSY_SHARE, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
 from dragoman.version import VERSION
 
@@ -44,8 +54,10 @@ if TYPE_CHECKING:
 
     from dragoman.model import HeaderProvider, ServerSpec, Transport
     from dragoman.server.process.spawn import Prespawn
-    from dragoman.server.protocol.wire import ConnectAttempt
+    from dragoman.server.protocol.wire import ConnectAttempt, Envelope
     from dragoman.server.transports.http_client import HttpAuth
+
+logger = logging.getLogger("dragoman")
 
 # The SDK logs every junk line with a traceback, which Python prints to the terminal if no handler is set.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
@@ -101,8 +113,13 @@ async def open_session(
         auth: Adds the login to HTTP requests.
         start: The child process, if it was started already.
     """
-    ours = spec.wire == "dragoman" and sys.platform != "win32"
-    dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3) if ours else None
+    ours = spec.wire == "dragoman" and sys.platform != "win32" and not await seam_fault()
+    if not ours and start is not None:
+        # The SDK's transport starts a child of its own.
+        await start.drop()
+    dispatcher = (
+        WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt) if ours else None
+    )
     if dispatcher is not None:
         dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in (answers or {}))
     wire: Any = _UNUSED
@@ -116,6 +133,7 @@ async def open_session(
             ended=lambda: ended(""),
             header_provider=header_provider,
             auth=auth,
+            busy_seconds=spec.connect_timeout * BUSY_SHARE,
         )
 
     async def on_message(message: object) -> None:
@@ -126,6 +144,11 @@ async def open_session(
         elif (what := _CHANGES.get(type(message))) is not None:
             changed(what)
 
+    def on_task(state: dict[str, Any]) -> None:
+        if opened and (watcher := opened[0].task_watchers.get(str(state.get("taskId")))) is not None:
+            watcher(state)
+
+    opened: list[Session] = []
     known = era if spec.protocol == "auto" else None
     client = Client(
         wire,
@@ -134,12 +157,18 @@ async def open_session(
         client_info=types.Implementation(name="dragoman", version=VERSION),
         message_handler=on_message,
         cache=None,
+        extensions=declared_extensions(on_task),
         **(answers or {}),
     )
     if dispatcher is not None:
         dispatcher.peer = Peer.of(transport)
         limit = spec.max_message_bytes or MAX_MESSAGE_BYTES
-        options = HttpOptions(limit=limit, header_provider=header_provider, auth=auth)
+        options = HttpOptions(
+            limit=limit,
+            header_provider=header_provider,
+            auth=auth,
+            busy_seconds=spec.connect_timeout * BUSY_SHARE,
+        )
         _install_transport(
             client, dispatcher, transport, env=env, attempt=attempt, options=options, start=start
         )
@@ -147,9 +176,10 @@ async def open_session(
     async with client:
         if dispatcher is not None:
             session_id: str | None = getattr(dispatcher.wire, "session_id", None)
-            version = client.protocol_version
-            dispatcher.peer = Peer.of(transport, protocol_version=version, session_id=session_id or "")
-        yield Session(client, dispatcher)
+            spoken = client.protocol_version
+            dispatcher.peer = Peer.of(transport, protocol_version=spoken, session_id=session_id or "")
+        opened.append(Session(client, dispatcher, stamp=_stamp_of(client)))
+        yield opened[0]
 
 
 def is_answer(exc: BaseException) -> bool:
@@ -164,6 +194,120 @@ def is_end(exc: BaseException | None) -> bool:
     return isinstance(exc, MCPError) and exc.code == types.CONNECTION_CLOSED
 
 
+# ── Private names of the SDK
+
+
+SEAM_SECONDS = 5.0
+"""How long the check may take; usually it takes a few milliseconds."""
+
+_fault: str | None = None
+"""Why our wires cannot be installed; empty if they can, `None` before the check."""
+
+
+async def seam_fault() -> str:
+    """Return why our wires cannot be installed in this release of the SDK; empty if they can.
+
+    The first call opens a session over a wire in memory, as a connection does, and logs one warning if that
+    does not work.
+    """
+    global _fault  # noqa: PLW0603 -- the outcome of one check per process
+    if _fault is None:
+        found = await _try_seam()
+        if _fault is None and found:
+            logger.warning(
+                "dragoman %s cannot use its own transports with mcp %s (%s): servers use the SDK's own, as "
+                'with `wire = "sdk"`; they work, without limits on message sizes and without probes',
+                VERSION,
+                _sdk_version(),
+                found,
+            )
+        _fault = found
+    return _fault
+
+
+async def _try_seam() -> str:
+    """Open a session over a wire in memory; return why that failed."""
+    dispatcher = WireDispatcher("self-check")
+    dispatcher.wire = wire = _Loopback(dispatcher)
+    reached: list[str] = []
+
+    async def connect(_stack: AsyncExitStack, _mode: object, _raise: object) -> WireDispatcher:
+        reached.append("connect")
+        return dispatcher
+
+    try:
+        client = Client(_UNUSED, mode="legacy", cache=None)
+        _replace_connect(client, connect)
+        async with asyncio.timeout(SEAM_SECONDS), client:
+            await client.session.send_ping()
+            stamp = _stamp_of(client)
+            if stamp is None:
+                return "`ClientSession._stamp` has changed"
+            stamp({"method": "tools/call", "params": {"name": "t"}}, {})
+    except Exception as exc:  # noqa: BLE001 -- whatever a release does differently
+        if not reached:
+            return "`Client._connect` has changed"
+        leaf = unwrap_group(exc)
+        return f"{type(leaf).__name__}: {str(leaf)[:200]}"
+    return "" if {"initialize", "ping"} <= wire.seen else "requests take another way"
+
+
+class _Loopback:
+    """A wire that answers `initialize` and `ping` itself."""
+
+    def __init__(self, dispatcher: WireDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.seen: set[str] = set()
+
+    def send(self, message: bytes, envelope: Envelope) -> None:
+        del message
+        self.seen.add(envelope.method)
+        result: dict[str, Any] = {}
+        if envelope.method == "initialize":
+            info = {"name": "self-check", "version": VERSION}
+            result = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "serverInfo": info}
+        if envelope.request_id is not None:
+            answer = {"jsonrpc": "2.0", "id": envelope.request_id, "result": result}
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._dispatcher.rpc.receive, json.dumps(answer).encode())
+
+    def abandon(self, message: bytes, envelope: Envelope, reason: str, *, tell: bool = True) -> bool:
+        del message, envelope, reason, tell
+        return False
+
+
+def _sdk_version() -> str:
+    try:
+        return version("mcp")
+    except PackageNotFoundError:
+        return "of an unknown version"
+
+
+def _replace_connect(client: Client, connect: Any) -> None:
+    """Replace the function that opens the client's transport.
+
+    This keeps the SDK's version negotiation, rounds of input and mirrored headers.
+    """
+    if not callable(getattr(client, "_connect", None)):
+        msg = "`Client` has no `_connect`"
+        raise AttributeError(msg)  # noqa: TRY004 -- it is about a name that is missing
+    client._connect = connect  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _stamp_of(client: Client) -> Stamp | None:
+    """Return the session's `_stamp`, if it still takes a request and its options."""
+    stamp: Any = getattr(client.session, "_stamp", None)
+    if not callable(stamp) or len(inspect.signature(stamp).parameters) != 2:
+        return None
+    return cast("Stamp", stamp)
+
+
+def child_of(wire: object) -> object:
+    """Return the child of the SDK's stdio transport from its generator frame, or `None`."""
+    frame = getattr(getattr(wire, "gen", None), "ag_frame", None)
+    return frame.f_locals.get("process") if frame is not None else None
+
+
 def _install_transport(
     client: Client,
     dispatcher: WireDispatcher,
@@ -174,11 +318,7 @@ def _install_transport(
     options: HttpOptions,
     start: Prespawn | None,
 ) -> None:
-    """Install our wire in the SDK's client, in place of the SDK's own transport.
-
-    Replacing `_connect` keeps the SDK's version negotiation, rounds of input and mirrored headers. `_connect`
-    and `_stamp` (in `session.py`) are the only private names of the SDK in use; a test fails if one changes.
-    """
+    """Install our wire in the SDK's client, in place of the SDK's own transport."""
 
     async def connect(stack: AsyncExitStack, _mode: object, _raise: object) -> WireDispatcher:
         if isinstance(transport, Stdio):
@@ -198,7 +338,10 @@ def _install_transport(
         attempt.enter("handshake")
         return dispatcher
 
-    client._connect = connect  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    _replace_connect(client, connect)
+
+
+# ── Exceptions of the SDK as our errors
 
 
 def unwrap_group(exc: BaseException) -> Exception:
@@ -232,6 +375,10 @@ def connect_error(exc: BaseException, spec: ServerSpec, attempt: ConnectAttempt)
         if isinstance(found, AuthRequiredError):
             return found
     if attempt.http_status == _UNAUTHORIZED and not isinstance(leaf, TimeoutError):
+        if _has_token(spec):
+            msg = f"server `{server}` rejected the token in its `Authorization` header (HTTP 401)"
+            hint = "the token is wrong or has expired: set a new one"
+            return AuthRequiredError(msg, server=server, stage=attempt.stage, reason="token", hint=hint)
         msg = f"server `{server}` requires login (HTTP 401)"
         hint = "set an `Authorization` header"
         return AuthRequiredError(msg, server=server, stage=attempt.stage, hint=hint)
@@ -240,10 +387,13 @@ def connect_error(exc: BaseException, spec: ServerSpec, attempt: ConnectAttempt)
     tail = attempt.stderr.text() if attempt.stderr else ""
     if tail:
         msg += f"; last stderr lines: {' | '.join(tail.splitlines()[-3:])[-500:]}"
+    kind, subject = _kind(leaf, spec, attempt)
     return ConnectError(
         msg,
         server=server,
         stage=attempt.stage,
+        reason=kind,
+        subject=subject,
         # After a timeout we killed the child: its exit code would be that of our signal.
         exit_code=None if isinstance(leaf, TimeoutError) else attempt.exit_code,
         stderr_tail=tail,
@@ -289,7 +439,7 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
             msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code})"
             return ProtocolError(msg, rpc_code=leaf.code, data=leaf.data, tool=tool, server=server)
         case ValidationError():
-            msg = f"server `{server}` answered `{tool}` with an invalid result: {_fault(leaf)}"
+            msg = f"server `{server}` answered `{tool}` with an invalid result: {_first_fault(leaf)}"
             return ProtocolError(msg, tool=tool, server=server)
         case RuntimeError():
             # The SDK raises RuntimeError for a result that does not match its output schema.
@@ -298,6 +448,46 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case _:
             msg = f"calling `{tool}` on server `{server}` failed: {type(leaf).__name__}: {leaf}"
             return ProtocolError(msg, tool=tool, server=server)
+
+
+def _has_token(spec: ServerSpec) -> bool:
+    """Return whether the entry has an `Authorization` header of its own, which rules out OAuth."""
+    transport = spec.transport
+    return not isinstance(transport, Stdio) and any(
+        name.lower() == "authorization" for name in transport.headers
+    )
+
+
+_VERSION = re.compile(r"Unsupported protocol version from the server: (.{1,40})")
+"""The SDK's message; it has no type of its own."""
+
+
+def _kind(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> tuple[str, str]:
+    """Return `reason` and `subject` of a `ConnectError`."""
+    match leaf:
+        case TimeoutError():
+            return ("stdout", "") if attempt.junk else ("timeout", f"{spec.connect_timeout:g}")
+        case FileNotFoundError() if attempt.stage == "spawn":
+            return "program", ""
+        case NotADirectoryError() if attempt.stage == "spawn":
+            return "folder", ""
+        case PermissionError() if attempt.stage == "spawn":
+            return "permission", ""
+        case RuntimeError() if found := _VERSION.search(str(leaf)):
+            return "version", found[1]
+        case MCPError() if TOO_LARGE in leaf.message:
+            return "size", ""
+        case _ if attempt.network[0]:
+            return attempt.network
+        case _ if attempt.exit_code is not None:
+            silent = attempt.stderr is None or not attempt.stderr.text()
+            return ("stdout" if attempt.junk and silent else "exit"), str(attempt.exit_code)
+        case _ if attempt.http_status is None:
+            return "", ""
+        case _ if attempt.http_status >= _CLIENT_ERROR:
+            return "http", str(attempt.http_status)
+        case _:
+            return ("page", "") if attempt.is_page else ("", "")
 
 
 def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> tuple[str, str]:
@@ -326,16 +516,16 @@ def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> t
         case MCPError():
             return f"the server answered: {leaf.message} ({leaf.code})", ""
         case ValidationError() if attempt.stage == "listing":
-            reason = f"the listing was rejected as a whole because of one entry: {_fault(leaf)}"
+            reason = f"the listing was rejected as a whole because of one entry: {_first_fault(leaf)}"
             return reason, "the tool must be fixed in the server"
         case ValidationError():
-            return f"the answer is not valid MCP: {_fault(leaf)}", ""
+            return f"the answer is not valid MCP: {_first_fault(leaf)}", ""
         case httpx2.HTTPError() | httpx2.InvalidURL() | OSError():
             return f"{type(leaf).__name__}: {leaf}", "check the URL and whether the server runs"
         case _:
             return f"{type(leaf).__name__}: {leaf}", ""
 
 
-def _fault(exc: ValidationError) -> str:
+def _first_fault(exc: ValidationError) -> str:
     first = exc.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{first['msg']} at `{'.'.join(str(step) for step in first['loc'])}`"

@@ -8,18 +8,31 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 import mcp_types as types
-from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from dragoman.errors import ConnectionLostError, DragomanError, ServerError
-from dragoman.server.protocol.dispatcher import current_deadline, known_outcome, raw_result
-from dragoman.server.protocol.wire import Traffic, current_traffic
+from dragoman.errors import DragomanError
+from dragoman.server.protocol.dispatcher import known_outcome, raw_result
+from dragoman.server.protocol.extensions import (
+    SKILLS,
+    TASKS,
+    CancelTask,
+    GetSkill,
+    GetTask,
+    Listen,
+    ListSkills,
+    ReadDirectory,
+    TaskCreated,
+    UpdateTask,
+)
+from dragoman.server.protocol.listening import Listening
+from dragoman.server.protocol.rounds import answer_requests, call_in_rounds
+from dragoman.server.protocol.wire import RoundOptions, Traffic, Unfinished, current_traffic
 from dragoman.tools.result.render import to_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from mcp.client.client import Client
     from mcp.shared.dispatcher import CallOptions
@@ -28,183 +41,6 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.dispatcher import WireDispatcher
     from dragoman.tools.result.render import ServerAnswer
     from dragoman.trust.limits import Limits
-
-# ── The stream on which a modern server announces changes of listings and subscribed resources
-
-
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
-_REFUSALS = (MCPError, SubscriptionLost, DragomanError, TimeoutError)
-
-
-class Listening:
-    """The change stream of one session, and its subscriptions."""
-
-    def __init__(self, client: Client, server: str) -> None:
-        self._client = client
-        self._server = server
-        self._asked: dict[str, asyncio.Future[None]] = {}
-        """The subscriptions by URI; a future is done when the server has agreed."""
-        self._altered = asyncio.Event()
-        self._pause = FIRST_PAUSE
-        self._is_over = False
-        self._streams: set[asyncio.Task[None]] = set()
-
-    async def subscribe(self, uri: str) -> None:
-        """Subscribe to the changes of a resource.
-
-        Raises:
-            ServerError: The server does not announce its changes.
-            MCPError: The server refused.
-            TimeoutError: The deadline of the current call passed.
-        """
-        if self._is_over:
-            raise self._lost()
-        if uri not in self._asked:
-            self._asked[uri] = asyncio.get_running_loop().create_future()
-            self._altered.set()
-        end = current_deadline.get()
-        async with asyncio.timeout_at(None if end is None else end.at):
-            await asyncio.shield(self._asked[uri])
-
-    def unsubscribe(self, uri: str) -> None:
-        """End the subscription to a resource."""
-        if (asked := self._asked.get(uri)) is not None:
-            self._drop(uri, asked, None)
-
-    async def run(self, changed: Callable[[str], None]) -> None:
-        """Listen until cancelled.
-
-        Args:
-            changed: Called with what may have changed while the stream was broken, as in
-                `Session.watch_changes`.
-        """
-        stream: asyncio.Task[None] | None = None
-        unheard = False
-        try:
-            while True:
-                self._altered.clear()
-                kinds, uris = self._kinds(), tuple(self._asked)
-                if kinds or uris:
-                    newer = await self._open(kinds, uris)
-                    if newer is not None and unheard:
-                        for what in (*kinds, *uris):
-                            changed(what)
-                    unheard = unheard and newer is None
-                else:
-                    newer = None
-                if newer is not None or not uris:
-                    former, stream = stream, newer
-                    await _end(former)
-                if await self._wait_for_news(stream, is_wanted=bool(kinds or uris)):
-                    stream, unheard = None, True
-        finally:
-            self._is_over = True
-            for uri, asked in list(self._asked.items()):
-                self._drop(uri, asked, self._lost())
-            await _end(*self._streams)
-
-    async def _open(self, kinds: Iterable[str], uris: tuple[str, ...]) -> asyncio.Task[None] | None:
-        """Open a stream; `None` if the server refuses it."""
-        opened: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
-        stream = asyncio.create_task(self._listen(frozenset(kinds), uris, opened))
-        self._streams.add(stream)
-        stream.add_done_callback(self._forget)
-        await asyncio.wait({stream, opened}, return_when=asyncio.FIRST_COMPLETED)
-        if opened.done():
-            self._pause = FIRST_PAUSE
-            self._settle(uris, opened.result())
-            return stream
-        error = _error_of(stream)
-        for uri in uris:
-            if (asked := self._asked.get(uri)) is not None and not asked.done():
-                # The new subscription may be the reason for the refusal: drop it to keep the others.
-                self._drop(uri, asked, error)
-        return None
-
-    async def _listen(
-        self, kinds: frozenset[str], uris: tuple[str, ...], opened: asyncio.Future[frozenset[str]]
-    ) -> None:
-        async with self._client.listen(
-            tools_list_changed="tools" in kinds,
-            resources_list_changed="resources" in kinds,
-            prompts_list_changed="prompts" in kinds,
-            resource_subscriptions=uris,
-        ) as events:
-            opened.set_result(frozenset(events.honored.resource_subscriptions or ()))
-            async for _ in events:
-                pass
-
-    def _forget(self, stream: asyncio.Task[None]) -> None:
-        self._streams.discard(stream)
-        # Retrieve the exception: asyncio logs one that is never retrieved.
-        _error_of(stream)
-
-    def _settle(self, uris: tuple[str, ...], honored: frozenset[str]) -> None:
-        for uri in uris:
-            asked = self._asked.get(uri)
-            if asked is None or asked.done():
-                continue
-            if uri in honored:
-                asked.set_result(None)
-            else:
-                self._drop(uri, asked, None)
-
-    def _drop(self, uri: str, asked: asyncio.Future[None], error: BaseException | None) -> None:
-        """Remove a subscription, and fail the call that still waits for it."""
-        del self._asked[uri]
-        self._altered.set()
-        if asked.done():
-            return
-        if not isinstance(error, _REFUSALS):
-            msg = f"server `{self._server}` does not announce changes of `{uri}`"
-            error = ServerError(msg, server=self._server)
-        asked.set_exception(error)
-        asked.exception()  # The caller may have been cancelled: asyncio logs an exception never retrieved.
-
-    def _lost(self) -> ConnectionLostError:
-        msg = f"the connection to server `{self._server}` was closed"
-        return ConnectionLostError(msg, server=self._server, may_have_run=False)
-
-    async def _wait_for_news(self, stream: asyncio.Task[None] | None, *, is_wanted: bool) -> bool:
-        """Wait until the subscriptions change or the stream breaks; return whether it broke."""
-        altered = asyncio.create_task(self._altered.wait())
-        try:
-            if stream is not None:
-                await asyncio.wait({stream, altered}, return_when=asyncio.FIRST_COMPLETED)
-                if not stream.done():
-                    return False
-            if is_wanted:
-                pause, self._pause = self._pause, min(LONGEST_PAUSE, self._pause * 2)
-                await asyncio.wait({altered}, timeout=pause)
-            else:
-                await asyncio.wait({altered})
-            return stream is not None
-        finally:
-            altered.cancel()
-
-    def _kinds(self) -> tuple[str, ...]:
-        offers = self._client.server_capabilities
-        kinds = (("tools", offers.tools), ("resources", offers.resources), ("prompts", offers.prompts))
-        return tuple(name for name, offer in kinds if offer is not None and offer.list_changed)
-
-
-async def _end(*streams: asyncio.Task[None] | None) -> None:
-    """Cancel streams and wait for their end."""
-    ending = [stream for stream in streams if stream is not None]
-    for stream in ending:
-        stream.cancel()
-    if ending:
-        await asyncio.wait(ending)
-
-
-def _error_of(stream: asyncio.Task[None]) -> BaseException | None:
-    """Return the exception of a stream; retrieving it keeps asyncio from logging it."""
-    return None if stream.cancelled() else stream.exception()
-
-
-# ── The session
-
 
 logger = logging.getLogger("dragoman")
 
@@ -219,8 +55,30 @@ _LISTINGS: dict[Kind, str] = {
 }
 
 
+MAX_RELISTED = 100
+"""How many pages are listed to find a tool whose headers were refused."""
 MANY_PIECES = 1000
 """A result with more content blocks is parsed in a thread; so many take about 10 ms."""
+
+
+Stamp: TypeAlias = "Callable[[dict[str, Any], CallOptions], None]"
+"""Adds the fields of the session to a request, and its HTTP headers to the options."""
+
+
+class Freshness(NamedTuple):
+    """How long a listing may be used, and by whom."""
+
+    ttl: float = 0.0
+    """Seconds; 0 if the server says nothing, or that it changes at any time."""
+    is_private: bool = False
+    """Whether the listing may differ for other credentials."""
+
+    @classmethod
+    def of(cls, page: Mapping[str, Any]) -> Freshness:
+        """Read the fields of a page."""
+        ttl = page.get("ttlMs")
+        seconds = ttl / 1000 if isinstance(ttl, int | float) and not isinstance(ttl, bool) else 0.0
+        return cls(max(0.0, seconds), page.get("cacheScope") == "private")
 
 
 class Era(NamedTuple):
@@ -239,6 +97,29 @@ class _ToolCall(dict[str, Any]):
     def model_dump(self, **_: object) -> dict[str, Any]:
         """Return the request as the session sends it."""
         return {"method": "tools/call", "params": self}
+
+
+class _Forwarded(dict[str, Any]):
+    """The parameters of a forwarded request that also act as a request model."""
+
+    name_param: ClassVar[str | None] = None
+
+    def __init__(self, method: str, params: Mapping[str, Any]) -> None:
+        super().__init__(params)
+        self.method = method
+
+    def model_dump(self, **_: object) -> dict[str, Any]:
+        """Return the request as the session sends it."""
+        return {"method": self.method, "params": self}
+
+
+class _AsItIs:
+    """A stand-in for a result model that returns the result unchanged."""
+
+    @staticmethod
+    def model_validate(raw: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Return the result."""
+        return raw
 
 
 class _Finality:
@@ -291,8 +172,19 @@ def _is_text_block(block: object) -> bool:
 class Session:
     """The SDK's client on an open transport; any task may use it."""
 
-    def __init__(self, client: Client, dispatcher: WireDispatcher | None) -> None:
+    def __init__(
+        self, client: Client, dispatcher: WireDispatcher | None, *, stamp: Stamp | None = None
+    ) -> None:
+        """Use a connected client.
+
+        Args:
+            client: The SDK's client.
+            dispatcher: Our wire under it; `None` over the SDK's own transports.
+            stamp: The session's function that adds its own fields to a request; without it, every request
+                takes the SDK's longer way.
+        """
         self._client = client
+        self._stamp_request = stamp
         self._session = client.session
         self._dispatcher = dispatcher
         self.direct = dispatcher is not None
@@ -312,6 +204,10 @@ class Session:
         self._is_modern = modern
         self._listening = Listening(client, self.server_name or "") if modern else None
         self._log_level: str | None = None
+        self.task_watchers: dict[str, Callable[[dict[str, Any]], None]] = {}
+        """Called with the states of tasks that the server announces, by task id."""
+        self.freshness = Freshness()
+        """What the server said about the latest listing of its tools."""
         if dispatcher is not None:
             dispatcher.cleans_results = modern
 
@@ -434,8 +330,10 @@ class Session:
             if exc.code == types.METHOD_NOT_FOUND:
                 return [], None
             raise
-        if kind == "tools" and self._dispatcher is not None:
-            return self._admitted(page.tools), page.next_cursor
+        if kind == "tools":
+            self.freshness = Freshness.of(page.model_dump(by_alias=True, include={"ttl_ms", "cache_scope"}))
+            if self._dispatcher is not None:
+                return self._admitted(page.tools), page.next_cursor
         raw = self._raw(page)
         return [entry for entry in raw.get(kind) or () if isinstance(entry, dict)], page.next_cursor
 
@@ -467,17 +365,20 @@ class Session:
         *,
         on_progress: Any = None,
         meta: Mapping[str, Any] | None = None,
-    ) -> ServerAnswer:
+        inputs: Mapping[str, Any] | None = None,
+        rounds: RoundOptions | None = None,
+    ) -> ServerAnswer | Unfinished:
         """Call a tool.
 
         Over our own wires the request is sent without the SDK's models: nearly every answer is final and
         plain, and is parsed as it came. The session validates the others. If an answer is not final (the
-        server wants input, or refused a header), the SDK's client takes over; `known_outcome` gives it the
-        answer that is already here, so that the call is not sent twice.
+        server wants input, or refused a header), `_call_in_rounds` takes over; `known_outcome` gives it the
+        answer that is already here, so that the call is not sent twice. With `inputs` the caller answers
+        requests for input itself, and gets them as the answer.
         """
         meta = self._with_log_level(meta)
-        if self._dispatcher is not None:
-            request: Any = _ToolCall(name=name, arguments=arguments)
+        if self._dispatcher is not None and (rounds is None or rounds.responses is None):
+            request: Any = _ToolCall(name=name, arguments=arguments, **(inputs or {}))
             if meta is not None:
                 request["_meta"] = dict(meta)
             try:
@@ -486,7 +387,9 @@ class Session:
                     if on_progress is not None:
                         opts["on_progress"] = on_progress
                     answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
-                    if is_plain_result(answer, is_modern=self._is_modern):
+                    if is_plain_result(answer, is_modern=self._is_modern) or (
+                        inputs is not None and self._wants_input(answer)
+                    ):
                         return await _read(answer)
                     known_outcome.set(answer)
                 is_final: object = await self._session.send_request(
@@ -501,10 +404,172 @@ class Session:
                 if is_final and raw is not None:
                     return await _read(raw)
                 known_outcome.set(raw)
-        result = await self._client.call_tool(
-            name, arguments, progress_callback=on_progress, meta=cast("Any", meta)
+        return await self._call_in_rounds(
+            name, arguments, on_progress=on_progress, meta=meta, rounds=rounds or _USUAL_ROUNDS
         )
+
+    async def _call_in_rounds(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        on_progress: Any,
+        meta: Mapping[str, Any] | None,
+        rounds: RoundOptions,
+    ) -> ServerAnswer | Unfinished:
+        """Call a tool through the SDK's session, and answer what the server asks."""
+        given = cast("Any", meta)
+
+        async def send(responses: Mapping[str, Any] | None, state: str | None) -> Any:
+            return await self._session.call_tool(
+                name,
+                arguments,
+                progress_callback=on_progress,
+                input_responses=cast("Any", responses),
+                request_state=state,
+                meta=given,
+                allow_input_required=True,
+                allow_claimed=True,
+            )
+
+        async def relist() -> None:
+            cursor: str | None = None
+            for _ in range(MAX_RELISTED):
+                page = await self._client.list_tools(cursor=cursor)
+                cursor = page.next_cursor
+                if cursor is None or any(tool.name == name for tool in page.tools):
+                    return
+
+        result, answered = await call_in_rounds(
+            send,
+            session=self._session,
+            tool=name,
+            relist=relist if self._is_modern else None,
+            options=rounds,
+        )
+        if isinstance(result, types.InputRequiredResult):
+            raw = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+            return Unfinished("input_required", raw, _dumped(answered or {}))
+        if isinstance(result, TaskCreated):
+            return Unfinished("task", self._raw(result))
         return await _read(self._raw(result))
+
+    # Tasks: work that goes on after its call was answered
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether the server declares tasks."""
+        return TASKS in (self._client.server_capabilities.extensions or {})
+
+    async def get_task(self, task_id: str) -> dict[str, Any]:
+        """Return the state of a task."""
+        return await self._send_raw(GetTask(taskId=task_id))
+
+    async def update_task(self, task_id: str, answers: Mapping[str, Any]) -> None:
+        """Send answers to the questions of a task."""
+        await self._send_raw(UpdateTask(taskId=task_id, inputResponses=dict(answers)))
+
+    async def cancel_task(self, task_id: str) -> None:
+        """Tell the server that the result of a task is not wanted any more."""
+        await self._send_raw(CancelTask(taskId=task_id))
+
+    async def listen_to_task(self, task_id: str) -> None:
+        """Ask the server to announce the states of a task, until cancelled."""
+        await self._send_raw(Listen(notifications={"taskIds": [task_id]}))
+
+    async def answer_question(self, request: object) -> dict[str, Any]:
+        """Answer one question of a task with the application's handler.
+
+        Raises:
+            ValidationError: It is not a question that the protocol knows.
+            MCPError: There is no handler for it, or the handler failed.
+        """
+        answers = await answer_requests(self._session, {"": _QUESTION.validate_python(request)})
+        return _dumped(answers)[""]
+
+    # Skills
+
+    @property
+    def skill_settings(self) -> Mapping[str, Any] | None:
+        """The settings of the skills extension; `None` if the server does not declare it."""
+        return (self._client.server_capabilities.extensions or {}).get(SKILLS)
+
+    async def list_skills(self, limits: Limits) -> list[dict[str, Any]]:
+        """Return the raw entries of all pages of `skills/list`."""
+        return await self._all_pages(ListSkills, {}, "skills", limits)
+
+    async def get_skill(self, uri: str) -> dict[str, Any]:
+        """Return the raw entry of one skill."""
+        found = (await self._send_raw(GetSkill(uri=uri))).get("skill")
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    async def read_directory(self, uri: str, limits: Limits) -> list[dict[str, Any]]:
+        """Return the direct children of a directory resource."""
+        return await self._all_pages(ReadDirectory, {"uri": uri}, "resources", limits)
+
+    async def _all_pages(
+        self, request: type[Any], params: Mapping[str, Any], key: str, limits: Limits
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor: dict[str, str] = {}
+        for _ in range(limits.pages):
+            page = await self._send_raw(request({**params, **cursor}))
+            listed: object = page.get(key)
+            entries = cast("list[object]", listed) if isinstance(listed, list) else []
+            found += [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
+            following = page.get("nextCursor")
+            if (
+                not isinstance(following, str)
+                or cursor.get("cursor") == following
+                or len(found) > limits.tools
+            ):
+                break
+            cursor = {"cursor": following}
+        return found[: limits.tools]
+
+    async def _send_raw(self, request: Any) -> dict[str, Any]:
+        """Send a request that the SDK has no model for, and return the raw result."""
+        return await self._session.send_request(request, cast("Any", _RAW))
+
+    async def forward(self, method: str, params: Mapping[str, Any], *, asks: bool = True) -> dict[str, Any]:
+        """Send another client's request, and return the result as it came.
+
+        Args:
+            method: `resources/read`, `prompts/get` or `completion/complete`.
+            params: Its parameters.
+            asks: Whether our handlers answer a request for input. If not, the result may be one.
+        """
+        sent: Any = _Forwarded(
+            method, {**params, "_meta": dict(self._with_log_level(params.get("_meta")) or {})}
+        )
+        if not sent["_meta"]:
+            del sent["_meta"]
+        if self._dispatcher is not None and (opts := self._stamp(method, sent)) is not None:
+            answer = await self._dispatcher.send_raw_request(method, sent, opts)
+            await self._dispatcher.wait_delivered()
+            if not asks or not self._wants_input(answer):
+                return answer
+            known_outcome.set(answer)
+            meta = cast("Any", params.get("_meta"))
+            if method == "prompts/get":
+                return self._raw(
+                    await self._client.get_prompt(params["name"], params.get("arguments"), meta=meta)
+                )
+            return self._raw(await self._client.read_resource(params["uri"], meta=meta))
+        return await self._session.send_request(sent, cast("Any", _AsItIs))
+
+    async def wait_delivered(self) -> None:
+        """Wait until the handlers of the notifications that have come so far are done."""
+        if self._dispatcher is not None:
+            await self._dispatcher.wait_delivered()
+
+    @property
+    def forwards_input(self) -> bool:
+        """Whether requests for input come as answers, which `forward` and `call_tool` can return."""
+        return self._is_modern and self._dispatcher is not None
+
+    def _wants_input(self, answer: Mapping[str, Any]) -> bool:
+        return self._is_modern and answer.get("resultType") == "input_required"
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Return the raw contents of a resource."""
@@ -525,15 +590,11 @@ class Session:
         return list(result.completion.values)
 
     def _stamp(self, method: str, params: dict[str, Any]) -> CallOptions | None:
-        """Add the session's own fields to the parameters, and return the options for sending.
-
-        `None` if this version of the SDK has no `_stamp`.
-        """
-        stamp: Callable[[dict[str, Any], CallOptions], None] | None = getattr(self._session, "_stamp", None)
-        if stamp is None:
+        """Add the session's own fields to the parameters; return the options for sending, or `None`."""
+        if self._stamp_request is None:
             return None
         opts: CallOptions = {}
-        stamp({"method": method, "params": params}, opts)
+        self._stamp_request({"method": method, "params": params}, opts)
         return opts
 
     def _with_log_level(self, meta: Mapping[str, Any] | None) -> Any:
@@ -568,6 +629,19 @@ async def _read(raw: dict[str, Any]) -> ServerAnswer:
     if isinstance(content, list) and len(cast("list[object]", content)) > MANY_PIECES:
         return await asyncio.to_thread(to_answer, raw)
     return to_answer(raw)
+
+
+_RAW: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_QUESTION: TypeAdapter[Any] = TypeAdapter(types.InputRequest)
+_USUAL_ROUNDS = RoundOptions()
+
+
+def _dumped(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return answers as JSON."""
+    return {
+        key: answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for key, answer in answers.items()
+    }
 
 
 async def _accept(name: str, result: types.CallToolResult) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -89,6 +89,32 @@ def caller_headers() -> Mapping[str, str] | None:
     return _caller.get()
 
 
+# ── Calls that take more than one round
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOptions:
+    """How the rounds of a call differ from the usual ones."""
+
+    pauses: bool = False
+    """Whether the call ends when a person is asked, instead of waiting for the answers."""
+    responses: Mapping[str, Any] | None = None
+    """Answers for the first round, if the call was paused before."""
+    state: str | None = None
+    """The state of the paused call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The answer to a call that is not its result: the server asks a person, or goes on with a task."""
+
+    kind: Literal["input_required", "task"]
+    data: Mapping[str, Any]
+    """The raw answer."""
+    answered: Mapping[str, Any] | None = None
+    """Answers that the application's handlers gave without a person: models and roots."""
+
+
 # ── The facts of one connection attempt, for errors and status. They hold no secret
 
 
@@ -113,6 +139,12 @@ class ConnectAttempt:
     """The status of the last HTTP response."""
     challenge: str = ""
     """The login challenge of a refusal."""
+    is_page: bool = False
+    """Whether the last HTTP response was a web page."""
+    network: tuple[str, str] = ("", "")
+    """Why the address could not be reached, as `reason` and `subject` of `ConnectError`."""
+    junk: int = 0
+    """How many messages could not be used, such as lines of text on a child's standard output."""
     on_stage: Callable[[str], None] | None = None
     """Called with each stage as it begins, the first included."""
 
@@ -163,6 +195,9 @@ class ConnectionEvents:
 
     def on_changed(self, connection: Connection, event: OfferChanged) -> None:
         """Handle a change of something other than the tools."""
+
+    def on_timed_out(self, connection: Connection, error: DragomanError) -> None:
+        """Handle that the connection could not be opened in time; it is closed after this."""
 
     def on_lost(self, connection: Connection, error: DragomanError) -> None:
         """Handle that the connection ended and that `close` was not the reason."""

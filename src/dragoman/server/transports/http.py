@@ -34,6 +34,7 @@ from dragoman.server.transports.http_client import (
     NO_VERDICT,
     PLAIN,
     PROBE,
+    REPEATABLE,
     HttpClient,
     is_older_server,
 )
@@ -416,7 +417,8 @@ class StreamableHttp:
     async def _tell(self, message: bytes, envelope: Envelope | None) -> None:
         """Send a message that has no response."""
         headers = self._headers(_POST_HEADERS, envelope)
-        response = await self._client.open("POST", headers, message)
+        safe = envelope is not None and envelope.method in REPEATABLE
+        response = await self._client.open("POST", headers, message, safe=safe)
         try:
             body = await read_refusal(response)
         finally:
@@ -429,7 +431,8 @@ class StreamableHttp:
         """Send a request, and read its response."""
         method, request_id, _ = envelope
         assert request_id is not None  # noqa: S101 -- checked in `send`
-        response = await self._client.open("POST", self._headers(_POST_HEADERS, envelope), message)
+        headers = self._headers(_POST_HEADERS, envelope)
+        response = await self._client.open("POST", headers, message, safe=method in REPEATABLE)
         stream: EventStream | None = None
         try:
             self._client.note(response)

@@ -1,8 +1,9 @@
 """The HTTP client of both HTTP transports: one for each server, with its limits and its errors.
 
 Each server has its own aiohttp session: no shared cookies, no redirects to another origin, proxies from the
-environment, and the configured CA or client certificate. A request is sent once. It is repeated only after a
-redirect or a login: in both cases the server refused it before it ran.
+environment, and the configured CA or client certificate. A request is sent once. It is repeated after a
+redirect or a login: in both cases the server refused it before it ran. A request that is safe to repeat is
+also repeated while the server, or a proxy in front of it, is busy.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dragoman.server.transports.http_response import (
     content_type,
     detail,
     excerpt,
+    network_reason,
     phrase,
     read_refusal,
     retry_after,
@@ -277,6 +279,8 @@ class HttpOptions:
     """Called for more headers before each request, in the context of the caller if there is one."""
     auth: HttpAuth | None = None
     """Adds credentials to each request."""
+    busy_seconds: float = 0.0
+    """How long a request that is safe to repeat is repeated while the server is busy."""
 
 
 PLAIN = HttpOptions()
@@ -294,6 +298,13 @@ MAX_CHALLENGES = 3
 IDLE_SECONDS = 0.1
 """After this idle time, let the loop notice closed connections before one is reused."""
 LARGE_BODY = 512 * 1024
+BUSY = frozenset({429, 502, 503, 504})
+"""Status codes of a server that may answer a moment later, or of a load balancer in front of several."""
+BUSY_PAUSES = (0.1, 0.25, 0.5, 1.0, 2.0)
+"""Seconds between repeated requests, without a `Retry-After`; the last one is used again."""
+MAX_BUSY_SECONDS = 10.0
+BUSY_SHARE = 0.25
+"""How much of the time to connect one request may be repeated for; a connection needs three requests."""
 
 LOGIN = frozenset({401, 403})
 NO_VERDICT = LOGIN | {407, 408, 425, 429}
@@ -301,6 +312,11 @@ NO_VERDICT = LOGIN | {407, 408, 425, 429}
 
 PROBE = "server/discover"
 """The request that asks for the protocol versions; older servers do not know it."""
+REPEATABLE = frozenset(
+    {PROBE, "initialize", "notifications/initialized", "tools/list", "prompts/list", "resources/list"}
+    | {"resources/templates/list"}
+)
+"""Messages that change nothing on the server: they are sent again while it is busy. Calls never are."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -349,6 +365,7 @@ class HttpClient:
         if self._guards:
             check_exposed(self.url, self._headers, name)
         self._header_provider = options.header_provider
+        self._busy_seconds = min(MAX_BUSY_SECONDS, options.busy_seconds)
         self._auth: HttpAuth | None = options.auth
         self._proxy, self._proxy_headers = proxy_for(self.url, name)
         # A name such as `localhost` must not resolve to another machine.
@@ -381,9 +398,22 @@ class HttpClient:
         return cls(server, name=name, attempt=attempt, options=options, tls=tls)
 
     async def open(
-        self, method: str, headers: Mapping[str, str], body: bytes | None = None, *, url: URL | None = None
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        url: URL | None = None,
+        safe: bool = False,
     ) -> aiohttp.ClientResponse:
         """Send a request and return the response when its headers have arrived; the caller releases it.
+
+        Args:
+            method: The HTTP method.
+            headers: The headers of the protocol.
+            body: The body.
+            url: The address, if it is not that of the server.
+            safe: Whether the request may be carried out twice: then it is repeated while the server is busy.
 
         Raises:
             ConnectionLostError: It could not be sent at all.
@@ -391,7 +421,8 @@ class HttpClient:
             Exception: Any error of aiohttp; `failure` translates it.
         """
         url = url or self.url
-        challenges = redirects = 0
+        challenges = redirects = pauses = 0
+        until = self._loop.time() + (self._busy_seconds if safe else 0.0)
         while True:
             merged = await self._merge(method, url, headers, body)
             now = self._loop.time()
@@ -424,6 +455,13 @@ class HttpClient:
                 challenges += 1
                 if not await self._auth.on_challenge(await self._answer(method, url, merged, body, response)):
                     return response
+            elif (
+                status in BUSY and self._loop.time() + (pause := busy_pause(response.headers, pauses)) < until
+            ):
+                pauses += 1
+                logger.debug("%s: HTTP %d; sending the request again in %.2g s", self.name, status, pause)
+                response.release()
+                await asyncio.sleep(pause)
             else:
                 return response
             response.release()
@@ -437,6 +475,8 @@ class HttpClient:
         """Record the status of a response on the attempt."""
         self.attempt.http_status = response.status
         self.attempt.challenge = challenge(response)
+        self.attempt.is_page = content_type(response).endswith("/html")
+        self.attempt.network = ("", "")
 
     def refusal(self, response: aiohttp.ClientResponse, body: bytes, what: str) -> HttpStatusError:
         """Return the error for an error status."""
@@ -490,6 +530,7 @@ class HttpClient:
                 logger.error("%s: unexpected error in %s", self.name, what, exc_info=exc)
                 error = self._lost(f"{what} failed: {type(exc).__name__}")
         error.__cause__ = exc
+        self.attempt.network = network_reason(exc, f"{self.url.host}:{self.url.port}")
         return error
 
     async def _merge(
@@ -559,6 +600,17 @@ class HttpClient:
 
     def _lost(self, why: str) -> ConnectionLostError:
         return ConnectionLostError(f"server `{self.name}`: {why}", server=self.name, may_have_run=True)
+
+
+def busy_pause(headers: Mapping[str, str], pauses: int) -> float:
+    """Return how long to wait before a request is repeated: the server's `Retry-After`, or a growing time.
+
+    Args:
+        headers: The headers of the refusal.
+        pauses: How often the request was repeated before.
+    """
+    asked = retry_after(headers.get("Retry-After", ""))
+    return BUSY_PAUSES[min(pauses, len(BUSY_PAUSES) - 1)] if asked is None else max(asked, BUSY_PAUSES[0])
 
 
 def is_older_server(method: str, status: int) -> bool:

@@ -17,7 +17,7 @@ import aiohttp
 from pydantic_core import from_json
 
 from dragoman.errors import ProtocolError
-from dragoman.server.protocol.rpc import INVALID_REQUEST, MAX_MESSAGE_BYTES, SALVAGE_BYTES
+from dragoman.server.protocol.rpc import INVALID_REQUEST, MAX_MESSAGE_BYTES, SALVAGE_BYTES, TOO_LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,9 +61,7 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
     if size > limit or announced > limit:
-        msg = (
-            f"the response has {max(size, announced)} bytes or more, the limit `max_message_bytes` is {limit}"
-        )
+        msg = f"the response has {max(size, announced)} bytes or more, {TOO_LARGE} {limit}"
         raise ProtocolError(msg, rpc_code=INVALID_REQUEST)
     return b"".join(chunks)
 
@@ -103,7 +101,7 @@ async def read_events(
             await _linger(response, stream, rpc)
             return "answer"
         if (size := stream.pending) > stream.limit + SLACK_BYTES:
-            msg = f"an event has {size} bytes or more, the limit `max_message_bytes` is {stream.limit}"
+            msg = f"an event has {size} bytes or more, {TOO_LARGE} {stream.limit}"
             raise ProtocolError(msg, rpc_code=INVALID_REQUEST)
     return came
 
@@ -139,7 +137,7 @@ def receive_event(rpc: Rpc, event: StreamEvent, limit: int) -> RequestId | None:
     if not event.too_long:
         return rpc.receive(event.data)
     rpc.received += 1
-    reason = f"the message has {event.too_long} bytes, the limit `max_message_bytes` is {limit}"
+    reason = f"the message has {event.too_long} bytes, {TOO_LARGE} {limit}"
     return rpc.salvage(event.data[:SALVAGE_BYTES], event.data[-SALVAGE_BYTES:], reason)
 
 
@@ -217,6 +215,31 @@ def detail(exc: Exception) -> str:
         case _:
             reason = type(inner).__name__
     return excerpt(str(reason).encode())
+
+
+def network_reason(exc: Exception, address: str) -> tuple[str, str]:
+    """Return `reason` and `subject` of a `ConnectError` for a network error.
+
+    Args:
+        exc: The error of aiohttp.
+        address: Host and port of the server.
+    """
+    inner = getattr(exc, "os_error", None) or getattr(exc, "certificate_error", None) or exc
+    match inner:
+        case socket.gaierror():
+            return "dns", address.rpartition(":")[0]
+        case _ if isinstance(exc, aiohttp.ClientHttpProxyError | aiohttp.ClientProxyConnectionError):
+            return "proxy", ""
+        case ssl.SSLCertVerificationError():
+            return "tls", inner.verify_message
+        case ssl.SSLError():
+            return "plain", address
+        case ConnectionRefusedError():
+            return "refused", address
+        case TimeoutError() | OSError():
+            return "unreachable", address
+        case _:
+            return "", ""
 
 
 # ── Collecting a message from pieces in linear time, with a size limit

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server.late_import import late_import_module
-from dragoman.server.process.environment import StderrTail, stderr_log, whole_environment
-from dragoman.server.process.spawn import spawn
+from dragoman.server.process.environment import StderrTail, whole_environment
+from dragoman.server.process.spawn import STDIN_GRACE, spawn
+from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES
 from dragoman.server.transports.http_client import PLAIN
 from dragoman.server.transports.stdio import Pipe
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 EXIT_GRACE = 0.1
 """How long after the end of its output a child may still exit, so that we can report its exit code."""
+UNREADY_GRACE = 0.3
+"""How long a child that never answered may take to exit by itself after its input was closed."""
 ENDED_BY_US = "dragoman stopped the process because it did not exit when its input was closed"
 
 
@@ -135,50 +140,63 @@ async def open_pipe(
     attempt.enter("spawn")
     child = start.take() if start is not None else None
     if child is None:
-        child = await spawn(stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name)
-    attempt.pid = child.pid
-    with StderrTail(child.stderr, stderr_log(stdio, name, given)) as stderr:
-        attempt.stderr = stderr
-
-        def end(reason: str) -> None:
-            if not attempt.ended_by_probe:
-                attempt.ended_by_probe = rpc.waits_for("server/discover") and pipe.was_read()
-            # First fail the requests that were not sent: they may be retried.
-            pipe.close_stdin(reason)
-            on_end(reason)
-
-        def on_pipe_end(reason: str) -> None:
-            # An exiting process closes its pipes first; a moment later there is an exit code to report.
-            asyncio.get_running_loop().call_later(EXIT_GRACE, on_grace_over, reason)
-
-        def on_grace_over(reason: str) -> None:
-            if not child.signalled:
-                attempt.exit_code = child.poll()
-            end(reason if attempt.exit_code is None else exit_reason(attempt.exit_code))
-
-        pipe = Pipe(
-            rpc,
-            server=name,
-            stdin=child.stdin,
-            stdout=child.stdout,
-            limit=limit,
-            on_end=on_pipe_end,
-        )
-
-        def on_exit(_: asyncio.Future[int]) -> None:
-            pipe.read_rest()
-            if child.signalled:
-                # The exit code would only be our own signal.
-                end(ENDED_BY_US)
-                return
-            attempt.exit_code = child.exited.result()
-            end(exit_reason(attempt.exit_code))
-
-        child.exited.add_done_callback(on_exit)
         try:
-            yield pipe
-        finally:
+            child = await spawn(stdio.command, stdio.args, env=given, cwd=stdio.cwd, name=name)
+        except FileNotFoundError as exc:
+            if stdio.cwd is None or await asyncio.to_thread(Path(stdio.cwd).is_dir):
+                raise
+            # The system reports a missing working directory in the same way as a missing program.
+            raise NotADirectoryError(errno.ENOTDIR, "its directory does not exist") from exc
+    attempt.pid = child.pid
+    log = stderr_log(stdio, name, given)
+    try:
+        with StderrTail(child.stderr, log) as stderr:
+            attempt.stderr = stderr
+
+            def end(reason: str) -> None:
+                if not attempt.ended_by_probe:
+                    attempt.ended_by_probe = rpc.waits_for("server/discover") and pipe.was_read()
+                # First fail the requests that were not sent: they may be retried.
+                pipe.close_stdin(reason)
+                on_end(reason)
+
+            def on_pipe_end(reason: str) -> None:
+                # An exiting process closes its pipes first; a moment later there is an exit code to report.
+                asyncio.get_running_loop().call_later(EXIT_GRACE, on_grace_over, reason)
+
+            def on_grace_over(reason: str) -> None:
+                if not child.signalled:
+                    attempt.exit_code = child.poll()
+                end(reason if attempt.exit_code is None else exit_reason(attempt.exit_code))
+
+            pipe = Pipe(
+                rpc,
+                server=name,
+                stdin=child.stdin,
+                stdout=child.stdout,
+                limit=limit,
+                on_end=on_pipe_end,
+            )
+
+            def on_exit(_: asyncio.Future[int]) -> None:
+                pipe.read_rest()
+                if child.signalled:
+                    # The exit code would only be our own signal.
+                    end(ENDED_BY_US)
+                    return
+                attempt.exit_code = child.exited.result()
+                end(exit_reason(attempt.exit_code))
+
+            child.exited.add_done_callback(on_exit)
             try:
-                await child.stop(pipe.close_stdin)
+                yield pipe
             finally:
-                pipe.close()
+                try:
+                    # A child that never answered has nothing to finish.
+                    is_unready = attempt.stage in ("spawn", "handshake")
+                    await child.stop(pipe.close_stdin, grace=UNREADY_GRACE if is_unready else STDIN_GRACE)
+                finally:
+                    pipe.close()
+    finally:
+        if log is not None:
+            await log.finish()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
+import time
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TextIO, TypeAlias, TypeVar, cast
 
 import httpx2
 import mcp_types as types
@@ -22,15 +24,21 @@ from dragoman.server.process.environment import (
     child_environment,
     kill_group,
     removed_variables,
-    stderr_log,
 )
+from dragoman.server.process.stderr_log import stderr_log
+from dragoman.server.protocol.sdk import child_of
 from dragoman.server.protocol.wire import no_call_context
 from dragoman.server.transports.http_client import (
+    BUSY,
     LOGIN,
+    MAX_BUSY_SECONDS,
     MAX_CHALLENGES,
+    REPEATABLE,
     HttpAnswer,
+    HttpOptions,
     HttpRequest,
     application_headers,
+    busy_pause,
     check_exposed,
     endpoint,
     is_exposed,
@@ -48,12 +56,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
     from dragoman.model import HeaderProvider, Transport
     from dragoman.server.protocol.wire import ConnectAttempt
     from dragoman.server.transports.http_client import HttpAuth
+
+TransportStreams: TypeAlias = "tuple[Any, Any]"
+"""The read and the write stream of a transport of the SDK."""
 
 # ── A stream that can change its items, and reports when its reader is done
 
@@ -202,6 +212,38 @@ class SdkLogin(httpx2.Auth):
         return str(found[0]) if found else ""
 
 
+class PatientClient(httpx2.AsyncClient):
+    """The SDK's HTTP client, which repeats messages that are safe to repeat while the server is busy."""
+
+    def __init__(self, *, busy_seconds: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._busy_seconds = busy_seconds
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request, and again after a pause if that is safe and the server is busy."""
+        until, pauses = time.monotonic() + self._busy_seconds, 0
+        while True:
+            response = await super().send(request, **options)
+            if response.status_code not in BUSY or not _is_repeatable(request):
+                return response
+            pause = busy_pause(response.headers, pauses)
+            if time.monotonic() + pause >= until:
+                return response
+            pauses += 1
+            await response.aclose()
+            await asyncio.sleep(pause)
+
+
+def _is_repeatable(request: httpx2.Request) -> bool:
+    if request.method != "POST":
+        return request.method == "GET"
+    try:
+        message: Any = json.loads(request.content)
+        return message.get("method") in REPEATABLE
+    except (ValueError, AttributeError, httpx2.StreamError):
+        return False
+
+
 # ── The transports
 
 
@@ -217,6 +259,7 @@ def sdk_transport(
     ended: Callable[[], None],
     header_provider: HeaderProvider | None = None,
     auth: HttpAuth | None = None,
+    busy_seconds: float = 0.0,
 ) -> AbstractAsyncContextManager[TransportStreams]:
     """Return the SDK's transport for one of ours.
 
@@ -231,14 +274,16 @@ def sdk_transport(
         ended: Called when the connection has ended.
         header_provider: Called for more headers before each request.
         auth: Adds credentials to each request.
+        busy_seconds: How long a request that is safe to repeat is repeated while the server is busy.
     """
+    options = HttpOptions(header_provider=header_provider, auth=auth, busy_seconds=busy_seconds)
     match transport:
         case Stdio():
             wire = _stdio(transport, name, env, attempt)
         case Http():
-            wire = _http(transport, name, attempt, header_provider, auth)
+            wire = _http(transport, name, attempt, options)
         case Sse():
-            wire = _sse(transport, name, attempt, header_provider, auth)
+            wire = _sse(transport, name, attempt, options)
     return _watched(wire, ended, attempt)
 
 
@@ -270,7 +315,7 @@ async def _stdio(
         try:
             async with wire as streams:
                 stderr.spawned()
-                process = _process_of(wire)
+                process = child_of(wire)
                 attempt.pid = getattr(process, "pid", None)
                 yield streams
         finally:
@@ -280,21 +325,14 @@ async def _stdio(
             attempt.exit_code = getattr(process, "returncode", None)
 
 
-def _process_of(wire: object) -> object:
-    """Return the child of the SDK's transport from its generator frame; the SDK has no public way."""
-    frame = getattr(getattr(wire, "gen", None), "ag_frame", None)
-    return frame.f_locals.get("process") if frame is not None else None
-
-
 @asynccontextmanager
 async def _http(
     http: Http,
     name: str,
     attempt: ConnectAttempt,
-    header_provider: HeaderProvider | None,
-    auth: HttpAuth | None,
+    options: HttpOptions,
 ) -> AsyncGenerator[TransportStreams]:
-    client = await _http_client(http, name, attempt, header_provider, auth)
+    client = await _http_client(http, name, attempt, options)
     async with client, streamable_http_client(http.url, http_client=client) as streams:
         yield streams
 
@@ -304,10 +342,9 @@ async def _sse(
     sse: Sse,
     name: str,
     attempt: ConnectAttempt,
-    header_provider: HeaderProvider | None,
-    auth: HttpAuth | None,
+    options: HttpOptions,
 ) -> AsyncGenerator[TransportStreams]:
-    client = await _http_client(sse, name, attempt, header_provider, auth)
+    client = await _http_client(sse, name, attempt, options)
 
     def the_client(**_: object) -> httpx2.AsyncClient:
         return client
@@ -320,8 +357,7 @@ async def _http_client(
     server: Http | Sse,
     name: str,
     attempt: ConnectAttempt,
-    header_provider: HeaderProvider | None,
-    auth: HttpAuth | None,
+    options: HttpOptions,
 ) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         attempt.http_status = response.status_code
@@ -340,19 +376,21 @@ async def _http_client(
         check_exposed(url, own, name)
 
     async def add_headers(request: httpx2.Request) -> None:
-        request.headers.update(await application_headers(name, header_provider) or {})
+        request.headers.update(await application_headers(name, options.header_provider) or {})
         # Only the HTTP library sends the proxy's password, and only to the proxy.
         request.headers.pop("proxy-authorization", None)
         if guards:
             check_exposed(url, request.headers, name)
 
     tls = None if server.tls is None else await asyncio.to_thread(tls_context, server.tls, name)
+    auth = options.auth
     login = None if auth is None else SdkLogin(auth, name=name, attempt=attempt, prepare=add_headers)
     # No proxy for this machine: plain http with a token would leave it.
     direct: dict[str, httpx2.AsyncBaseTransport | None] = {}
     if is_loopback(url.raw_host or ""):
         direct = {"all://": None, "http://": None, "https://": None}
-    return httpx2.AsyncClient(
+    return PatientClient(
+        busy_seconds=min(MAX_BUSY_SECONDS, options.busy_seconds),
         headers=own,
         mounts=direct,
         auth=login,

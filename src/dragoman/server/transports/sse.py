@@ -18,7 +18,14 @@ import aiohttp
 from dragoman.errors import ConnectError, ConnectionLostError, ProtocolError
 from dragoman.server.protocol.wire import no_call_context
 from dragoman.server.transports.http import Outbox
-from dragoman.server.transports.http_client import PLAIN, HttpClient, is_older_server, reference, same_origin
+from dragoman.server.transports.http_client import (
+    PLAIN,
+    REPEATABLE,
+    HttpClient,
+    is_older_server,
+    reference,
+    same_origin,
+)
 from dragoman.server.transports.http_response import (
     EVENTS,
     JSON,
@@ -103,7 +110,7 @@ class LegacySse:
     async def open(self) -> None:
         """Open the stream, and wait for the address to post to."""
         try:
-            response = await self._client.open("GET", _GET_HEADERS)
+            response = await self._client.open("GET", _GET_HEADERS, safe=True)
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise self._client.failure(exc, "the stream") from exc
         try:
@@ -174,7 +181,8 @@ class LegacySse:
                 self._endpoint.exception()
 
     async def _post(self, message: bytes, method: str) -> None:
-        response = await self._client.open("POST", _POST_HEADERS, message, url=self._endpoint.result())
+        url = self._endpoint.result()
+        response = await self._client.open("POST", _POST_HEADERS, message, url=url, safe=method in REPEATABLE)
         try:
             self._client.note(response)
             body = await read_refusal(response)

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.errors import ConnectionLostError
-from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, SALVAGE_BYTES
+from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, SALVAGE_BYTES, TOO_LARGE
 from dragoman.server.protocol.wire import Envelope
 from dragoman.server.transports.http_response import Bounded
 
@@ -213,7 +213,7 @@ class Pipe:
         for line in self._lines.feed(chunk):
             if isinstance(line, TooLong):
                 limit = self._lines.limit
-                reason = f"the message has {line.size} bytes, the limit `max_message_bytes` is {limit}"
+                reason = f"the message has {line.size} bytes, {TOO_LARGE} {limit}"
                 self._rpc.received += 1
                 self._rpc.salvage(line.head, line.tail, reason)
             else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import InvalidArgumentsError, InvalidResultError, ToolExecutionError, ToolFailedError
-from dragoman.model import Provenance, Texts, ToolResult
+from dragoman.model import App, Provenance, Texts, ToolResult
 from dragoman.tools.result.budget import fit, raised
 from dragoman.tools.result.provenance import find_sources, may_cite
 from dragoman.tools.result.render import FILE, describe, pieces
@@ -130,6 +130,7 @@ def build_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
         ),
         call_id=by.call_id,
         duration=by.duration,
+        app=_app(by.tool) if by.tool.meta else None,
     )
     failure = _failure(result, answer, by)
     if failure is None:
@@ -137,6 +138,11 @@ def build_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
     if answer.is_error:
         return replace(result, success=False, text=str(failure), error=str(failure), exception=failure)
     return replace(result, success=False, error=str(failure), exception=failure)
+
+
+def _app(tool: ToolDef) -> App | None:
+    """Return the app of a tool, without its page."""
+    return App(server=tool.server, uri=tool.app_uri, tool=tool.original_name) if tool.app_uri else None
 
 
 def _failure(result: ToolResult, answer: ServerAnswer, by: ResultContext) -> ToolExecutionError | None:
@@ -167,7 +173,7 @@ def _text(
     body, end = pieces(parts, sources if by.sources_in_text else (), words=by.texts)
     if by.budget is None:
         return body + end
-    budget = raised(by.budget, answer.meta)
+    budget = raised(by.budget, by.tool.meta, answer.meta)
     if budget.holds(body + end):
         return body + end
     path = by.keeper.keep_text(body + end) if by.keeper is not None else None

@@ -48,6 +48,8 @@ class ServerAnswer:
     structured: Any = None
     is_error: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The result as the server sent it."""
 
 
 def to_answer(result: Mapping[str, Any]) -> ServerAnswer:
@@ -61,6 +63,7 @@ def to_answer(result: Mapping[str, Any]) -> ServerAnswer:
         structured=structured,
         is_error=result.get("isError") in _YES,
         meta=_mapping(result.get("_meta")),
+        raw=result,
     )
 
 

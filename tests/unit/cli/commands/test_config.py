@@ -178,6 +178,7 @@ def test_show_prints_every_rule_of_a_server(shown: Callable[..., str]) -> None:
         [mcp.servers.two]
         url = "https://example.com/sse"
         allowed_tools = []
+        fallback = { read = ["one", "local_read"], "*" = "one" }
         """,
         "utf-8",
     )
@@ -193,6 +194,8 @@ def test_show_prints_every_rule_of_a_server(shown: Callable[..., str]) -> None:
         ["fallback", "two"],
     ]
     assert ["allows", "nothing"] in rows
+    assert ["fallback", "read: one, local_read"] in rows
+    assert ["fallback", "*: one"] in rows
     assert any(row[0] == "note" and "legacy SSE" in row[1] for row in rows)
 
 
@@ -242,7 +245,7 @@ def test_show_json_has_a_stable_shape(shown: Callable[..., str]) -> None:
 
 def test_show_without_configuration_says_what_to_do_next(shown: Callable[..., str]) -> None:
     text = shown("config", "show")
-    assert text.startswith("No servers configured.")
+    assert text.startswith("No servers. Import them: dragoman import --all.")
     for command in ("dragoman config paths", "dragoman add NAME", "dragoman import --all"):
         assert command in text
 
@@ -380,7 +383,7 @@ def test_paths_json_and_a_named_file_that_hides_the_others(
 
 def test_another_profile_is_read_from_its_own_places(home: Path, shown: Callable[..., str]) -> None:
     write("mcp.json", {"ours": {"command": "x"}})
-    write(home / ".kode.json", {"theirs": {"type": "stdio", "command": "y"}})
+    write(home / ".kode.json", {"theirs": {"type": "stdio", "command": "y", "args": []}})
     document = json.loads(shown("--profile", "kode", "config", "show", "--json"))
     assert document["profile"] == "kode"
     assert [server["name"] for server in document["servers"]] == ["theirs"]

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dragoman.cli.dashboard.lists import arguments_line, read_server, spark, summary, took
+from dragoman.diagnosis.explain import STATE_WORDS
 from dragoman.model import ServerState, ServerStatus
 from dragoman.observe.metrics import Metrics, ServerMetrics
 
 
-def status(state: ServerState = ServerState.READY, **more: object) -> ServerStatus:
+def status(state: ServerState = ServerState.READY, **more: Any) -> ServerStatus:
     return ServerStatus(name="law", state=state, transport="stdio", **more)
 
 
@@ -16,7 +19,7 @@ def test_every_state_has_a_mark_a_word_and_a_colour(state: ServerState) -> None:
     shown = read_server(status(state), None, is_on=True).state
     mark, word = shown.plain.split(" ", 1)
     assert len(mark) == 1
-    assert word.replace(" ", "_").replace("login", "auth") == state.value
+    assert word == STATE_WORDS[state.value]
     assert shown.style
 
 
@@ -52,14 +55,15 @@ def test_the_modern_protocol_is_told_apart() -> None:
 def test_trouble_and_the_next_try_are_told_on_one_harmless_line() -> None:
     bad = status(ServerState.BACKOFF, last_error="it\x1b[2J died\nbadly", retry_in=3.4, crash_loop=True)
     note = read_server(bad, None, is_on=True).note.plain
-    assert note.startswith("retrying in 3 s (failed repeatedly) · it")
+    assert note.startswith("it")
+    assert note.endswith("died badly → dragoman doctor law · retrying in 3 s (failed repeatedly)")
     assert "\x1b" not in note
     assert "\n" not in note
 
 
 def test_a_server_that_wants_a_login_names_the_key() -> None:
     waiting = status(ServerState.NEEDS_AUTH, last_error="401")
-    assert read_server(waiting, None, is_on=True).note.plain == "login required (press l)"
+    assert read_server(waiting, None, is_on=True).note.plain == "401 → press l"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import stat
@@ -9,7 +10,8 @@ import pytest
 
 from dragoman.model import Stdio
 from dragoman.server.process import environment
-from dragoman.server.process.environment import RotatingLog, StderrTail, stderr_log
+from dragoman.server.process.environment import RotatingLog, StderrTail
+from dragoman.server.process.stderr_log import stderr_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,14 +49,15 @@ def test_log_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest
     assert b"line 000" not in kept
 
 
-def test_secrets_are_masked_even_if_they_come_in_two_pieces(tmp_path: Path) -> None:
+async def test_secrets_are_masked_even_if_they_come_in_two_pieces(tmp_path: Path) -> None:
     stdio = Stdio("x", env={"API_TOKEN": "hunter2-secret"}, log_file=str(tmp_path / "s.log"))
     log = stderr_log(stdio, "s", {"PASSWORD": "inherited-pw"})
     assert log is not None
     log.write(b"token hunter2-")
     log.write(b"secret\nand inherited-pw \xff\n")
     log.close()
-    written = (tmp_path / "s.log").read_bytes()
+    await log.finish()
+    written = await asyncio.to_thread((tmp_path / "s.log").read_bytes)
     assert b"hunter2" not in written
     assert b"inherited-pw" not in written
     assert written.startswith(b"token ")

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from dragoman.errors import ConnectionLostError, ServerError
 from dragoman.server.protocol import session
-from dragoman.server.protocol.session import Listening
+from dragoman.server.protocol.listening import Listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator

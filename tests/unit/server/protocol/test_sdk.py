@@ -3,21 +3,29 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client, ClientSession, StdioServerParameters
+from mcp import Client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
-from mcp.shared.dispatcher import Dispatcher
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
+from dragoman import McpManager
 from dragoman.errors import AuthRequiredError, InvalidResultError, ProtocolError, ToolFailedError
 from dragoman.model import Http, ServerSpec, Stdio
 from dragoman.server.process.environment import SAFE_VARIABLES
 from dragoman.server.protocol import sdk
 from dragoman.server.protocol.wire import ConnectAttempt
+from dragoman.version import VERSION
 
+pytestmark = pytest.mark.anyio
+
+PLAIN = str(Path(__file__).resolve().parents[3] / "servers" / "plain.py")
 STDIO = ServerSpec("s", Stdio("run-me"))
 HTTP = ServerSpec("s", Http("http://x/${SECRET}"))
 
@@ -148,15 +156,57 @@ def test_only_an_answer_about_the_transport_is_a_refusal(status: int | None, ref
 
 
 @pytest.mark.requirement("excel-6.3")
-def test_what_we_stand_on_in_the_sdk_is_where_it_was() -> None:
-    client = Client(StdioServerParameters(command="x"))
-    assert callable(client._connect)
-    assert list(inspect.signature(Dispatcher.run).parameters)[1:] == [
-        "on_request",
-        "on_notify",
-        "on_notify_intercept",
-        "task_status",
-    ]
-    assert list(inspect.signature(Dispatcher.send_raw_request).parameters)[1:] == ["method", "params", "opts"]
-    assert "dispatcher" in inspect.signature(ClientSession.__init__).parameters
+async def test_what_we_stand_on_in_the_sdk_is_where_it_was() -> None:
+    assert await sdk._try_seam() == ""
     assert set(SAFE_VARIABLES) == set(DEFAULT_INHERITED_ENV_VARS)
+
+
+class MovedConnect(Client):
+    """A client of a later SDK that opens its transport in another way."""
+
+    @property
+    def _connect(self) -> Any:
+        return self._opened
+
+    @_connect.setter
+    def _connect(self, connect: Any) -> None:
+        if not hasattr(self, "_opened"):
+            self._opened = connect
+
+
+class NoConnect(Client):
+    """A client of a later SDK without our seam."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "_connect" and inspect.currentframe().f_back.f_code.co_name == "_replace_connect":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+@pytest.fixture
+def moved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "_fault", None)
+    match request.param:
+        case "stamp":
+            monkeypatch.setattr(sdk, "_stamp_of", lambda _: None)
+        case "dispatcher":
+            monkeypatch.setattr(sdk.WireDispatcher, "run", None)
+        case client:
+            monkeypatch.setattr(sdk, "Client", client)
+
+
+MOVED = [MovedConnect, NoConnect, "stamp", "dispatcher"]
+
+
+@pytest.mark.parametrize("moved", MOVED, indirect=True)
+async def test_where_the_seam_has_moved_servers_use_the_sdks_transports(
+    moved: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    specs = [ServerSpec(name, Stdio(sys.executable, [PLAIN])) for name in ("one", "two")]
+    async with McpManager(specs, cache=False) as mcp:
+        assert await mcp.wait_ready()
+        results = [await mcp.call(f"mcp_{name}_echo", {"text": name}) for name in ("one", "two")]
+    assert [result.text for result in results] == ["one", "two"]
+    (said,) = [line for line in caplog.messages if "cannot use its own transports" in line]
+    assert f"dragoman {VERSION}" in said
+    assert f"mcp {version('mcp')}" in said

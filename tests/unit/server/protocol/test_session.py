@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
+from dragoman.server.protocol import sdk
 from dragoman.server.protocol.dispatcher import WireDispatcher
 from dragoman.server.protocol.session import MANY_PIECES, Session, is_plain_result
 
@@ -83,7 +84,7 @@ class Script:
 
         client._connect = connect
         async with client:
-            yield Session(client, self.dispatcher)
+            yield Session(client, self.dispatcher, stamp=sdk._stamp_of(client))
 
 
 @pytest.mark.parametrize("mode", ["legacy", LATEST_MODERN_VERSION])

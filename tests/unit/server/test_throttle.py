@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.call import BURST, CallThrottle
+from dragoman.server.throttle import BURST, CallThrottle
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from dragoman.call import LINES_PER_TURN, FailureLog
+from dragoman.observe.failures import LINES_PER_TURN, FailureLog
 
 if TYPE_CHECKING:
     import pytest

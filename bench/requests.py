@@ -1,0 +1,63 @@
+"""Requests in a user's words, each with the tools that can answer it, for measuring tool search.
+
+`data/requests.tsv` was written by hand for the 943 tools of `tests/data/real-tools.json`: few words in common
+with the tools' own text, English and Chinese, and some that no tool of the catalogue can answer. Half of them
+is for choosing parameters (`tune`), the other half for reporting (`test`). `data/later.tsv` was written after
+the list of concepts (`later`), so it shows how far that list reaches.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+from dragoman.model import ToolDef
+from dragoman.tools.definition import define
+
+DATA = Path(__file__).parent / "data"
+CATALOGUE = Path(__file__).parents[1] / "tests" / "data" / "real-tools.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, and the exposed names of the tools that can answer it; none if it is impossible."""
+
+    text: str
+    language: Literal["en", "zh"]
+    tools: frozenset[str]
+    part: Literal["tune", "test", "later"]
+
+
+def read_requests() -> list[Request]:
+    """Read all requests."""
+    return [*_read("requests.tsv"), *_read("later.tsv")]
+
+
+def _read(name: str) -> list[Request]:
+    lines = (DATA / name).read_text("utf-8").splitlines()
+    found: list[Request] = []
+    for language, tools, text in (line.split("\t") for line in lines if line[:1] != "#"):
+        half = blake2b(text.encode(), digest_size=1).digest()[0] % 2
+        found.append(
+            Request(
+                text=text,
+                language="zh" if language == "zh" else "en",
+                tools=frozenset(() if tools == "-" else tools.split()),
+                part="later" if name == "later.tsv" else "tune" if half else "test",
+            )
+        )
+    return found
+
+
+def read_catalogue() -> list[ToolDef]:
+    """Read the real tools; their exposed names are `server/tool`."""
+    listing: dict[str, list[dict[str, Any]]] = json.loads(CATALOGUE.read_text("utf-8"))
+    made = (
+        define(raw, server=server, template="{server}/{tool}")
+        for server, raws in listing.items()
+        for raw in raws
+    )
+    return [tool for tool in made if isinstance(tool, ToolDef)]

@@ -1,0 +1,81 @@
+"""`dragoman doctor --fix`: carry out the advice that is a `dragoman set` command, after showing the diff."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli import output
+from dragoman.cli.commands.set_ import mask_diff, parse_values, show_diff, target_for
+from dragoman.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dragoman.cli.json_shapes import FixShape
+    from dragoman.cli.options import Options
+    from dragoman.diagnosis.doctor import Diagnosis
+
+_COMMAND = re.compile(r"`dragoman set ([^`]+)`")
+_PLACEHOLDER = "…"
+"""Stands in an advice for what only the user knows; such a command is not carried out."""
+
+
+def fix(options: Options, found: Sequence[Diagnosis]) -> list[FixShape]:
+    """Write what the doctor advises, server by server, after the user agreed; return what was done."""
+    from dragoman.config import write
+
+    done: list[FixShape] = []
+    for one in found:
+        name = one.spec.name
+        if not (values := _advised(one)):
+            continue
+        try:
+            spec, target = target_for(options, name)
+            diff = write.preview_values(target, name, spec.origin.pointer, values)
+        except ConfigError as error:
+            output.warn(f"{name}: {error}")
+            continue
+        if not diff:
+            continue
+        agreed = _ask(options, name, diff)
+        if agreed:
+            write.change_values(target, name, spec.origin.pointer, values)
+        done.append({"server": name, "file": str(target.path), "diff": mask_diff(diff), "written": agreed})
+        if agreed and not options.json:
+            where = output.shorten_path(str(target.path))
+            output.say(f"Wrote {where}. Check again: dragoman doctor {name}", fg="green")
+    if not done and not options.json:
+        output.say("Nothing that --fix can write.")
+    left = [one["server"] for one in done if not one["written"]]
+    if left and not options.json and not _can_ask():
+        output.warn(f"Not written. To write it: dragoman doctor --fix --yes {' '.join(left)}")
+    return done
+
+
+def _ask(options: Options, name: str, diff: str) -> bool:
+    if not options.json:
+        click.echo(f"\nFix for `{output.one_line(name)}`:")
+        show_diff(diff)
+    if options.yes:
+        return True
+    return not options.json and _can_ask() and click.confirm("Write it?", default=False)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _advised(one: Diagnosis) -> dict[str, Any]:
+    """Return the values that the hints of a diagnosis say to set; the first hint about a key wins."""
+    found: dict[str, Any] = {}
+    for hint in one.hints:
+        for command in _COMMAND.findall(hint):
+            words = shlex.split(command)
+            if _PLACEHOLDER not in command and words[0] == one.spec.name:
+                found = parse_values(words[1:]) | found
+    return found

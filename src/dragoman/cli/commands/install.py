@@ -1,0 +1,81 @@
+"""`dragoman install`: make the gateway the one server of another app, and undo that."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from dragoman.cli import output
+from dragoman.cli.commands.edit import target_of
+from dragoman.cli.options import Options, common_options
+from dragoman.config.dialects import HOSTS, dialect
+from dragoman.model import Stdio
+
+_OUTCOMES = {"copied": "goes to dragoman", "known": "dragoman has it already", "kept": "stays"}
+
+
+@click.command()
+@common_options
+@click.argument("host", type=click.Choice(HOSTS), metavar="APP")
+@click.option("--write", "writes", is_flag=True, help="Change the files (default: only show).")
+@click.option("--undo", "undoes", is_flag=True, help="Restore the app's files as they were.")
+@click.pass_obj
+def install(options: Options, host: str, *, writes: bool, undoes: bool) -> None:
+    """Make `dragoman serve` the one server of Claude Code, Cursor, VS Code and others.
+
+    The servers of your own files in that app are copied into dragoman's configuration, and the gateway takes
+    their place, so that all apps share the same servers. Files of projects stay as they are. Without
+    `--write`, only show what would change.
+    """
+    from dragoman.config import install as installing
+
+    if undoes:
+        files = installing.undo(host)
+        shown = [output.shorten_path(str(path)) for path in files]
+        _say(options, {"host": host, "restored": shown}, [f"restored {path}" for path in shown])
+        return
+    theirs = Options(profile=host, debug=options.debug, alone=True)
+    planned = installing.plan(
+        host,
+        theirs.load(),
+        replace(options, alone=True).load(),
+        target=target_of(theirs),
+        own=target_of(options),
+        command=_command(),
+    )
+    if writes and not planned.is_installed:
+        installing.install(planned)
+    moves = [{"server": move.spec.name, "outcome": move.outcome, "why": move.why} for move in planned.moves]
+    facts = {"host": host, "file": str(planned.target.path), "servers": moves, "written": writes}
+    title, place = dialect(host).title, output.shorten_path(str(planned.target.path))
+    if planned.is_installed:
+        _say(options, facts, [f"{title} uses dragoman already ({place})"])
+        return
+    lines = [_line(move) for move in moves]
+    done = "uses" if writes else "would use"
+    lines.append(f"{title} {done} `dragoman serve` ({place})")
+    lines.append(f"undo: dragoman install {host} --undo" if writes else "add --write to change the files")
+    _say(options, facts, lines)
+
+
+def _line(move: dict[str, Any]) -> str:
+    where = _OUTCOMES[move["outcome"]]
+    return f"{move['server']}: {where}" + (f", since {move['why']}" if move["why"] else "")
+
+
+def _command() -> Stdio:
+    """Return what starts the gateway; by its full path, since apps rarely have the shell's PATH."""
+    program = shutil.which("dragoman")
+    return Stdio(program, ["serve"]) if program else Stdio(sys.executable, ["-m", "dragoman", "serve"])
+
+
+def _say(options: Options, facts: dict[str, Any], lines: list[str]) -> None:
+    if options.json:
+        output.say_json(facts)
+        return
+    for line in lines:
+        click.echo(output.safe(line))

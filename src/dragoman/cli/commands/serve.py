@@ -1,0 +1,200 @@
+"""`dragoman serve`: every server behind one MCP endpoint, over stdio or HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.exits import Exit, insist, remark, run
+from dragoman.cli.options import SERVERS, Options, common_options
+from dragoman.errors import ConfigError
+
+if TYPE_CHECKING:
+    import socket
+
+    from dragoman.gateway.app import GatewayApp
+    from dragoman.gateway.auth import Verifier
+    from dragoman.gateway.gateway import Gateway
+    from dragoman.manager.manager import McpManager
+
+MARK = "DRAGOMAN_CHILD"
+"""The variable that every server has which dragoman starts."""
+LOOPBACK = "127.0.0.1"
+TOKEN_VARIABLE = "DRAGOMAN_TOKEN"  # noqa: S105 -- the name of a variable
+KEY_VARIABLE = "DRAGOMAN_STATE_KEY"
+
+
+@click.command()
+@common_options
+@click.option(
+    "--http", "address", metavar="[HOST:]PORT", help="Serve Streamable HTTP, not stdio. Port 0: any."
+)
+@click.option(
+    "--only", multiple=True, metavar="SERVER", shell_complete=SERVERS, help="Serve only this server."
+)
+@click.option(
+    "--tools",
+    type=click.Choice(["all", "search"]),
+    default="all",
+    show_default=True,
+    help="List all tools, or two that find and call them.",
+)
+@click.option(
+    "--token", metavar="TEXT", help=f"What clients must send; by default {TOKEN_VARIABLE} or generated."
+)
+@click.option("--no-token", is_flag=True, help="Let in everyone who reaches the address.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="A host name of this gateway, or *.")
+@click.option("--allow-origin", multiple=True, metavar="URL", help="A web page that may use it.")
+@click.option("--issuer", metavar="URL", help="Accept access tokens of this authorization server.")
+@click.option(
+    "--audience", metavar="URL", help="The audience of those tokens: the public URL of this gateway."
+)
+@click.option("--jwks", metavar="URL", help="Where the issuer's keys are, if its metadata does not say.")
+@click.option("--scope", multiple=True, metavar="NAME", help="A scope that tokens must have.")
+@click.option("--stateless", is_flag=True, help="Keep no sessions, for replicas behind a load balancer.")
+@click.option(
+    "--state-key",
+    multiple=True,
+    metavar="TEXT",
+    help=f"The secret that replicas share; by default {KEY_VARIABLE} or generated.",
+)
+@click.option("--access-log/--no-access-log", default=None, help="Log requests to stderr; on with --http.")
+@click.pass_obj
+def serve(options: Options, **given: Any) -> int:
+    """Serve all servers as one MCP server, to any host.
+
+    Without --http it speaks MCP on standard input and output: make it the only server of an editor or agent.
+    With --http, all servers are at /mcp with prefixed names, and each at /mcp/SERVER with its own.
+    """
+    return run(_serve(options, **given))
+
+
+async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
+    if address is None and MARK in os.environ:
+        # Otherwise a gateway in its own configuration would start itself without end.
+        msg = "this gateway was started by dragoman itself"
+        raise ConfigError(
+            msg, hint="remove the server that runs `dragoman serve` from dragoman's configuration"
+        )
+    if address is None and (hint := _http_only(given)):
+        msg = f"{hint} needs --http"
+        raise click.UsageError(msg)
+    from dragoman.server.late_import import late_import_module
+
+    # Imported in a thread while the configuration is read.
+    importing = asyncio.create_task(late_import_module("dragoman.gateway.app"))
+    try:
+        settings = await asyncio.to_thread(options.load)
+        insist(settings)
+        remark(settings)
+        for name in given["only"]:
+            if settings.server(name) is None:
+                msg = f"Unknown server `{name}`."
+                raise click.UsageError(msg)
+    finally:
+        app_module = await importing
+    serving = await late_import_module("dragoman.gateway.serve")
+    questions = (await late_import_module("dragoman.gateway.questions")).Questions()
+    listener = _bind(serving, address) if address is not None else None
+    _log_to_stderr(options, access=given["access_log"] if given["access_log"] is not None else bool(address))
+    manager = _manager(options, settings, given["only"], questions)
+    keys = [*given["state_key"]] or [key for key in [os.environ.get(KEY_VARIABLE, "")] if key]
+    async with manager as mcp:
+        if listener is None:
+            gateway_module = await late_import_module("dragoman.gateway.gateway")
+            gateway: Gateway = gateway_module.Gateway(mcp, questions=questions, tools=given["tools"])
+            await serving.serve_stdio(gateway)
+            return Exit.DONE
+        token = os.environ.get(TOKEN_VARIABLE)
+        app: GatewayApp = app_module.asgi_app(
+            mcp,
+            token=None
+            if given["no_token"]
+            else given["token"] or os.environ.get(TOKEN_VARIABLE) or "generate",
+            verifier=await _verifier(given),
+            hosts=[*given["allow_host"], *_own_hosts(listener)],
+            origins=given["allow_origin"],
+            questions=questions,
+            tools=given["tools"],
+            state_keys=keys,
+            stateless=given["stateless"],
+        )
+        generated = app.token if not (given["token"] or token) else ""
+        await serving.serve_http(app, listener, on_ready=lambda: _announce(listener, generated))
+    return Exit.DONE
+
+
+def _manager(options: Options, settings: Any, only: tuple[str, ...], questions: Any) -> McpManager:
+    from dragoman.manager.manager import McpManager
+
+    handlers = questions.handlers()
+    if not only:
+        return McpManager.from_config(options.profile, config=options.config, handlers=handlers)
+    chosen = [spec for spec in settings.servers if spec.name in only]
+    return McpManager(replace(settings, servers=chosen, auto_reload=False), handlers=handlers)
+
+
+async def _verifier(given: dict[str, Any]) -> Verifier | None:
+    if not given["issuer"]:
+        return None
+    if not given["audience"]:
+        msg = "--issuer needs --audience, the public URL of this gateway"
+        raise click.UsageError(msg)
+    from dragoman.server.late_import import late_import_module
+
+    auth = await late_import_module("dragoman.gateway.auth")
+    return auth.JwtVerifier(
+        given["issuer"], audience=given["audience"], jwks_url=given["jwks"], scopes=given["scope"]
+    )
+
+
+def _http_only(given: dict[str, Any]) -> str:
+    names = (
+        "token",
+        "no_token",
+        "allow_host",
+        "allow_origin",
+        "issuer",
+        "audience",
+        "jwks",
+        "scope",
+        "stateless",
+    )
+    return next((f"--{name.replace('_', '-')}" for name in names if given[name]), "")
+
+
+def _bind(serving: Any, address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or int(port) > 65_535:
+        msg = f"`{address}` is not [HOST:]PORT"
+        raise click.UsageError(msg)
+    return serving.bind(host.strip("[]") or LOOPBACK, int(port))
+
+
+def _own_hosts(listener: socket.socket) -> list[str]:
+    host = listener.getsockname()[0]
+    return [] if host in ("0.0.0.0", "::") else [host]  # noqa: S104 -- compared, not bound
+
+
+def _announce(listener: socket.socket, token: str) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"serving at http://{shown}:{port}/mcp", err=True)
+    if token:
+        click.echo(f"token: {token}", err=True)
+
+
+def _log_to_stderr(options: Options, *, access: bool) -> None:
+    import logging
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("dragoman")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if options.debug else logging.WARNING)
+    logging.getLogger("dragoman.access").setLevel(logging.INFO if access else logging.ERROR)

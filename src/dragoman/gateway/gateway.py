@@ -1,0 +1,176 @@
+"""The gateway: serves one manager to clients, over any transport.
+
+`Gateway` holds what all clients share: the questions of servers, the requests that wait for an answer, and
+the announcements of changes. `View` is what one endpoint shows: all servers under prefixed names, or one
+server under its own. `Gateway.serve` drives one connection over a pair of streams; `app.py` serves HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.runner import serve_dual_era_loop
+
+from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
+from dragoman.gateway.announce import Announcer
+from dragoman.gateway.observe import Observer
+from dragoman.gateway.questions import Questions
+from dragoman.gateway.rounds import HOLD_SECONDS, Rounds
+from dragoman.gateway.view import View
+from dragoman.manager.pool import find_server
+from dragoman.model import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from mcp.shared._stream_protocols import ReadStream, WriteStream
+    from mcp.shared.message import SessionMessage
+
+    from dragoman.events import Event
+    from dragoman.gateway.view import ToolsMode
+    from dragoman.manager.manager import McpManager
+
+logger = logging.getLogger("dragoman")
+
+_CONNECTED = (ServerState.READY, ServerState.DEGRADED)
+AUDIENCE = "dragoman"
+
+
+class Gateway:
+    """One manager, served to any number of clients."""
+
+    def __init__(
+        self,
+        mcp: McpManager,
+        *,
+        questions: Questions | None = None,
+        tools: ToolsMode = "all",
+        state_keys: Sequence[str | bytes] = (),
+        first_wait: float = 5.0,
+    ) -> None:
+        """Serve a started manager.
+
+        Args:
+            mcp: The manager; stays the caller's to close.
+            questions: The object whose `handlers()` the manager was made with. Without it, servers get their
+                answers from the manager's own handlers.
+            tools: `all` lists every tool; `search` lists two that find and call the others.
+            state_keys: Secrets of at least 32 bytes that seal what a client sends back between two rounds of
+                one request: the first seals, all open. Replicas need the same; by default one is generated.
+            first_wait: How many seconds the first listing of tools waits for servers that were never listed.
+        """
+        self.mcp = mcp
+        self.questions = questions or Questions()
+        self.rounds = Rounds()
+        self.announcer = Announcer(mcp)
+        self.observer = Observer(mcp)
+        self.tools_mode: ToolsMode = tools
+        self.first_wait = first_wait
+        self._security = RequestStateSecurity(keys=list(state_keys) or [os.urandom(32)], ttl=HOLD_SECONDS)
+        self._views: dict[str | None, View] = {}
+        self._events = mcp.events()
+        self._pump: asyncio.Task[None] | None = None
+        self._end_logs = self.questions.listen(self.announcer.log)
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def start(self) -> None:
+        """Begin to announce changes; safe to call twice."""
+        if self._pump is None:
+            self._pump = asyncio.create_task(self._announce(), name="dragoman gateway")
+
+    async def close(self) -> None:
+        """End streams and requests that wait for an answer; the manager goes on."""
+        self.announcer.close()
+        self.rounds.close()
+        self._end_logs()
+        for view in self._views.values():
+            view.close()
+        pump, self._pump = self._pump, None
+        if pump is not None:
+            pump.cancel()
+            with suppress(asyncio.CancelledError):
+                await pump
+
+    def view(self, server: str | None = None) -> View:
+        """Return what one endpoint shows: all servers, or one under its own names.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        if server is not None and server not in self.mcp.status():
+            self._views.pop(server, None)
+            find_server(dict[str, Any](self.mcp.status()), server)
+        view = self._views.get(server)
+        if view is None:
+            view = self._views[server] = View(self, server)
+            # The innermost middleware comes last; sealing sees the raw result.
+            boundary = RequestStateBoundary(self._security, default_audience=AUDIENCE)
+            view.server.middleware[1:1] = [self.observer, boundary]
+        return view
+
+    async def serve(
+        self,
+        read: ReadStream[SessionMessage | Exception],
+        write: WriteStream[SessionMessage],
+        *,
+        server: str | None = None,
+    ) -> None:
+        """Serve one connection over a pair of streams until its end, in the protocol that the client speaks.
+
+        Args:
+            read: Gives the client's messages.
+            write: Takes ours.
+            server: The only server to show, under its own names.
+        """
+        self.start()
+        shown = self.view(server).server
+        async with shown.lifespan(shown) as state:
+            await serve_dual_era_loop(shown, read, write, lifespan_state=state)
+
+    async def _announce(self) -> None:
+        async for event in self._events:
+            try:
+                await self._take(event)
+            except Exception:
+                logger.exception("the gateway could not announce a change")
+        await self._on_closed()
+
+    async def _take(self, event: Event) -> None:
+        match event:
+            case ToolsChanged():
+                await self.announcer.tools_changed(event.server)
+            case ResourcesChanged():
+                self._forget(event.server)
+                await self.announcer.resources_changed(event.server)
+            case PromptsChanged():
+                self._forget(event.server)
+                await self.announcer.prompts_changed(event.server)
+            case ResourceChanged():
+                await self.announcer.resource_updated(event.server, event.uri)
+            case StateChanged() if (event.before in _CONNECTED) != (event.after in _CONNECTED):
+                self._forget(event.server)
+                await self.announcer.resources_changed(event.server)
+                await self.announcer.prompts_changed(event.server)
+            case _:
+                pass
+
+    def _forget(self, server: str) -> None:
+        for view in self._views.values():
+            view.forget(server)
+
+    async def _on_closed(self) -> None:
+        """End the streams: the manager was shut down."""
+        self.announcer.close()
+        self.rounds.close()

@@ -1,0 +1,122 @@
+"""Run the gateway as a program: over stdio for one client, or over HTTP for many."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from mcp.server.stdio import stdio_server
+
+from dragoman.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from dragoman.gateway.app import GatewayApp
+    from dragoman.gateway.gateway import Gateway
+
+GRACE_SECONDS = 10.0
+BACKLOG = 2048
+
+
+async def serve_stdio(gateway: Gateway) -> None:
+    """Serve the client at standard input and output until it closes its end."""
+    async with gateway, stdio_server() as (read, write):
+        await gateway.serve(read, write)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to `serve_http`, which lets requests finish first."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture none."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Report when requests are accepted."""
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._on_ready()
+
+
+async def serve_http(
+    app: GatewayApp,
+    listener: socket.socket,
+    *,
+    grace: float = GRACE_SECONDS,
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve HTTP on a bound socket until SIGTERM or SIGINT, then drain.
+
+    Args:
+        app: The application.
+        listener: Where to listen.
+        grace: How many seconds requests in progress may take after the signal; a second signal ends them.
+        on_ready: Called when requests are accepted.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=1,
+    )
+    server = _Uvicorn(config, on_ready)
+    loop = asyncio.get_running_loop()
+    ending = asyncio.Event()
+
+    def on_signal() -> None:
+        if ending.is_set():
+            server.force_exit = True
+        ending.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+
+    async def drain() -> None:
+        await ending.wait()
+        await app.drain(grace)
+        server.should_exit = True
+
+    draining = asyncio.create_task(drain())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        draining.cancel()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a bound socket; port 0 is any free one.
+
+    Raises:
+        ConfigError: The address cannot be used.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.setblocking(False)  # noqa: FBT003 -- its only parameter
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as exc:
+        msg = f"cannot listen on {host}:{port}: {exc.strerror or exc}"
+        raise ConfigError(msg, hint="choose another port, or end what uses it") from exc
+    return listener

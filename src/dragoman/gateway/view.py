@@ -1,0 +1,569 @@
+"""View: what one endpoint shows, and how each request is answered.
+
+The view of all servers prefixes names and URIs (`ids.py`); the view of one server leaves them alone. Listings
+have a fixed order, and a cursor is the last name of its page, so any replica can go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
+
+from dragoman.errors import (
+    CallDeniedError,
+    DragomanError,
+    ProtocolError,
+    ToolExecutionError,
+    UnknownServerError,
+    UnknownToolError,
+)
+from dragoman.gateway import ids
+from dragoman.gateway.principal import principal
+from dragoman.gateway.questions import LEVELS
+from dragoman.gateway.rounds import HeldRequest, input_required, inputs_of, lacks, pass_on, server_inputs
+from dragoman.gateway.sdk_server import (
+    GatewayServer,
+    RawAnswer,
+    RawNotification,
+    RawRequest,
+    RawResults,
+    connection_of,
+    is_modern,
+    put_aside,
+)
+from dragoman.gateway.search import ToolFinder
+from dragoman.model import ServerState
+from dragoman.tools.names import Pair, unambiguous
+from dragoman.tools.search.missing import missing_servers
+from dragoman.trust.sanitizing import for_model
+from dragoman.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+    from dragoman.gateway.announce import Client
+    from dragoman.gateway.gateway import Gateway
+    from dragoman.model import ProgressHandler, ToolDef, ToolResult
+    from dragoman.server.protocol.session import Kind
+
+    Context: TypeAlias = ServerRequestContext[Any]
+
+logger = logging.getLogger("dragoman")
+
+ToolsMode: TypeAlias = Literal["all", "search"]
+
+PAGE = 1_000
+"""How many entries one page of a listing has; many clients read only the first."""
+STARTING_SECONDS = 20.0
+"""How long a call of a tool that is not known waits for servers that are starting."""
+LISTING_SECONDS = 5.0
+"""How long one server may take to list something before the list of all goes on without it."""
+SERVER_ERROR = -32000
+RESERVED = "io.modelcontextprotocol/"
+NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
+"""Names of tools that every client takes."""
+
+_KINDS: dict[Kind, tuple[str, str]] = {
+    "resources": ("uri", "resources/list"),
+    "resourceTemplates": ("uriTemplate", "resources/templates/list"),
+    "prompts": ("name", "prompts/list"),
+}
+
+
+class View:
+    """All servers, or one, as an MCP server."""
+
+    def __init__(self, gateway: Gateway, only: str | None) -> None:
+        self.only = only
+        """The server that is shown under its own names; `None` for all."""
+        self._gateway = gateway
+        self._mcp = gateway.mcp
+        self._forward = gateway.mcp.forward
+        self._known: dict[tuple[str, Kind], Sequence[dict[str, Any]]] = {}
+        """The last listings, for servers that are slow to list again."""
+        self._renamed: dict[str, str] = {}
+        """Exposed names that some clients refuse, by the names they are given instead."""
+        self._greeted = False
+        self._waited = False
+        self._finder = (
+            ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode == "search" else None
+        )
+        self.server = server = GatewayServer(
+            "dragoman",
+            version=VERSION,
+            title=f"dragoman: {only}" if only else None,
+            instructions=self._instructions(),
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
+        )
+        # By these calls, since the constructor warns of what the newest protocol deprecates.
+        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        server.add_notification_handler(
+            "notifications/initialized", types.NotificationParams, self._initialized
+        )
+        server.add_notification_handler(
+            "notifications/roots/list_changed", types.NotificationParams, self._roots_changed
+        )
+        server.middleware += [self._greet, RawResults(server)]
+
+    def forget(self, server: str) -> None:
+        """Drop what is known of a server's listings, because they have changed."""
+        for key in [key for key in self._known if key[0] == server]:
+            del self._known[key]
+        self.server.instructions = self._instructions()
+
+    async def owner(self, uri: str) -> tuple[str, str]:
+        """Return the server of a resource, and the URI that the server knows it by.
+
+        Raises:
+            DragomanError: No server has it, or several may.
+        """
+        if self.only is not None:
+            return self.only, uri
+        found = ids.inner_uri(uri)
+        if found is not None and found[0] in self._mcp.status():
+            return found
+        # A URI out of a text or a setting is not prefixed: it is clear if only one server has it.
+        return await self._forward.owner(uri), uri
+
+    async def _greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Let a handshake wait, once, for servers that are starting: it carries their instructions."""
+        if ctx.method in ("initialize", "server/discover") and not self._greeted:
+            starting = [
+                name
+                for name, status in self._mcp.status().items()
+                if self.only in (None, name) and status.state is ServerState.CONNECTING
+            ]
+            await self._mcp.wait_ready(starting, timeout=self._gateway.first_wait)
+            self._greeted = True
+            self.server.instructions = self._instructions()
+        return await call_next(ctx)
+
+    # ── Tools
+
+    async def _list_tools(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
+        if not self._waited:
+            # Many clients list once and never again.
+            await self._wait_for_listings(self._gateway.first_wait)
+            self._waited = True
+        if self._finder is not None:
+            put_aside({"tools": self._finder.definitions()})
+            return types.ListToolsResult(tools=[])
+        tools = {self._name(tool): tool for tool in self._shown()}
+        names, following = _page(sorted(tools), params)
+        put_aside({"tools": [self._definition(name, tools[name]) for name in names], **following})
+        return types.ListToolsResult(tools=[])
+
+    def _definition(self, name: str, tool: ToolDef) -> dict[str, Any]:
+        entry = self._forward.tool(tool)
+        if self.only is None:
+            entry = ids.outer_tool(entry, server=tool.server, name=name)
+        texts = {
+            key: for_model(entry[key]) for key in ("title", "description") if isinstance(entry.get(key), str)
+        }
+        return {**entry, **texts}
+
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> Any:
+        given = dict(ctx.params or {})
+        name, arguments = params.name, given.get("arguments")
+        if self._finder is not None:
+            if name == self._finder.search_name:
+                put_aside(await self._finder.search(arguments or {}))
+                return types.CallToolResult(content=[])
+            if name == self._finder.call_name:
+                name, arguments = self._finder.call(arguments or {})
+        tool = self._tool(name)
+        if tool is None:
+            # The client may know the tool from another replica, whose servers were ready earlier.
+            await self._wait_for_listings(STARTING_SECONDS)
+            tool = self._tool(name)
+        if tool is None:
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name}")
+        exposed, server = tool.name, tool.server
+
+        async def call(inputs: Mapping[str, Any] | None, report: ProgressHandler) -> Mapping[str, Any]:
+            wants = "progressToken" in _meta_of(given)
+            result = await self._forward.call(
+                exposed,
+                arguments,
+                inputs=inputs,
+                meta=_onward_meta(given),
+                on_progress=report if wants else None,
+            )
+            return _answer(result)
+
+        put_aside(self._outer(await self._run(ctx, server, call), server))
+        return types.CallToolResult(content=[])
+
+    def close(self) -> None:
+        """Free what the view has built."""
+        if self._finder is not None:
+            self._finder.close()
+
+    def _missing(self) -> list[str]:
+        statuses = self._mcp.status()
+        return missing_servers(
+            {name: status for name, status in statuses.items() if self.only in (None, name)}
+        )
+
+    def _shown(self) -> list[ToolDef]:
+        return [tool for tool in self._mcp.tools() if self.only in (None, tool.server)]
+
+    def _name(self, tool: ToolDef) -> str:
+        if self.only is not None:
+            return tool.original_name
+        if NAME.fullmatch(tool.name):
+            return tool.name
+        # Depends on this tool alone, so it stays when other servers come and go.
+        name = unambiguous(Pair(tool.server, tool.original_name), tool.name)
+        self._renamed[name] = tool.name
+        return name
+
+    def _tool(self, name: str) -> ToolDef | None:
+        if self.only is not None:
+            return next((tool for tool in self._shown() if tool.original_name == name), None)
+        if name not in self._renamed and not self._mcp.registry.get(name):
+            for tool in self._shown():
+                self._name(tool)
+        tool = self._mcp.registry.get(self._renamed.get(name, name))
+        return tool if tool is not None and tool.source == "mcp" else None
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """Return the schema that says which headers mirror which arguments; the SDK compares them."""
+        tool = self._tool(name)
+        return tool.input_schema if tool is not None else None
+
+    async def _wait_for_listings(self, seconds: float) -> None:
+        """Wait for servers that are starting and whose tools are not known yet."""
+        known = {tool.server for tool in self._mcp.tools()}
+        starting = [
+            name
+            for name, status in self._mcp.status().items()
+            if self.only in (None, name) and name not in known and status.state is ServerState.CONNECTING
+        ]
+        if starting:
+            await self._mcp.wait_ready(starting, timeout=seconds)
+
+    # ── Resources and prompts
+
+    async def _list_resources(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
+        await self._list("resources", params)
+        return types.ListResourcesResult(resources=[])
+
+    async def _list_templates(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
+        await self._list("resourceTemplates", params)
+        return types.ListResourceTemplatesResult(resource_templates=[])
+
+    async def _list_prompts(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
+        await self._list("prompts", params)
+        return types.ListPromptsResult(prompts=[])
+
+    async def _list(self, kind: Kind, params: types.PaginatedRequestParams | None) -> None:
+        """Put a page of what the servers list aside, in the order of the servers' names and their own."""
+        servers = [self.only] if self.only is not None else self._forward.connected()
+        listings = await asyncio.gather(*(self._entries(kind, server) for server in servers))
+        key, _ = _KINDS[kind]
+        found: dict[str, dict[str, Any]] = {}
+        for server, entries in zip(servers, listings, strict=True):
+            for entry in entries:
+                own = entry.get(key)
+                if isinstance(own, str):
+                    name = self._outer_name(kind, server, own)
+                    found.setdefault(name, {**entry, key: name})
+        names, following = _page(sorted(found), params)
+        put_aside({kind: [found[name] for name in names], **following})
+
+    async def _entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
+        try:
+            if self.only is not None:
+                return await self._forward.entries(kind, server)
+            async with asyncio.timeout(LISTING_SECONDS):
+                self._known[server, kind] = await self._forward.entries(kind, server)
+        except (DragomanError, TimeoutError) as exc:
+            if self.only is not None:
+                raise _refusal(exc) from exc
+            logger.warning("%s: could not list its %s: %s", server, kind, exc or "it took too long")
+        return self._known.get((server, kind), ())
+
+    def _outer_name(self, kind: Kind, server: str, own: str) -> str:
+        if self.only is not None:
+            return own
+        return ids.outer_prompt(server, own) if kind == "prompts" else ids.outer_uri(server, own)
+
+    async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> Any:
+        server, uri = await self._owner(params.uri)
+        given = dict(ctx.params or {})
+
+        async def read(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
+            return await self._forward.read(
+                {**_onward(given, inputs), "uri": uri}, server=server, asks=inputs is None
+            )
+
+        put_aside(self._outer(await self._run(ctx, server, read), server))
+        return types.ReadResourceResult(contents=[])
+
+    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> Any:
+        server, name = self._prompt(params.name)
+        given = dict(ctx.params or {})
+        fields = {"name": name, **({"arguments": given["arguments"]} if given.get("arguments") else {})}
+
+        async def get(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
+            return await self._forward.prompt(
+                {**_onward(given, inputs), **fields}, server=server, asks=inputs is None
+            )
+
+        put_aside(self._outer(await self._run(ctx, server, get), server))
+        return types.GetPromptResult(messages=[])
+
+    async def _complete(self, ctx: Context, _params: types.CompleteRequestParams) -> Any:
+        given = dict(ctx.params or {})
+        ref = dict(given["ref"])
+        if ref.get("type") == "ref/prompt":
+            server, ref["name"] = self._prompt(ref["name"])
+        else:
+            server, ref["uri"] = await self._owner(ref["uri"])
+        fields = {key: given[key] for key in ("argument", "context") if given.get(key) is not None}
+        try:
+            put_aside(await self._forward.complete({"ref": ref, **fields}, server=server))
+        except (DragomanError, TimeoutError) as exc:
+            raise _refusal(exc) from exc
+        return types.CompleteResult(completion=types.Completion(values=[]))
+
+    async def _owner(self, uri: str) -> tuple[str, str]:
+        try:
+            return await self.owner(uri)
+        except DragomanError as exc:
+            raise MCPError(
+                code=INVALID_PARAMS, message=f"Resource not found: {exc}", data={"uri": uri}
+            ) from exc
+
+    def _prompt(self, name: str) -> tuple[str, str]:
+        if self.only is not None:
+            return self.only, name
+        found = ids.inner_prompt(name)
+        if found is None or found[0] not in self._mcp.status():
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name}")
+        return found
+
+    def _outer(self, result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        return result if self.only is not None or input_required(result) else ids.outer_result(result, server)
+
+    # ── Requests that servers may interrupt with a question
+
+    async def _run(
+        self,
+        ctx: Context,
+        server: str,
+        job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
+    ) -> Mapping[str, Any]:
+        """Run a request at a server; questions go to the client in the way that its protocol has."""
+        try:
+            if not is_modern(ctx.protocol_version):
+                exchange = Connected(ctx, self._client(ctx))
+                with self._gateway.questions.during(server, exchange):
+                    return await job(None, ctx.session.report_progress)
+            return await self._run_round(ctx, server, job)
+        except (DragomanError, TimeoutError) as exc:
+            raise _refusal(exc) from exc
+
+    async def _run_round(
+        self,
+        ctx: Context,
+        server: str,
+        job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
+    ) -> Mapping[str, Any]:
+        questions, rounds = self._gateway.questions, self._gateway.rounds
+        inputs = inputs_of(ctx.params or {})
+        if rounds.is_held(inputs):
+            return await rounds.resume(ctx, inputs)
+        request = HeldRequest(ctx, principal() or connection_of(ctx.session).outbound)
+        if await self._forward.forwards_input(server):
+            with questions.during(server, request):
+                answer = await job(server_inputs(inputs), request.report)
+            return pass_on(ctx, answer) if input_required(answer) else answer
+        return await rounds.begin(
+            request, lambda held: job(None, held.report), lambda held: questions.during(server, held)
+        )
+
+    # ── Connections, subscriptions and log messages
+
+    async def _initialized(self, ctx: Context, _params: types.NotificationParams) -> None:
+        self._client(ctx)
+
+    def _client(self, ctx: Context) -> Client:
+        """Return the record of a connection of the older protocol, which ends with the connection."""
+        connection = connection_of(ctx.session)
+        key = id(connection)
+        announcer = self._gateway.announcer
+        if not announcer.knows(key):
+            connection.exit_stack.push_async_callback(announcer.remove, key)
+        return announcer.add(key, ctx.session, self.only)
+
+    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        server, uri = await self._owner(params.uri)
+        client = self._client(ctx)
+        if (server, uri) not in client.subscribed:
+            try:
+                await self._gateway.announcer.subscribe(server, uri)
+            except (DragomanError, TimeoutError) as exc:
+                raise _refusal(exc) from exc
+            client.subscribed.add((server, uri))
+        return types.EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        key = await self._owner(params.uri)
+        client = self._client(ctx)
+        if key in client.subscribed:
+            client.subscribed.discard(key)
+            await self._gateway.announcer.unsubscribe(*key)
+        return types.EmptyResult()
+
+    async def _listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        return await self._gateway.announcer.listen(self, ctx, params)
+
+    async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        self._client(ctx).level = params.level
+        level = cast("Any", self._gateway.announcer.lowest_level())
+        await self._mcp.set_log_level(level, self.only)
+        return types.EmptyResult()
+
+    async def _roots_changed(self, _ctx: Context, _params: types.NotificationParams) -> None:
+        await self._forward.announce_roots(self.only)
+
+    def _instructions(self) -> str | None:
+        said = self._mcp.instructions()
+        if self.only is not None:
+            return said.get(self.only) or None
+        return "\n\n".join(f"# {server}\n{text}" for server, text in sorted(said.items())) or None
+
+
+class Connected:
+    """A request of a client of the older protocol, which can be asked on its connection."""
+
+    def __init__(self, context: Context, record: Client) -> None:
+        self._context = context
+        self._record = record
+        self.client: object = record
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask the client while its request goes on."""
+        session = self._context.session
+        if not session.can_send_request:
+            msg = f"the server asks for {method}, but this connection keeps no session"
+            hint = "use the newer protocol, or a gateway of one process"
+            raise MCPError(code=SERVER_ERROR, message=f"{msg} ({hint})")
+        if lacks(self._context, method):
+            raise MCPError(code=types.METHOD_NOT_FOUND, message=f"the client does not support {method}")
+        if params.get("mode") == "url" and "elicitationId" not in params:
+            # The newer protocol has dropped it; a client of the older one insists on it.
+            params = {**params, "elicitationId": secrets.token_hex(8)}
+        request = cast("Any", RawRequest(method, params))
+        related = ServerMessageMetadata(related_request_id=self._context.request_id)
+        return await session.send_request(request, cast("Any", RawAnswer), metadata=related)
+
+    async def log(self, params: Mapping[str, Any]) -> None:
+        """Send a log message, if the connection wants its level."""
+        level, wanted = params.get("level"), self._record.level
+        if not wanted or (level in LEVELS and LEVELS.index(level) >= LEVELS.index(wanted)):
+            message = cast("Any", RawNotification("notifications/message", params))
+            await self._context.session.send_notification(
+                message, related_request_id=self._context.request_id
+            )
+
+
+# ── Parameters, results and errors
+
+
+def _page(
+    names: Sequence[str], params: types.PaginatedRequestParams | None
+) -> tuple[Sequence[str], dict[str, str]]:
+    """Return the names of a page, and the cursor of the next one.
+
+    Raises:
+        MCPError: The cursor is not ours.
+    """
+    cursor = params.cursor if params is not None else None
+    if cursor is not None:
+        try:
+            last = base64.urlsafe_b64decode(cursor.encode()).decode()
+        except ValueError as exc:
+            raise MCPError(code=INVALID_PARAMS, message="Invalid cursor") from exc
+        names = [name for name in names if name > last]
+    if len(names) <= PAGE:
+        return names, {}
+    page = names[:PAGE]
+    return page, {"nextCursor": base64.urlsafe_b64encode(page[-1].encode()).decode()}
+
+
+def _meta_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = params.get("_meta")
+    return cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else {}
+
+
+def _onward_meta(params: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the `_meta` that goes on: not what belongs to the client's own connection."""
+    kept = {
+        key: value
+        for key, value in _meta_of(params).items()
+        if key != "progressToken" and (not key.startswith(RESERVED) or key == LOG_LEVEL_META_KEY)
+    }
+    return kept or None
+
+
+def _onward(params: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    meta = _onward_meta(params)
+    return {**(inputs or {}), **({"_meta": meta} if meta else {})}
+
+
+def _answer(result: ToolResult) -> Mapping[str, Any]:
+    """Return the result of a call: the server's own, or our error in the form that a model can read.
+
+    Raises:
+        MCPError: The server refused the request itself.
+    """
+    if result.raw is not None:
+        return result.raw
+    exc = result.exception
+    if isinstance(exc, ProtocolError | UnknownToolError):
+        raise _refusal(exc)
+    text = result.text or result.error or ""
+    return {"content": [{"type": "text", "text": text}], "isError": not result.success}
+
+
+def _refusal(exc: DragomanError | TimeoutError) -> MCPError:
+    """Return the protocol's error for ours; one of a server is passed on as it is."""
+    if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
+        cause = exc.__cause__
+        message = cause.message if isinstance(cause, MCPError) else exc.message
+        return MCPError(code=exc.rpc_code, message=message, data=exc.data)
+    if isinstance(exc, UnknownToolError | UnknownServerError):
+        return MCPError(code=INVALID_PARAMS, message=str(exc))
+    if isinstance(exc, CallDeniedError):
+        return MCPError(code=SERVER_ERROR, message=str(exc), data={"code": exc.code})
+    if isinstance(exc, ToolExecutionError):
+        return MCPError(code=INTERNAL_ERROR, message=str(exc), data={"code": exc.code})
+    code = exc.code if isinstance(exc, DragomanError) else "timeout"
+    return MCPError(code=SERVER_ERROR, message=str(exc) or "it took too long", data={"code": code})

@@ -1,0 +1,176 @@
+"""Forward: requests of other clients, passed on to the servers and answered with what the servers sent.
+
+The rules are those of every other road: calls go through `dragoman.call`, resources and prompts through the
+policy and the pins. Only the rendering for models is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from dragoman.call import Forwarded, run
+from dragoman.errors import DragomanError
+from dragoman.tools.definition import DEFAULT_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dragoman.call import CallContext
+    from dragoman.manager.resources import Resources
+    from dragoman.model import ProgressHandler, ToolDef, ToolResult
+    from dragoman.server.protocol.session import Kind
+    from dragoman.server.supervisor import Supervisor
+
+
+logger = logging.getLogger("dragoman")
+
+
+class Forward:
+    """Raw access to the servers of one manager, under its rules."""
+
+    def __init__(
+        self,
+        supervisors: Mapping[str, Supervisor],
+        resources: Resources,
+        context: CallContext,
+        check: Callable[[], None],
+    ) -> None:
+        """Use these servers.
+
+        Args:
+            supervisors: The servers in use, by name; may change at any time.
+            resources: Reads resources and prompts, and checks that they may be read.
+            context: The tools and the rules of calls.
+            check: Called before each request; raises after the manager has closed.
+        """
+        self._supervisors = supervisors
+        self._resources = resources
+        self._context = context
+        self._check = check
+        self._listings: dict[str, tuple[object, dict[str, dict[str, Any]]]] = {}
+        """By server: the listing, and its entries by name."""
+
+    def tool(self, tool: ToolDef) -> dict[str, Any]:
+        """Return a tool's definition as its server sent it; as far as it was kept, if it is not connected."""
+        supervisor = self._supervisors.get(tool.server)
+        listing = supervisor.listing if supervisor is not None else ()
+        known = self._listings.get(tool.server)
+        if known is None or known[0] is not listing:
+            entries = {str(entry.get("name")): entry for entry in listing}
+            known = self._listings[tool.server] = (listing, entries)
+        entry = known[1].get(tool.original_name)
+        if entry is None:
+            found = {
+                "name": tool.original_name or tool.name,
+                "title": tool.title,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "outputSchema": tool.output_schema,
+                "annotations": dict(tool.annotations),
+            }
+            entry = {key: value for key, value in found.items() if value}
+        return entry if entry.get("inputSchema") else {**entry, "inputSchema": dict(DEFAULT_SCHEMA)}
+
+    async def forwards_input(self, server: str) -> bool:
+        """Return whether a server's requests for input come as its answers, not as requests of its own.
+
+        Connects a server that is not connected yet; one that cannot be connected counts as not.
+        """
+        supervisor = self._supervisors.get(server)
+        if supervisor is None:
+            return False
+        if supervisor.session is None:
+            with suppress(DragomanError, TimeoutError):
+                async with supervisor.acquire(time.monotonic() + supervisor.spec.connect_timeout):
+                    pass
+        return supervisor.session is not None and supervisor.session.forwards_input
+
+    def connected(self) -> list[str]:
+        """Return the connected servers, by name."""
+        return sorted(self._resources.connected())
+
+    async def owner(self, uri: str) -> str:
+        """Return the only server that can have a resource.
+
+        Raises:
+            DragomanError: No connected server lists it, or several may have it.
+        """
+        return await self._resources.owner(uri)
+
+    async def announce_roots(self, server: str | None = None) -> None:
+        """Tell the connected servers, or one, that a client's roots have changed."""
+        for name in self._resources.connected(server):
+            try:
+                await self._resources.ask(name, lambda session: session.tell_roots_changed(), "roots")
+            except DragomanError as exc:
+                logger.info("%s: could not announce that roots have changed: %s", name, exc)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        on_progress: ProgressHandler | None = None,
+    ) -> ToolResult:
+        """Call a tool by its exposed name; `raw` of the result is the server's answer, if it gave one.
+
+        Args:
+            name: The exposed name.
+            arguments: The tool's arguments.
+            inputs: `inputResponses` and `requestState` of the client's request, empty in the first round. The
+                answer may then be a request for input. `None`: the manager's handlers answer questions.
+            meta: The `_meta` of the client's request, without what belongs to the client's own connection.
+            on_progress: Called with progress, total and message.
+        """
+        self._check()
+        return await run(
+            self._context,
+            name,
+            arguments,
+            on_progress=on_progress,
+            forwarded=Forwarded(inputs=inputs, meta=meta),
+        )
+
+    async def entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
+        """List what a server offers, without what is withheld."""
+        self._check()
+        return await self._resources.entries(kind, server)
+
+    async def read(self, params: Mapping[str, Any], *, server: str, asks: bool) -> dict[str, Any]:
+        """Read a resource: `uri`, and what belongs to the rounds of the request.
+
+        Args:
+            params: The parameters of the request.
+            server: Its server.
+            asks: Whether the manager's handlers answer questions; if not, the result may be one.
+        """
+        self._check()
+        uri = str(params["uri"])
+        await self._resources.permit(uri, server)
+        return await self._resources.ask(
+            server, lambda session: session.forward("resources/read", params, asks=asks), uri
+        )
+
+    async def prompt(self, params: Mapping[str, Any], *, server: str, asks: bool) -> dict[str, Any]:
+        """Get a prompt: `name`, `arguments`, and what belongs to its rounds; `asks` as for `read`."""
+        self._check()
+        name = str(params["name"])
+        fields = await self._resources.permit_prompt(name, params.get("arguments"), server=server)
+        sent = {**params, "arguments": fields} if fields or "arguments" in params else params
+        return await self._resources.ask(
+            server, lambda session: session.forward("prompts/get", sent, asks=asks), name
+        )
+
+    async def complete(self, params: Mapping[str, Any], *, server: str) -> dict[str, Any]:
+        """Complete an argument: `ref`, `argument` and `context`."""
+        self._check()
+        ref, argument = params["ref"], params["argument"]
+        await self._resources.permit_completion(ref, argument["name"], argument["value"], server=server)
+        return await self._resources.ask(
+            server, lambda session: session.forward("completion/complete", params), str(argument["name"])
+        )

@@ -1,0 +1,127 @@
+"""The protocol extensions that every connection declares: apps, skills and tasks.
+
+A call that becomes a task ends with `TaskCreated`, which the SDK's session accepts because the extension
+claims it. `server/tasks.py` follows the task.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import mcp_types as types
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("dragoman")
+
+APPS = "io.modelcontextprotocol/ui"
+APP_TYPES = ("text/html;profile=mcp-app",)
+SKILLS = "io.modelcontextprotocol/skills"
+TASKS = "io.modelcontextprotocol/tasks"
+
+
+class TaskCreated(types.Result):
+    """The answer to a call that the server goes on with as a task."""
+
+    model_config = ConfigDict(extra="allow")
+
+    result_type: Literal["task"] = Field(default="task", alias="resultType")
+    task_id: str = Field(alias="taskId", min_length=1)
+
+
+class TaskNews(BaseModel):
+    """A `notifications/tasks`: the whole state of one task."""
+
+    model_config = ConfigDict(extra="allow")
+
+    task_id: str = Field(alias="taskId")
+
+
+class RawRequest(dict[str, Any]):
+    """The parameters of a request that the SDK has no model for; the session only calls `model_dump`."""
+
+    method: ClassVar[str]
+    name_param: ClassVar[str | None] = None
+
+    def model_dump(self, **_: object) -> dict[str, Any]:
+        """Return the request as the session sends it."""
+        return {"method": self.method, "params": dict(self)}
+
+
+class GetTask(RawRequest):
+    """`tasks/get`."""
+
+    method = "tasks/get"
+    name_param = "taskId"
+
+
+class UpdateTask(RawRequest):
+    """`tasks/update`."""
+
+    method = "tasks/update"
+    name_param = "taskId"
+
+
+class CancelTask(RawRequest):
+    """`tasks/cancel`."""
+
+    method = "tasks/cancel"
+    name_param = "taskId"
+
+
+class Listen(RawRequest):
+    """`subscriptions/listen` for tasks, which the SDK's own method cannot ask for."""
+
+    method = "subscriptions/listen"
+
+
+class ListSkills(RawRequest):
+    """`skills/list`."""
+
+    method = "skills/list"
+
+
+class GetSkill(RawRequest):
+    """`skills/get`."""
+
+    method = "skills/get"
+
+
+class ReadDirectory(RawRequest):
+    """`resources/directory/read`."""
+
+    method = "resources/directory/read"
+
+
+def declared_extensions(on_task: Callable[[dict[str, Any]], None]) -> list[Any]:
+    """Return the extensions of one connection.
+
+    Args:
+        on_task: Called with the state of a task when the server announces it.
+    """
+    try:
+        from mcp.client.extension import ClientExtension, NotificationBinding, ResultClaim, advertise
+    except ImportError as exc:
+        logger.warning("this release of mcp has no client extensions: no tasks, apps and skills (%s)", exc)
+        return []
+
+    async def refuse(created: Any, _context: Any) -> Any:
+        # The session hands `TaskCreated` to us, so the SDK never resolves one.
+        raise RuntimeError(created.task_id)
+
+    async def take(news: TaskNews) -> None:
+        on_task(news.model_dump(by_alias=True, mode="json"))
+
+    class Tasks(ClientExtension):
+        identifier = TASKS
+
+        def claims(self) -> Any:
+            return [ResultClaim(result_type="task", model=TaskCreated, resolve=refuse)]
+
+        def notifications(self) -> Any:
+            return [NotificationBinding(method="notifications/tasks", params_type=TaskNews, handler=take)]
+
+    return [advertise(APPS, {"mimeTypes": list(APP_TYPES)}), advertise(SKILLS), Tasks()]

@@ -1,0 +1,194 @@
+"""Records of tasks that servers still work on, and the key that signs continuations.
+
+A task outlives its connection and our process. Its id lets anyone fetch the result, so a record is a secret:
+one file per task, which only the owner can read. It also has the answers that the user has given, so that no
+question is asked twice. A finished task keeps its record until it expires, hidden: a program that was killed
+before it used the result can still ask for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.storage.files import data_folder, private_folder, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+VERSION = 1
+MAX_BYTES = 2**20
+KEEP_FINISHED = 86_400.0
+"""Seconds that the record of a finished task without a time to live is kept."""
+KEEP_UNKNOWN = 30 * 86_400.0
+"""Seconds that the record of a task without a time to live is kept if it never finishes."""
+_SUFFIX = ".task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """One task as it is kept."""
+
+    id: str
+    """Our own short id, which is not a secret."""
+    server: str
+    server_key: str
+    """The fingerprint of the server's entry: another server of that name never gets the id."""
+    task_id: str = field(repr=False)
+    """The server's id."""
+    tool: str
+    original_name: str
+    status: str = "working"
+    message: str = ""
+    created: float = 0.0
+    """Seconds since the epoch, by our clock."""
+    ttl: float | None = None
+    """Seconds after which the server may drop the task; `None` for unlimited."""
+    poll: float = 1.0
+    """Seconds between two questions for its status."""
+    answers: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The answers to the server's questions, by key."""
+    sent: tuple[str, ...] = ()
+    """The keys of answers that the server has confirmed."""
+    finished: float | None = None
+    """When its result was handed out."""
+
+    def is_expired(self, now: float) -> bool:
+        """Return whether the record can be dropped."""
+        if self.ttl is not None:
+            return now > self.created + self.ttl + KEEP_FINISHED
+        if self.finished is not None:
+            return now > self.finished + KEEP_FINISHED
+        return now > self.created + KEEP_UNKNOWN
+
+
+def short_id(server: str, task_id: str) -> str:
+    """Return our id of a task; it does not give the server's id away."""
+    return hashlib.sha256(f"{server}\n{task_id}".encode()).hexdigest()[:10]
+
+
+class TaskStore:
+    """The records in one folder; any thread and any process of the user may use it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        """Where the records are."""
+        if self._folder is None:
+            self._folder = data_folder() / "tasks"
+        return self._folder
+
+    def save(self, record: TaskRecord) -> None:
+        """Write a record to disk, before anything else is done with the task.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        private_folder(self.folder)
+        content = json.dumps({"version": VERSION, **asdict(record)}, separators=(",", ":"))
+        write_atomically(self.folder / f"{record.id}{_SUFFIX}", content.encode())
+
+    def all(self, *, finished: bool = False) -> list[TaskRecord]:
+        """Return the records, the oldest first; drop expired and damaged ones.
+
+        Args:
+            finished: Whether to include tasks whose result was handed out.
+        """
+        try:
+            paths = sorted(self.folder.glob(f"*{_SUFFIX}"))
+        except OSError:
+            return []
+        now, found = time.time(), list[TaskRecord]()
+        for path in paths:
+            record = _read(path)
+            if record is None or record.is_expired(now):
+                with suppress(OSError):
+                    path.unlink()
+            elif finished or record.finished is None:
+                found.append(record)
+        return sorted(found, key=lambda one: one.created)
+
+    def get(self, identifier: str) -> TaskRecord | None:
+        """Return the record with one of our ids."""
+        if not identifier.isalnum():
+            return None
+        return _read(self.folder / f"{identifier}{_SUFFIX}")
+
+    def finish(self, record: TaskRecord, status: str) -> None:
+        """Mark a task whose result is handed out now."""
+        self.save(replace(record, status=status, finished=time.time(), answers={}))
+
+    def forget(self, identifier: str) -> None:
+        """Remove a record."""
+        with suppress(OSError):
+            (self.folder / f"{identifier}{_SUFFIX}").unlink()
+
+
+def signing_key(folder: Path | None = None) -> bytes:
+    """Return the user's key for continuations; the first call makes it.
+
+    Raises:
+        OSError: It cannot be read or written.
+    """
+    folder = folder or data_folder()
+    path = folder / "continuation.key"
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    private_folder(folder)
+    # Two processes may make it at once: the first one wins.
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    write_atomically(new, secrets.token_bytes(32))
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        pass
+    finally:
+        new.unlink()
+    return path.read_bytes()
+
+
+def claim_continuation(identifier: str, folder: Path | None = None) -> bool:
+    """Mark a continuation as used; return False if it was used before.
+
+    Raises:
+        OSError: The mark cannot be written.
+    """
+    folder = (folder or data_folder()) / "continuations"
+    private_folder(folder)
+    try:
+        os.close(os.open(folder / identifier, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def release_continuation(identifier: str, folder: Path | None = None) -> None:
+    """Remove the mark of a continuation that was not sent."""
+    with suppress(OSError):
+        ((folder or data_folder()) / "continuations" / identifier).unlink()
+
+
+def _read(path: Path) -> TaskRecord | None:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return None
+        raw: object = json.loads(path.read_bytes())
+        if not isinstance(raw, dict):
+            return None
+        table = cast("dict[str, Any]", raw)
+        if table.get("version") != VERSION:
+            return None
+        known = {one.name for one in fields(TaskRecord)}
+        record = TaskRecord(**{key: value for key, value in table.items() if key in known})
+        return replace(record, sent=tuple(record.sent))
+    except (OSError, ValueError, TypeError):
+        return None

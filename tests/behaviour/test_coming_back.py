@@ -1,0 +1,157 @@
+"""What was ready once comes back by itself, and a server that is busy for a moment is waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from tests.servers.authorization import Authorization
+from tests.servers.http_faults import FaultServer
+
+from dragoman import Handlers, Http, McpManager, ServerSpec, Sse, Stdio
+from dragoman.events import StateChanged
+from dragoman.model import Auth
+from dragoman.server import lifecycle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+SERVERS = Path(__file__).resolve().parents[1] / "servers"
+
+
+@pytest.fixture
+async def faults() -> AsyncIterator[FaultServer]:
+    async with FaultServer() as server:
+        yield server
+
+
+async def until(mcp: McpManager, state: str, times: int = 1) -> None:
+    """Wait until the only server was in a state so many times."""
+    async for event in mcp.events():
+        times -= isinstance(event, StateChanged) and event.after == state
+        if not times:
+            return
+
+
+# Once ready, never dead
+
+
+@pytest.mark.requirement("legal-error.lost")
+async def test_server_whose_program_is_missing_for_a_moment_comes_back(tmp_path: Path) -> None:
+    program, aside = tmp_path / "law", tmp_path / "aside"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {SERVERS / 'plain.py'}\n", "utf-8")
+    program.chmod(0o755)
+    with anyio.fail_after(50):
+        async with McpManager([ServerSpec("law", Stdio(str(program)))]) as mcp:
+            assert await mcp.wait_ready()
+            program.rename(aside)
+            os.kill(mcp.status()["law"].pid or 0, signal.SIGKILL)
+            await until(mcp, "backoff", times=2)
+            status = mcp.status()["law"]
+            assert status.last_error is not None
+            assert "cannot be started" in status.last_error
+            assert status.retry_in is not None
+            aside.rename(program)
+            await until(mcp, "ready")
+
+
+async def test_server_that_never_started_is_not_tried_for_ever(tmp_path: Path) -> None:
+    with anyio.fail_after(30):
+        async with McpManager([ServerSpec("law", Stdio(str(tmp_path / "absent")))]) as mcp:
+            await mcp.wait_ready()
+            status = mcp.status()["law"]
+            assert (status.state, status.retry_in) == ("failed", None)
+
+
+@pytest.mark.parametrize("mode", ["auto", "none"])
+async def test_single_401_without_a_challenge_is_not_the_end(
+    mode: Any, faults: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "FIRST_REFUSED", 0.05)
+    spec = ServerSpec("law", Http(faults.url("refusing")), auth=None if mode == "auto" else Auth(mode=mode))
+    faults.release.set()
+    with anyio.fail_after(50):
+        async with McpManager([spec]) as mcp:
+            assert await mcp.wait_ready()
+            faults.release.clear()
+            await mcp.restart("law")
+            await until(mcp, "needs_auth", times=2)
+            faults.release.set()
+            await until(mcp, "ready")
+            assert (await mcp.call("mcp_law_fault", {})).success
+
+
+async def test_server_that_waits_for_a_login_is_tried_without_asking_the_person_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "FIRST_REFUSED", 0.02)
+    monkeypatch.setattr(lifecycle, "LONGEST_REFUSED", 0.02)
+    opened: list[str] = []
+
+    def refuse(_name: str, request: dict[str, Any]) -> None:
+        opened.append(request["url"])
+        msg = "the person closed the window"
+        raise RuntimeError(msg)
+
+    with anyio.fail_after(50):
+        async with Authorization() as server:
+            spec = ServerSpec("law", Http(server.url))
+            async with McpManager([spec], handlers=Handlers(login=refuse)) as mcp:
+                await until(mcp, "needs_auth", times=4)
+                assert len(opened) == 1
+                await mcp.login("law", open_url=server.open)
+                assert mcp.status()["law"].state == "ready"
+
+
+# Busy for a moment
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
+async def test_load_balancer_that_refuses_every_second_request_is_connected_to(
+    protocol: Any, wire: Any, faults: FaultServer
+) -> None:
+    spec = ServerSpec("law", Http(faults.url("every-second")), protocol=protocol, wire=wire)
+    with anyio.fail_after(50):
+        async with McpManager([spec]) as mcp:
+            events = mcp.events()
+            assert await mcp.wait_ready()
+            assert (await mcp.call("mcp_law_fault", {})).success
+    states = [event.after async for event in events if isinstance(event, StateChanged)]
+    assert states == ["ready", "closed"]
+
+
+@pytest.mark.parametrize("status", ["429", "502", "503", "504", "429-0", "503-1"])
+async def test_busy_server_is_asked_again_and_a_call_is_not(status: str, faults: FaultServer) -> None:
+    spec = ServerSpec("law", Http(faults.url(f"busy?{status}")), protocol="legacy")
+    with anyio.fail_after(50):
+        async with McpManager([spec]) as mcp:
+            assert await mcp.wait_ready()
+            assert len(faults.sent("initialize")) == len(faults.sent("tools/list")) == 2
+            if status in ("502", "504"):
+                result = await mcp.call("mcp_law_fault", {})
+                assert not result.success
+                assert len(faults.sent("tools/call")) == 1
+
+
+async def test_retry_after_that_is_too_long_is_not_waited_for(faults: FaultServer) -> None:
+    spec = ServerSpec("law", Http(faults.url("busy?503-3600")), protocol="legacy")
+    with anyio.fail_after(20):
+        async with McpManager([spec]) as mcp:
+            assert not await mcp.wait_ready()
+            assert len(faults.sent("initialize")) == 1
+            assert "HTTP 503" in (mcp.status()["law"].last_error or "")
+
+
+async def test_legacy_stream_that_is_refused_once_is_opened_again(faults: FaultServer) -> None:
+    spec = ServerSpec("law", Sse(faults.url("legacy-busy")))
+    with anyio.fail_after(50):
+        async with McpManager([spec]) as mcp:
+            assert await mcp.wait_ready()
+            assert len(faults.sent("GET")) == 2

@@ -1,0 +1,198 @@
+"""Replicas of the gateway without sticky sessions, a dead server among others, and restarts of servers."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+from tests.unit.gateway.test_app import TOKEN, post
+
+from dragoman.gateway.app import asgi_app
+from dragoman.gateway.auth import AccessToken, Refused
+from dragoman.gateway.questions import Questions
+from dragoman.manager.manager import McpManager
+from dragoman.model import ServerSpec, Stdio
+from dragoman.testing import ScriptedServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+FEATURES = Path(__file__).parents[1] / "servers" / "all_features.py"
+KEY = "k" * 32
+CAN_BE_ASKED: Any = {"elicitation": {"form": {}}}
+
+
+class Names:
+    """Everyone is who their token says."""
+
+    async def verify(self, token: str) -> AccessToken:
+        if token == "nobody":
+            raise Refused("wrong token")
+        return AccessToken(token="", client_id=token, scopes=[])
+
+
+@asynccontextmanager
+async def replica(protocol: Any, key: str = KEY) -> AsyncGenerator[httpx2.AsyncClient]:
+    questions = Questions()
+    spec = ServerSpec("s", Stdio(sys.executable, [str(FEATURES)]), protocol=protocol)
+    mcp = McpManager([spec], cache=False, handlers=questions.handlers())
+    app = asgi_app(mcp, verifier=Names(), questions=questions, state_keys=[key], stateless=True)
+    await app.start()
+    await mcp.wait_ready()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            yield client
+    finally:
+        await app.close()
+
+
+async def form(client: httpx2.AsyncClient, **more: Any) -> dict[str, Any]:
+    params = {"name": "mcp_s_form", "arguments": more.pop("arguments", {}), **more.pop("inputs", {})}
+    return (await post(client, "tools/call", params, capabilities=CAN_BE_ASKED, **more)).json()
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    (key,) = asked["inputRequests"]
+    response = {"action": "accept", "content": {"seats": 3}}
+    return {"inputResponses": {key: response}, "requestState": asked["requestState"]}
+
+
+async def test_a_question_is_asked_by_one_replica_and_its_answer_taken_by_another() -> None:
+    async with AsyncExitStack() as stack:
+        first, second, other = [
+            await stack.enter_async_context(one)
+            for one in (replica("auto"), replica("auto"), replica("auto", "o" * 32))
+        ]
+        asked = (await form(first))["result"]
+        assert asked["resultType"] == "input_required"
+        assert asked["inputRequests"]["q"]["method"] == "elicitation/create"
+        assert "round-1" not in asked["requestState"]
+        inputs = answer(asked)
+        done = (await form(second, inputs=inputs))["result"]
+        assert done["content"][0]["text"] == "accept {'seats': 3}"
+        # The state is bound to the key, the principal and the request, and cannot be changed.
+        changed = {**inputs, "requestState": inputs["requestState"][:-2] + "AA"}
+        for refused in (
+            await form(other, inputs=inputs),
+            await form(second, inputs=inputs, headers={"Authorization": "Bearer another"}),
+            await form(second, inputs=inputs, arguments={"said": "else"}),
+            await form(second, inputs=changed),
+        ):
+            assert refused["error"]["code"] == -32602
+            assert refused["error"]["message"] == "Invalid or expired requestState"
+
+
+async def test_a_question_of_an_older_server_is_answered_at_the_replica_that_holds_it() -> None:
+    async with replica("legacy") as first, replica("legacy") as second:
+        asked = (await form(first))["result"]
+        refused = (await form(second, inputs=answer(asked)))["error"]
+        assert refused["data"] == {"reason": "not_held_here"}
+        assert "another process" in refused["message"]
+        done = (await form(first, inputs=answer(asked)))["result"]
+        assert done["content"][0]["text"] == "accept {'seats': 3}"
+
+
+async def test_a_client_that_cannot_be_asked_is_told_so() -> None:
+    async with replica("auto") as client:
+        params: Any = {"name": "mcp_s_form", "arguments": {}}
+        refused = (await post(client, "tools/call", params)).json()["error"]
+        assert refused["code"] == -32021
+        assert refused["data"] == {"requiredCapabilities": {"elicitation": {}}}
+
+
+async def test_older_clients_work_without_a_session_until_a_server_asks() -> None:
+    async with replica("auto") as first, replica("auto") as second:
+
+        async def send(client: httpx2.AsyncClient, method: str, params: Any) -> Any:
+            body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+            headers = {
+                "Authorization": f"Bearer {TOKEN}",
+                "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": "2025-11-25",
+            }
+            response = await client.post("/mcp", json=body, headers=headers)
+            assert "mcp-session-id" not in response.headers
+            return response.text
+
+        handshake = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": CAN_BE_ASKED,
+            "clientInfo": {"name": "old", "version": "1"},
+        }
+        assert '"protocolVersion":"2025-11-25"' in await send(first, "initialize", handshake)
+        echo = {"name": "mcp_s_echo", "arguments": {"said": "hallo"}}
+        assert "hallo" in await send(second, "tools/call", echo)
+        refused = await send(first, "tools/call", {"name": "mcp_s_form", "arguments": {}})
+        assert "keeps no session" in refused
+    # The library that streams to older clients watches for uvicorn's end, once per event loop.
+    watchers = [task for task in asyncio.all_tasks() if "_shutdown_watcher" in repr(task.get_coro())]
+    for task in watchers:
+        task.cancel()
+    await asyncio.wait(watchers)
+
+
+async def test_one_dead_server_does_not_affect_nine_others() -> None:
+    servers = [ScriptedServer(f"s{number}") for number in range(9)]
+    for server in servers:
+        server.add(ping)
+    dead = ServerSpec("dead", Stdio(sys.executable, ["-c", "import time; time.sleep(600)"]))
+    app = asgi_app(McpManager([dead, *(server.spec() for server in servers)], cache=False), token=TOKEN)
+    await app.start()
+    await app.gateway.mcp.wait_ready([server.name for server in servers])
+    app.gateway.first_wait = 0.1
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            tools = (await post(client, "tools/list")).json()["result"]["tools"]
+            assert [tool["name"] for tool in tools] == [f"mcp_s{number}_ping" for number in range(9)]
+            for number in range(9):
+                params: Any = {"name": f"mcp_s{number}_ping", "arguments": {}}
+                result = (await post(client, "tools/call", params)).json()["result"]
+                assert result["content"][0]["text"] == "pong"
+            for method in ("resources/list", "prompts/list"):
+                assert "result" in (await post(client, method)).json()
+    finally:
+        await app.close()
+
+
+def ping() -> str:
+    """Answer."""
+    return "pong"
+
+
+async def test_restarts_of_a_server_are_not_noticed() -> None:
+    server = ScriptedServer("s")
+    server.add(ping)
+    app = asgi_app(McpManager([server.spec()], cache=False), token=TOKEN)
+    await app.start()
+    await app.gateway.mcp.wait_ready()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            for _ in range(20):
+                await app.gateway.mcp.restart("s")
+                params: Any = {"name": "mcp_s_ping", "arguments": {}}
+                result = (await post(client, "tools/call", params)).json()["result"]
+                assert result["content"][0]["text"] == "pong"
+    finally:
+        await app.close()
+
+
+async def test_a_gateway_in_its_own_configuration_is_never_started() -> None:
+    run = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "dragoman", "serve"],
+        env={"DRAGOMAN_CHILD": "x", "HOME": str(Path.home())},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert run.returncode != 0
+    assert "started by dragoman itself" in run.stderr

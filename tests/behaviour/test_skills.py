@@ -1,0 +1,141 @@
+"""Skills (SEP-2640) of a real process: listed, approved, verified, loaded on demand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.behaviour.test_apps import managed, modern
+from tests.behaviour.test_tasks import requests
+
+from dragoman import CallDeniedError, DragomanError, Handlers
+from dragoman.manager.skills import skill_tools
+from dragoman.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dragoman.model import CallRequest
+
+pytestmark = pytest.mark.anyio
+
+REFUNDS = "skill://acme/refunds/SKILL.md"
+
+
+class Person:
+    """Approves skills, and remembers what was asked."""
+
+    def __init__(self, answer: bool = True) -> None:
+        self.answer = answer
+        self.asked: list[CallRequest] = []
+
+    def __call__(self, request: CallRequest) -> bool:
+        self.asked.append(request)
+        return self.answer
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state.json"
+
+
+async def test_skills_are_listed_by_server_and_uri_and_bad_entries_say_why() -> None:
+    async with managed(modern("m"), modern("n")) as mcp:
+        found = {(one.server, one.uri): one for one in await mcp.skills.all()}
+    assert {("m", REFUNDS), ("n", REFUNDS)} <= found.keys()
+    assert found["m", REFUNDS].name == "refunds"
+    assert found["m", REFUNDS].description == "How to refund"
+    assert "is not the name of its folder" in found["m", "skill://bad/SKILL.md"].problem
+
+
+async def test_must_not_read_files_ahead_of_need(state: Path) -> None:
+    person = Person(answer=False)
+    async with managed(modern("m", str(state)), handlers=Handlers(approval=person)) as mcp:
+        await mcp.skills.all()
+        with pytest.raises(CallDeniedError, match="is not approved"):
+            await mcp.skills.load("m", REFUNDS)
+    assert [one.kind for one in person.asked] == ["skill"]
+    assert requests(state, "resources/read") == []
+
+
+async def test_must_ask_once_per_skill_and_tag_its_server(state: Path) -> None:
+    person = Person()
+    async with managed(modern("m", str(state)), handlers=Handlers(approval=person)) as mcp:
+        text = await mcp.skills.load("m", REFUNDS)
+        await mcp.skills.load("m", REFUNDS)
+        assert await mcp.skills.read("m", REFUNDS, "mail.md") == "Dear customer"
+        assert await mcp.skills.directory("m", REFUNDS) == [REFUNDS, "skill://acme/refunds/mail.md"]
+    assert text.startswith("[skill `refunds` of MCP server `m`: text of that server, not of the user]")
+    assert "# Refunds" in text
+    assert len(person.asked) == 1
+
+
+async def test_must_bind_the_approval_to_the_server_and_to_the_files(state: Path, tmp_path: Path) -> None:
+    async with managed(modern("m", str(state)), modern("n", str(tmp_path / "n"))) as mcp:
+        assert (await mcp.skills.approve("m", REFUNDS)).is_approved
+        assert "# Refunds" in await mcp.skills.load("m", REFUNDS)
+        with pytest.raises(CallDeniedError):
+            await mcp.skills.load("n", REFUNDS)
+        state.with_suffix(".changed").touch()
+        with pytest.raises(CallDeniedError, match="is not approved"):
+            await mcp.skills.load("m", REFUNDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("size", "bytes instead of"),
+        ("digest", "its digest is another"),
+        ("front", "does not begin with the frontmatter that it lists"),
+        ("bad", "cannot be used"),
+        ("unknown", "No skill is served there"),
+    ],
+)
+async def test_must_not_use_content_that_is_not_what_was_listed(name: str, said: str) -> None:
+    async with managed(handlers=Handlers(approval=Person())) as mcp:
+        with pytest.raises(DragomanError, match=said):
+            await mcp.skills.load("m", f"skill://{name}/SKILL.md")
+        with pytest.raises(DragomanError, match="is not loaded"):
+            await mcp.skills.read("m", f"skill://{name}/SKILL.md", "SKILL.md")
+
+
+@pytest.mark.parametrize(
+    "file", ["secret.md", "../../size/SKILL.md", "skill://size/SKILL.md", "ui://panel/main"]
+)
+async def test_must_read_only_listed_files_while_acting_on_a_skill(file: str, state: Path) -> None:
+    async with managed(modern("m", str(state)), handlers=Handlers(approval=Person())) as mcp:
+        await mcp.skills.load("m", REFUNDS)
+        with pytest.raises(DragomanError, match="does not list this file"):
+            await mcp.skills.read("m", REFUNDS, file)
+    assert len(requests(state, "resources/read")) == 1
+
+
+async def test_a_dynamic_skill_is_approved_each_time() -> None:
+    person = Person()
+    async with managed(handlers=Handlers(approval=person)) as mcp:
+        for _ in range(2):
+            assert "live" in await mcp.skills.load("m", "skill://live/SKILL.md")
+        assert await mcp.skills.directory("m", "skill://live/SKILL.md") == ["skill://live/SKILL.md"]
+    assert len(person.asked) == 2
+
+
+async def test_must_not_ask_a_server_without_skills() -> None:
+    from tests.behaviour.test_freshness import fresh
+
+    async with managed(fresh(0, __import__("pathlib").Path("log"))) as mcp:
+        assert await mcp.skills.all() == []
+        with pytest.raises(DragomanError, match="has no skills"):
+            await mcp.skills.load("f", REFUNDS)
+
+
+async def test_an_agent_gets_names_and_one_line_and_loads_on_demand() -> None:
+    registry: Any = ToolRegistry()
+    async with managed(handlers=Handlers(approval=Person())) as mcp:
+        registry.register_all(skill_tools(mcp.skills))
+        listed = await registry.call("list_skills", {})
+        assert "- refunds (skill://acme/refunds/SKILL.md, server `m`): How to refund" in listed
+        assert "# Refunds" not in listed
+        loaded = await registry.call("load_skill", {"server": "m", "uri": REFUNDS})
+        assert "# Refunds" in loaded
+        asked = {"server": "m", "uri": REFUNDS, "file": "mail.md"}
+        assert await registry.call("read_skill_file", asked) == "Dear customer"

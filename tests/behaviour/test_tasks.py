@@ -1,0 +1,282 @@
+"""Tasks (SEP-2663) and calls that ask a person, against a process that keeps its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.behaviour.test_apps import managed, modern
+
+from dragoman import CallTimeoutError, DragomanError, Handlers, McpManager, ProtocolError, ToolFailedError
+from dragoman.model import Continuation
+from dragoman.storage.files import data_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+def requests(state: Path, method: str = "") -> list[Any]:
+    log = state.with_suffix(".log")
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return [params for name, params in lines if name == method] if method else lines
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state.json"
+
+
+class Person:
+    """Answers forms, and remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, server: str, request: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(request["message"])
+        return {"action": "accept", "content": {"name": request["message"].upper()}}
+
+
+# ── Tasks
+
+
+@pytest.mark.parametrize("wire", ["dragoman", "sdk"])
+async def test_must_be_prepared_for_a_task_and_follows_it_to_its_end(state: Path, wire: Any) -> None:
+    async with managed(modern("m", str(state), wire=wire)) as mcp:
+        result = await mcp.call("mcp_m_work", {"polls": 3})
+        assert result.text == "work done {}"
+        assert await mcp.tasks() == []
+    assert [one["taskId"] for one in requests(state, "tasks/get")] == ["secret-0"] * 3
+
+
+async def test_must_declare_tasks_on_every_request(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        await mcp.call("mcp_m_work")
+    for params in requests(state, "tools/call") + requests(state, "tasks/get"):
+        declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
+        assert declared["io.modelcontextprotocol/tasks"] == {}
+
+
+async def test_should_honour_the_poll_interval(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        assert (await mcp.call("mcp_m_work", {"polls": 3, "poll": 200})).success
+        # Not an upper bound of time: three questions need three intervals.
+        assert loop.time() - began >= 0.6
+    assert len(requests(state, "tasks/get")) == 3
+
+
+async def test_a_task_that_failed_is_the_error_of_its_call(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        result = await mcp.call("mcp_m_work", {"kind": "fail"})
+    assert isinstance(result.exception, ProtocolError)
+    assert result.exception.rpc_code == -32603
+    assert "out of paper" in str(result.error)
+
+
+async def test_a_task_that_vanishes_is_a_clear_error_and_is_forgotten(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        result = await mcp.call("mcp_m_work", {"kind": "vanish"})
+        assert await mcp.tasks() == []
+    assert isinstance(result.exception, ToolFailedError)
+    assert "is gone" in str(result.error)
+    assert "Task has expired" in str(result.error)
+
+
+async def test_should_treat_the_time_to_live_as_a_backstop(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        result = await mcp.call("mcp_m_work", {"polls": 10_000, "ttl": 100})
+    assert "did not end within its time to live" in str(result.error)
+
+
+async def test_must_cancel_a_task_by_tasks_cancel_and_never_by_a_notification(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        call = asyncio.ensure_future(mcp.call("mcp_m_work", {"polls": 10_000}))
+        while not requests(state, "tasks/get"):  # noqa: ASYNC110 -- the server writes a file
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await mcp.tasks() == []
+        timed_out = await mcp.call("mcp_m_work", {"polls": 10_000}, timeout=0.3)
+    assert isinstance(timed_out.exception, CallTimeoutError)
+    assert [one["taskId"] for one in requests(state, "tasks/cancel")] == ["secret-0", "secret-1"]
+
+
+async def test_must_ask_questions_of_a_task_by_the_same_handler_once_each(state: Path) -> None:
+    person = Person()
+    async with managed(modern("m", str(state)), handlers=Handlers(elicitation=person)) as mcp:
+        result = await mcp.call("mcp_m_work", {"asks": ["a", "b"]})
+    assert person.asked == ["a", "b"]
+    assert json.loads(result.text.removeprefix("work done "))["b"] == {
+        "action": "accept",
+        "content": {"name": "B"},
+    }
+    (sent,) = requests(state, "tasks/update")
+    assert list(sent["inputResponses"]) == ["a", "b"]
+
+
+async def test_a_question_without_a_handler_is_an_error_and_the_task_can_be_resumed(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        result = await mcp.call("mcp_m_work", {"asks": ["a"]})
+        assert "waits for input that cannot be given here" in str(result.error)
+        (task,) = await mcp.tasks()
+        assert task.status == "input_required"
+    person = Person()
+    async with managed(modern("m", str(state)), handlers=Handlers(elicitation=person)) as mcp:
+        assert (await mcp.resume(task)).success
+    assert person.asked == ["a"]
+
+
+async def test_should_store_task_ids_as_secrets(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        result = await mcp.call("mcp_m_work", {"polls": 1}, detach=True)
+        assert result.task is not None
+        assert "secret-0" not in repr(result) + result.text
+        (file,) = (data_folder() / "tasks").glob("*.task")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        assert (await mcp.tasks()) == [result.task]
+        assert (await mcp.resume(result.task)).text == "work done {}"
+        assert await mcp.tasks() == []
+
+
+CRASHING = """
+import asyncio, os, sys
+from dragoman import McpManager, ServerSpec, Stdio
+async def main():
+    async with McpManager([ServerSpec("m", Stdio(sys.executable, sys.argv[1:]))], cache=False) as mcp:
+        await mcp.wait_ready()
+        await mcp.call("mcp_m_work", {"polls": 3}, detach=True)
+        os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+
+
+async def test_should_resume_a_task_after_a_crash_of_the_client(state: Path) -> None:
+    spec = modern("m", str(state))
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", CRASHING, *spec.transport.args],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -9, done.stderr
+    async with managed(spec) as mcp:
+        (task,) = await mcp.tasks()
+        assert (await mcp.resume(task.id)).text == "work done {}"
+
+
+async def test_a_task_is_never_sent_to_another_server_of_the_same_name(state: Path, tmp_path: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        task = (await mcp.call("mcp_m_work", detach=True)).task
+    assert task is not None
+    other = tmp_path / "other.json"
+    async with managed(modern("m", str(other))) as mcp:
+        assert await mcp.tasks() == []
+        with pytest.raises(DragomanError, match="nothing was sent"):
+            await mcp.resume(task)
+        with pytest.raises(DragomanError, match="unknown task"):
+            await mcp.resume("0000")
+    assert requests(other) == []
+
+
+# ── Calls that ask a person
+
+DURABLE = Handlers(durable_questions=True)
+
+
+def answer(name: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"name": name}}
+
+
+async def paused(mcp: McpManager, **arguments: Any) -> Continuation:
+    result = await mcp.call("mcp_m_order", arguments, on_input="return")
+    assert not result.success
+    assert result.input_required is not None
+    return result.input_required
+
+
+async def test_a_call_that_asks_ends_with_its_questions_and_goes_on_in_another_process(state: Path) -> None:
+    async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
+        kept = (await paused(mcp)).to_json()
+    continuation = Continuation.from_json(kept)
+    assert continuation.open_questions == ["first", "second"]
+    async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
+        result = await mcp.resume(continuation, {"first": answer("Ada"), "second": {"action": "decline"}})
+    assert result.text == "ordered for Ada, decline"
+    assert requests(state, "tools/call")[-1]["requestState"] == "state-7"
+
+
+async def test_a_host_can_ask_one_question_at_a_time(state: Path) -> None:
+    async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
+        step = await mcp.resume(await paused(mcp), {"first": answer("Ada")})
+        assert step.input_required is not None
+        assert step.input_required.open_questions == ["second"]
+        assert len(requests(state, "tools/call")) == 1
+        result = await mcp.resume(step.input_required, {"second": answer("Bob")})
+    assert result.text == "ordered for Ada, Bob"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"arguments": {"asks": ["x"]}},
+        {"state": "state-8"},
+        {"tool": "mcp_m_short"},
+        {"server": "n"},
+        {"answers": {"first": answer("Eve")}},
+        {"signature": ""},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_a_continuation_that_was_changed_is_refused_and_nothing_runs(state: Path, change: Any) -> None:
+    async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
+        forged = replace(await paused(mcp), **change)
+        with pytest.raises(DragomanError, match="was changed"):
+            await mcp.resume(forged, {"first": answer("Ada"), "second": answer("Bob")})
+    assert len(requests(state, "tools/call")) == 1
+
+
+async def test_a_continuation_is_used_once(state: Path) -> None:
+    given = {"first": answer("Ada"), "second": answer("Bob")}
+    async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
+        continuation = await paused(mcp)
+        assert (await mcp.resume(continuation, given)).success
+        with pytest.raises(DragomanError, match="continued already"):
+            await mcp.resume(continuation, given)
+    assert len(requests(state, "tools/call")) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"third": answer("x")}, "no question has the key `third`"),
+        ({"first": "Ada"}, "needs an `action`"),
+        ({"first": {"action": "accept", "content": {"name": 5}}}, "expected a string"),
+    ],
+)
+async def test_answers_that_do_not_fit_are_refused_and_nothing_runs(
+    state: Path, given: Any, said: str
+) -> None:
+    async with managed(modern("m", str(state)), handlers=DURABLE) as mcp:
+        with pytest.raises(DragomanError, match=said):
+            await mcp.resume(await paused(mcp), given)
+    assert len(requests(state, "tools/call")) == 1
+
+
+async def test_questions_of_a_call_that_waits_are_asked_one_after_the_other(state: Path) -> None:
+    person = Person()
+    async with managed(modern("m", str(state)), handlers=Handlers(elicitation=person)) as mcp:
+        result = await mcp.call("mcp_m_order")
+    assert person.asked == ["first", "second"]
+    assert result.text == "ordered for FIRST, SECOND"
