@@ -339,7 +339,7 @@ class McpManager:
                 self.registry.owners.remove(self)
             self._bus.close()
             try:
-                loading = {self._preloading} if self._preloading else set()
+                loading = (self._preloading,) if self._preloading else ()
                 await wait_all({*self._subscriptions.close(), *watching, *loading})
                 await self._pool.flush()
             finally:
