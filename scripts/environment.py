@@ -97,6 +97,11 @@ def run_quietly(
         raise InstallError(msg)
 
 
+def _last_part(text: str) -> str:
+    """Return the file's name of a path, and any other text as it is."""
+    return text.split(" ", maxsplit=1)[0].rpartition("/")[2] if text.startswith(("/", ".")) else text
+
+
 class Progress:
     """Shows how far pip is with a lock file: one changing line in a terminal, a few lines elsewhere."""
 
@@ -108,9 +113,11 @@ class Progress:
 
     def line(self, text: str) -> None:
         """Take one line of pip's output."""
-        if text.startswith("Collecting "):
+        if text.startswith("Ignoring "):  # a package for another system
+            self._total -= 1
+        elif text.startswith(("Collecting ", "Processing ")):
             self._done += 1
-            name = re.split(r"[=<>\[; ]", text.removeprefix("Collecting "), maxsplit=1)[0]
+            name = re.split(r"[=<>\[; ]|-\d", _last_part(text.partition(" ")[2]), maxsplit=1)[0]
             # Elsewhere each quarter is enough.
             if self._is_live or self._done * 4 // self._total > (self._done - 1) * 4 // self._total:
                 self._show(f"  package {self._done} of {self._total}: {name.strip()}")

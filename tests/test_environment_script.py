@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/environment.py"
-LINES = [f"Collecting package-{number}=={number}.0 (from -r run.txt)\n" for number in range(1, 9)]
+LINES = [
+    *(f"Collecting package-a{number}=={number}.0 (from -r run.txt)\n" for number in range(1, 7)),
+    "Processing /wheels/package_a7-1.0-py3-none-any.whl (from -r run.txt)\n",
+    "Processing ./package_a8-1.0.tar.gz\n",
+]
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +40,12 @@ class Terminal(io.StringIO):
 
 
 def shown(script: Any, out: io.StringIO) -> str:
-    progress = script.Progress(len(LINES), out)
-    for line in [*LINES, "Installing collected packages: package-1, package-2\n"]:
+    progress = script.Progress(len(LINES) + 1, out)
+    for line in [
+        "Ignoring pywin32: markers don't match your environment\n",
+        *LINES,
+        "Installing collected packages: package-1, package-2\n",
+    ]:
         progress.line(line)
     progress.end()
     return out.getvalue()
@@ -46,16 +54,16 @@ def shown(script: Any, out: io.StringIO) -> str:
 def test_a_terminal_has_one_line_that_changes_and_goes(script: ModuleType) -> None:
     text = shown(script, Terminal())
     assert "\n" not in text
-    assert "package 3 of 8: package-3\r" in text
+    assert "package 3 of 8: package-a3\r" in text
     assert text.endswith("installing 8 packages …\r\x1b[K")
 
 
 def test_a_log_has_a_line_for_each_quarter(script: ModuleType) -> None:
     assert shown(script, io.StringIO()).splitlines() == [
-        "  package 2 of 8: package-2",
-        "  package 4 of 8: package-4",
-        "  package 6 of 8: package-6",
-        "  package 8 of 8: package-8",
+        "  package 2 of 8: package-a2",
+        "  package 4 of 8: package-a4",
+        "  package 6 of 8: package-a6",
+        "  package 8 of 8: package_a8",
         "  installing 8 packages …",
     ]
 
