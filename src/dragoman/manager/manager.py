@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from dragoman.observe.bus import Subscription
     from dragoman.observe.call_log import CallLog
     from dragoman.observe.metrics import ServerMetrics
+    from dragoman.server.sharing import SharedConnections
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
@@ -117,6 +118,8 @@ class McpManager:
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
         missing_ok: bool = False,
+        env: Mapping[str, str] | None = None,
+        connections: SharedConnections | None = None,
     ) -> None:
         """Create a manager without starting any server.
 
@@ -142,6 +145,8 @@ class McpManager:
             default_trust: The `trust` of servers without one. With `ask`, tools that differ from their pins
                 are withheld until `approve`: for applications that show `changes` to a person.
             missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
+            env: The environment that variables are read from and servers inherit; this process's by default.
+            connections: The connections that several managers share; by default each has its own.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -168,7 +173,7 @@ class McpManager:
             approval=handlers.approval if handlers else None,
             publish=self._publish,
             default_trust=default_trust,
-            approvals=_approvals,
+            approvals=lambda: _approvals(env),
         )
         # `registry.call` does not go through `call`, so the policy has to judge built-in tools there too.
         self.registry.watch(self._gate.permit_builtin)
@@ -205,6 +210,8 @@ class McpManager:
             handlers=self._subscriptions.with_roots(handlers),
             inputs=inputs,
             keeps_stderr=wanted is True,
+            env=env,
+            connections=connections,
         )
         self._load: Callable[[], Settings] | None = load
         self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
@@ -625,6 +632,15 @@ class McpManager:
         await supervisor.restart()
         await supervisor.wait_settled()
 
+    def start_servers(self, names: Iterable[str]) -> None:
+        """Begin to connect servers that are not connected: lazy ones, and at once those that wait to retry.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        for name in names:
+            self._pool.start_now(self._open_server(name))
+
     async def enable(self, name: str) -> None:
         """Enable a disabled server; wait until it is ready or has failed.
 
@@ -1027,7 +1043,7 @@ def _open_log(wanted: object, *, mask: Callable[[str], str]) -> CallLog | None:
     return CallLog(None if wanted is True else Path(str(wanted)), mask=mask)
 
 
-def _approvals() -> Approvals:
+def _approvals(env: Mapping[str, str] | None) -> Approvals:
     from dragoman.config.load import approvals  # Only needed if the project has configuration files.
 
-    return approvals()
+    return approvals(env=env)

@@ -15,6 +15,7 @@ from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import known_tools, settled, wanted
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
+from dragoman.cli.remote import divert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +84,7 @@ def tools(
     names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
+    divert(options, settings)
     specs = wanted(settings, names)
     servers = {spec.name: _Server(spec) for spec in specs}
     if not refresh:
