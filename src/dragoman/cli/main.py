@@ -29,6 +29,7 @@ COMMANDS = {
         "Show servers, their state and their last error.",
     ),
     "tools": ("dragoman.cli.commands.tools:tools", "List tools as signatures or schemas, or export them."),
+    "stubs": ("dragoman.cli.commands.stubs:stubs", "Write the tools as typed Python modules."),
     "call": ("dragoman.cli.commands.call:call", "Call a tool and print its result."),
     "resources": ("dragoman.cli.commands.resources:resources", "List the resources of the servers."),
     "read": ("dragoman.cli.commands.resources:read", "Read a resource."),

@@ -53,6 +53,7 @@ from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from types import TracebackType
 
@@ -161,6 +162,9 @@ class McpManager:
         self.registry.owners.append(self)
         self.trust_project = trust_project
         self._approval = handlers.approval if handlers else None
+        self._answers_later = (
+            handlers is not None and handlers.durable_questions and handlers.elicitation is None
+        )
         self._started = False
         self._closed = False
         self._bus = EventBus()
@@ -539,6 +543,8 @@ class McpManager:
         registry: ToolRegistry | None = None,
         tools: ToolView | None = None,
         for_model: bool = False,
+        while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        returns_questions: bool = False,
         mends: bool | None = None,
     ) -> Caller:
         """Return a function like `call` with other rules, for example for an agent.
@@ -551,17 +557,28 @@ class McpManager:
                 metrics and the call log do not.
             tools: A view of the manager's registry; only these tools can be called.
             for_model: Whether a model reads the results: their texts end with their sources then.
+            while_asking: Entered before a person is asked about a call, and left before the call is sent.
+            returns_questions: Whether calls end with the questions of a server, as with `on_input="return"`,
+                if the application has `Handlers(durable_questions=True)` and no `elicitation`.
             mends: The old name of `coerce`.
         """
-        from dragoman.call import make_caller, unrecorded
+        from dragoman.call import CallMode, make_caller, unrecorded
 
         coerce = coerce if mends is None else mends
-        context = replace(self._call_context, coerce=coerce, budget=budget, spill=spill, for_model=for_model)
+        context = replace(
+            self._call_context,
+            coerce=coerce,
+            budget=budget,
+            spill=spill,
+            for_model=for_model,
+            while_asking=while_asking,
+        )
         if registry is not None:
             context = unrecorded(context, registry)
         elif tools is not None:
             context = replace(context, registry=tools)
-        return make_caller(context, self._check_open)
+        mode = CallMode(pauses=True) if returns_questions and self._answers_later else None
+        return make_caller(context, self._check_open, mode=mode)
 
     @cached_property
     def forward(self) -> Forward:
