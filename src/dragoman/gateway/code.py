@@ -30,7 +30,7 @@ class _CannotAsk:
     def client(self) -> object:
         return self
 
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002 -- as all exchanges
         msg = f"a program cannot answer {method}: call the tool itself"
         raise MCPError(code=INVALID_REQUEST, message=msg)
 
