@@ -136,7 +136,7 @@ class Copy:
 
     def run(self, requirements: Sequence[str]) -> Outcome:
         """Run the tests of some requirements until one fails."""
-        files = sorted({file for one in requirements for file in self._files[one]}, key=_cost)
+        files = sorted(sorted({file for one in requirements for file in self._files[one]}), key=_cost)
         command = [self._python, str(self.root / "scripts" / "mutants.py"), "--tests", ",".join(requirements)]
         began = time.monotonic()
         with subprocess.Popen(
