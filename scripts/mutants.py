@@ -20,8 +20,10 @@ import sysconfig
 import tempfile
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ SLOWER = ("unit", "property", "behaviour", "docs", "examples", "real")
 """Folders of tests; those of a later one take longer. Tests outside them are the fastest."""
 SURVIVED, CAUGHT = 0, 1
 """Exit codes of the process that runs the tests; with any other one the fault itself is wrong."""
+WORKERS = len(os.sched_getaffinity(0)) + 1
+"""One more than there are cores: tests often wait."""
 LONGEST_TEST = 60
 LONGEST_RUN = 600
 
@@ -159,6 +163,30 @@ class Copy:
         return Outcome(code, time.monotonic() - began, output)
 
 
+def try_faults(
+    faults: Sequence[Fault], folder: Path, *, workers: int = WORKERS
+) -> Iterator[tuple[Fault, Outcome]]:
+    """Try faults, several at a time, each alone in a copy; yield what became of them as it is known."""
+    copies = SimpleQueue[Copy]()
+    for number in range(min(workers, len(faults))):
+        copies.put(Copy(folder / str(number)))
+
+    def attempt(fault: Fault) -> tuple[Fault, Outcome]:
+        copy = copies.get()
+        try:
+            with copy.broken(fault):
+                return fault, copy.run([fault.requirement])
+        finally:
+            copies.put(copy)
+
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for done in as_completed([pool.submit(attempt, fault) for fault in faults]):
+            yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _write(file: Path, text: str) -> None:
     """Write a file and drop its compiled code, which knows the file only by its size and second."""
     file.write_text(text, "utf-8")
@@ -260,10 +288,7 @@ def main(arguments: Sequence[str]) -> int:
     ]
     bad: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder))
-        for fault in faults:
-            with copy.broken(fault):
-                outcome = copy.run([fault.requirement])
+        for fault, outcome in try_faults(faults, Path(folder)):
             said = {SURVIVED: "SURVIVED", CAUGHT: "caught"}.get(outcome.code, "BROKEN")
             print(f"{fault.name:32} {said:9} {outcome.seconds:5.1f} s  {outcome.caught_by}", flush=True)
             if outcome.code != CAUGHT:
