@@ -429,8 +429,8 @@ async def connect(transport: Any, mode: Any) -> AsyncGenerator[Peer]:
 
 
 @asynccontextmanager
-async def served(command: list[str]) -> AsyncGenerator[str]:
-    """Start a gateway over HTTP; give its address, and end it by SIGTERM."""
+async def served(command: list[str], *, ends: int = 0) -> AsyncGenerator[str]:
+    """Start a gateway over HTTP; give its address, and end it by SIGTERM, with an exit code."""
     process = await asyncio.to_thread(
         subprocess.Popen, [sys.executable, *command], stderr=subprocess.PIPE, encoding="utf-8"
     )
@@ -444,7 +444,7 @@ async def served(command: list[str]) -> AsyncGenerator[str]:
         yield line.split()[-1]
         process.terminate()
         await reading
-        assert await asyncio.to_thread(process.wait) == 0
+        assert await asyncio.to_thread(process.wait) == ends
     finally:
         process.kill()
         await asyncio.to_thread(process.communicate)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
 
 from dragoman.errors import (
     CallDeniedError,
@@ -71,6 +71,8 @@ LISTING_SECONDS = 5.0
 """How long one server may take to list something before the list of all goes on without it."""
 SERVER_ERROR = -32000
 RESERVED = "io.modelcontextprotocol/"
+_PASSED_ON = (LOG_LEVEL_META_KEY, CLIENT_CAPABILITIES_META_KEY)
+"""The reserved keys that concern the server behind."""
 NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 """Names of tools that every client takes."""
 
@@ -208,7 +210,7 @@ class View:
                 exposed,
                 arguments,
                 inputs=inputs,
-                meta=_onward_meta(given),
+                meta=self._onward_meta(ctx),
                 on_progress=report if wants else None,
             )
             return _answer(result)
@@ -313,11 +315,10 @@ class View:
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> Any:
         server, uri = await self._owner(params.uri)
-        given = dict(ctx.params or {})
 
         async def read(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
             return await self._forward.read(
-                {**_onward(given, inputs), "uri": uri}, server=server, asks=inputs is None
+                {**self._onward(ctx, inputs), "uri": uri}, server=server, asks=inputs is None
             )
 
         put_aside(self._outer(await self._run(ctx, server, read), server))
@@ -330,7 +331,7 @@ class View:
 
         async def get(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
             return await self._forward.prompt(
-                {**_onward(given, inputs), **fields}, server=server, asks=inputs is None
+                {**self._onward(ctx, inputs), **fields}, server=server, asks=inputs is None
             )
 
         put_aside(self._outer(await self._run(ctx, server, get), server))
@@ -370,6 +371,26 @@ class View:
         return result if self.only is not None or input_required(result) else ids.outer_result(result, server)
 
     # ── Requests that servers may interrupt with a question
+
+    def _onward_meta(self, ctx: Context) -> dict[str, Any] | None:
+        """Return the `_meta` that goes on: what belongs to the client, not to its connection.
+
+        What the client can be asked goes on too, if it is the client that will be asked.
+        """
+        kept = {
+            key: value
+            for key, value in _meta_of(ctx.params or {}).items()
+            if key != "progressToken" and (not key.startswith(RESERVED) or key in _PASSED_ON)
+        }
+        if self._gateway.asks_clients and not is_modern(ctx.protocol_version):
+            declared = ctx.session.client_capabilities
+            if declared is not None:
+                kept[CLIENT_CAPABILITIES_META_KEY] = declared.model_dump(by_alias=True, exclude_none=True)
+        return kept or None
+
+    def _onward(self, ctx: Context, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        meta = self._onward_meta(ctx)
+        return {**(inputs or {}), **({"_meta": meta} if meta else {})}
 
     async def _run(
         self,
@@ -521,21 +542,6 @@ def _page(
 def _meta_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = params.get("_meta")
     return cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else {}
-
-
-def _onward_meta(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the `_meta` that goes on: not what belongs to the client's own connection."""
-    kept = {
-        key: value
-        for key, value in _meta_of(params).items()
-        if key != "progressToken" and (not key.startswith(RESERVED) or key == LOG_LEVEL_META_KEY)
-    }
-    return kept or None
-
-
-def _onward(params: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-    meta = _onward_meta(params)
-    return {**(inputs or {}), **({"_meta": meta} if meta else {})}
 
 
 def _answer(result: ToolResult) -> Mapping[str, Any]:
