@@ -29,6 +29,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from dragoman.gateway.sdk_server import input_schemas
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -408,7 +410,7 @@ def made() -> ConformanceServer:
     server = ConformanceServer(
         "conformance",
         version="1",
-        get_tool_input_schema=TOOLS.get,
+        **input_schemas(TOOLS.get),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,

@@ -37,6 +37,7 @@ from dragoman.gateway.sdk_server import (
     RawRequest,
     RawResults,
     connection_of,
+    input_schemas,
     is_modern,
     put_aside,
 )
@@ -106,7 +107,7 @@ class View:
             version=VERSION,
             title=f"dragoman: {only}" if only else None,
             instructions=self._instructions(),
-            get_tool_input_schema=self._input_schema,
+            **input_schemas(self._input_schema),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
