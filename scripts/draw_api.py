@@ -22,6 +22,7 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 MODULES = (
     "dragoman",
+    "dragoman.model",
     "dragoman.agent",
     "dragoman.blocking",
     "dragoman.events",
@@ -67,17 +68,21 @@ def main() -> None:
 
 def page() -> str:
     """Return the page for the current sources."""
-    parts = [HEAD, *(f"- [`{name}`](#{name.replace('.', '')})" for name in MODULES), ""]
+    parts: list[str] = []
+    contents = [HEAD]
     told: set[str] = set()
     for module in MODULES:
         parts += [f"## `{module}`\n", prose(ast.get_docstring(tree(module)) or "")]
         errors: list[str] = []
+        shown: list[str] = []
         for name in public(module):
             home, node = find(module, name)
             key = f"{home}.{name}"
             if key in told:
                 continue
             told.add(key)
+            is_error = isinstance(node, ast.ClassDef) and name.endswith("Error")
+            shown += [] if is_error else [f"[`{name}`](#{name.lower()})"]
             if isinstance(node, ast.ClassDef) and name.endswith("Error"):
                 errors.append(error_row(home, node))
             elif module in TOLD_ELSEWHERE and isinstance(node, ast.ClassDef):
@@ -88,7 +93,11 @@ def page() -> str:
             parts.append(f"{TOLD_ELSEWHERE[module]}\n")
         if errors:
             parts += ["### Errors\n", "| error | code | means |", "| --- | --- | --- |", *errors, ""]
-    return "\n".join(parts)
+            shown.append("[errors](#errors)")
+        # The names of the blocking module are those of the first one, so links would lead there.
+        names = [] if module in TOLD_ELSEWHERE else shown
+        contents += [f"- [`{module}`](#{module.replace('.', '')}){': ' if names else ''}{', '.join(names)}"]
+    return "\n".join([*contents, "", *parts])
 
 
 @cache
@@ -120,8 +129,9 @@ def find(module: str, name: str) -> tuple[str, ast.stmt]:
             case ast.ClassDef(name=found) | ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found):
                 if found == name:
                     return module, node
-            case ast.AnnAssign(target=ast.Name(id=found)) if found == name:
-                return module, node
+            case ast.AnnAssign(target=ast.Name(id=found)) | ast.Assign(targets=[ast.Name(id=found)]):
+                if found == name:
+                    return module, node
             case ast.ImportFrom(module=str(origin)) if name in {one.asname or one.name for one in node.names}:
                 (real,) = [one.name for one in node.names if (one.asname or one.name) == name]
                 return find(origin, real)
@@ -144,6 +154,8 @@ def definition(module: str, node: ast.stmt) -> list[str]:
             signatures = "\n".join(map(signature, overloads[:-1] or overloads))
             return [f"### `{node.name}`\n", fenced(signatures), text]
         case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return [f"### `{name}`\n", fenced(f"{name} = {ast.unparse(value)}"), after(module, node)]
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return [f"### `{name}`\n", fenced(f"{name} = {ast.unparse(value)}"), after(module, node)]
         case _:
             return []

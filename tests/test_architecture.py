@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dragoman"
 
 LAYERS = [
     {"errors", "suggest", "version"},
+    {"display"},
     {"model"},
     {"events"},
     {"storage"},
@@ -40,7 +41,7 @@ FACADE_READERS = {"cli", "__main__"}
 """Packages that may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
 PURE = re.compile(
-    r"^(errors|suggest|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
+    r"^(errors|suggest|display|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),

@@ -35,6 +35,18 @@ class Part:
     """Structured data."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    def __repr__(self) -> str:
+        # Only the fields that are set, and never the bytes of an image.
+        shown = {"data": f"<{len(self.data):,} bytes>"}
+        names = (
+            name
+            for name in self.__slots__
+            if name == "kind" or getattr(self, name) not in ("", b"", None, {})
+        )
+        return (
+            f"Part({', '.join(f'{name}={shown.get(name) or repr(getattr(self, name))}' for name in names)})"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
@@ -342,6 +354,12 @@ class ToolResult:
             raise self.exception
         return self
 
+    def _repr_html_(self) -> str:
+        """Show the result in a notebook: its text or table, its images, its sources."""
+        from dragoman.display import result_html  # Only notebooks need it.
+
+        return result_html(self)
+
 
 # ── Servers, settings, states and tools
 
@@ -370,6 +388,7 @@ __all__ = [
     "ProgressHandler",
     "Prompt",
     "Provenance",
+    "ReadyReport",
     "Resource",
     "ServerSpec",
     "ServerState",
@@ -411,6 +430,9 @@ class Timeouts(TypedDict, total=False):
     """How long a lazy server may be unused before it is stopped; never unless given."""
 
 
+_STDIO_FORM = 'Stdio("npx", ["-y", "package"])'
+
+
 @dataclass(frozen=True, slots=True)
 class Stdio:
     """A server that is a child process, spoken to over its standard input and output."""
@@ -429,6 +451,13 @@ class Stdio:
     """Where its standard error is kept besides the tail in memory; a few files of bounded size."""
 
     def __post_init__(self) -> None:
+        # A string is a sequence of strings too, so type checkers accept this mistake.
+        if not isinstance(cast("object", self.command), str):
+            msg = f"`command` is one string, the program; its arguments follow as a list: {_STDIO_FORM}"
+            raise TypeError(msg)
+        if isinstance(self.args, str | bytes):
+            msg = f"`args` is a list with one string for each argument: {_STDIO_FORM}"
+            raise TypeError(msg)
         object.__setattr__(self, "args", tuple(self.args))
         object.__setattr__(self, "env", dict(self.env))
         object.__setattr__(self, "env_file", tuple(self.env_file))
@@ -559,6 +588,18 @@ def _fallback(
     return (given,) if isinstance(given, str) else tuple(given)
 
 
+def _wrong_transport(name: str, given: object) -> str:
+    """Say how a server is written; what was given may hold a secret and is not repeated."""
+    kind = type(given).__name__
+    if isinstance(given, str) and given.lower().startswith(("http://", "https://")):
+        form = f'ServerSpec("{name}", Http("https://…"))'
+    elif isinstance(given, Mapping):
+        form = f'McpManager({{"{name}": {{…}}}})'
+    else:
+        form = f'ServerSpec("{name}", {_STDIO_FORM})'
+    return f"`transport` is a `Stdio`, `Http` or `Sse`, not a {kind}: write {form}"
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
     """One server as it is wanted: how to reach it, and the rules that hold for it."""
@@ -639,6 +680,8 @@ class ServerSpec:
         if not self.name:
             msg = "a server needs a name"
             raise ValueError(msg)
+        if not isinstance(cast("object", self.transport), Stdio | Http | Sse):
+            raise TypeError(_wrong_transport(self.name, self.transport))
         if mend_arguments is not None:
             object.__setattr__(self, "coerce_arguments", mend_arguments)
         object.__setattr__(self, "timeouts", Timeouts(**self.timeouts))
@@ -845,6 +888,24 @@ class ServerStatus:
     crash_loop: bool = False
     """Whether it failed so often that it is tried once a minute only."""
     origin: Origin = CODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyReport:
+    """Which servers are ready, and why others are not; true if all of them are."""
+
+    ready: Sequence[str] = ()
+    not_ready: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The reason, by the name of the server."""
+
+    def __bool__(self) -> bool:
+        return not self.not_ready
+
+    def __str__(self) -> str:
+        if not self.not_ready:
+            return f"{len(self.ready)} of {len(self.ready)} servers ready"
+        count = f"{len(self.ready)} of {len(self.ready) + len(self.not_ready)} servers ready"
+        return "; ".join([count, *(f"`{name}`: {why}" for name, why in self.not_ready.items())])
 
 
 class RemoteTool:

@@ -90,7 +90,7 @@ def test_a_manager_does_all_that_its_async_twin_does(plain: ServerSpec, server: 
 
     registry.register(double)
     with McpManager([plain], registry=registry, cache=False) as mcp:
-        assert mcp.wait_ready(["plain"], timeout=30) is True
+        assert mcp.wait_ready(["plain"], timeout=30)
         assert "mcp_plain_echo" in {one.name for one in mcp.tools()}
         assert echo(mcp, "hello") == "hello"
         assert mcp.call("mcp_plain_fail").error == "the disk is full"

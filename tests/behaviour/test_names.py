@@ -213,7 +213,7 @@ async def test_built_in_tool_keeps_its_name_also_if_a_server_listed_it_first(
             assert registry.register(mine)
             assert (await mcp.call("deploy")).text == "mine"
             assert await registry.call("deploy") == "mine"
-    assert "taken by built-in tool `deploy`" in caplog.text
+    assert "the name `deploy` belongs to a built-in tool" in caplog.text
 
 
 # Resources

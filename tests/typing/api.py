@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never, assert_type
 
@@ -49,6 +50,7 @@ from dragoman import (
     tool,
 )
 from dragoman.blocking import McpManager as BlockingManager
+from dragoman.model import ReadyReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -221,6 +223,7 @@ def tool_set() -> ToolRegistry:
     assert_type(registry.exposed_name("files", "read"), str | None)
     assert_type(registry.suggest("uper"), list[str])
     assert_type(registry.to_openai_schema(), list[dict[str, Any]])
+    assert_type(registry.to_openai(), list[dict[str, Any]])
     names = [tool.name for tool in registry if tool.name in registry]
     registry.unregister(names[0])
     assert_type(registry.unregister_server("files"), list[ToolDef])
@@ -230,8 +233,11 @@ def tool_set() -> ToolRegistry:
 
 async def use(mcp: McpManager) -> None:
     """Do everything that a manager can do."""
-    assert_type(await mcp.wait_ready(), bool)
-    assert_type(await mcp.wait_ready(["files"], timeout=5), bool)
+    report = await mcp.wait_ready()
+    assert_type(report, ReadyReport)
+    assert_type(await mcp.wait_ready(["files"], timeout=5), ReadyReport)
+    if not report:
+        assert_type(report.not_ready, Mapping[str, str])
     assert_type(mcp.tools(), list[ToolDef])
     assert_type(mcp.settings, Settings)
     assert_type(mcp.registry, ToolRegistry)
@@ -366,3 +372,30 @@ class Agent:
 
 if __name__ == "__main__":
     asyncio.run(main())
+
+
+def first_tries() -> None:
+    """Make managers in every form that people try first."""
+    entry: dict[str, Any] = {"command": "npx", "args": ["-y", "package"]}
+    for made in (
+        McpManager("mcp.json", missing_ok=True),
+        McpManager(Path("mcp.json"), missing_ok=True),
+        McpManager({"mcpServers": {"files": entry}}),
+        McpManager({"files": entry}),
+        McpManager({"files": ServerSpec("files", Stdio("npx"))}),
+        McpManager.from_config("mcp.json", missing_ok=True),
+        McpManager.from_config(Path("mcp.json"), missing_ok=True),
+    ):
+        assert_type(made, McpManager)
+    assert_type(BlockingManager("mcp.json", missing_ok=True), BlockingManager)
+    assert_type(BlockingManager({"mcpServers": {}}).wait_ready(), ReadyReport)
+    ServerSpec("x", "http://127.0.0.1")  # pyright: ignore[reportArgumentType]
+
+
+async def ends(mcp: McpManager, result: ToolResult) -> None:
+    """Close by either name, and show a result."""
+    await mcp.close()
+    BlockingManager([]).close()
+    assert_type(mcp.registry.to_openai(), list[dict[str, Any]])
+    assert_type(str(await mcp.wait_ready()), str)
+    assert_type(result.raise_for_error(), ToolResult)

@@ -352,7 +352,8 @@ class AgentEngine:
         """Close every connection that the engine opened; calling it again does nothing."""
         self._closed = True
         if self._offering is not None:
-            self._offering.close()
+            # It waits for a thread that computes vectors.
+            await asyncio.to_thread(self._offering.close)
         try:
             if self.manager is not None and self._runs_manager:
                 await self.manager.shutdown()

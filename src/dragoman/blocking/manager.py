@@ -23,6 +23,7 @@ from dragoman.model import RemoteTool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from os import PathLike
     from pathlib import Path
     from types import TracebackType
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         Part,
         ProgressHandler,
         Prompt,
+        ReadyReport,
         Resource,
         ServerSpec,
         ServerStatus,
@@ -173,6 +175,10 @@ class _Tools:
         """Return every tool, built-in and remote, as functions for OpenAI's chat API."""
         return self._runner.read(lambda: self._tools.to_openai_schema(strict=strict))
 
+    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
+        """Same as `to_openai_schema`."""
+        return self.to_openai_schema(strict=strict)
+
     def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
         """Return every tool as functions for OpenAI's Responses API."""
         return self._runner.read(lambda: self._tools.to_responses(strict=strict))
@@ -297,6 +303,7 @@ class McpManager:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
+        missing_ok: bool = False,
     ) -> None:
         """Create a manager without starting any server; as for `dragoman.McpManager`.
 
@@ -314,16 +321,18 @@ class McpManager:
                 policy=policy,
                 call_log=call_log,
                 default_trust=default_trust,
+                missing_ok=missing_ok,
             )
         )
 
     @classmethod
     def from_config(
         cls,
-        profile: str | Profile = "dragoman",
+        profile: str | PathLike[str] | Profile = "dragoman",
         *,
-        root: str | Path | None = None,
-        config: str | Path | None = None,
+        root: str | PathLike[str] | None = None,
+        config: str | PathLike[str] | None = None,
+        missing_ok: bool = False,
         trust_project: bool = False,
         registry: AsyncRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
@@ -341,6 +350,7 @@ class McpManager:
                 profile,
                 root=root,
                 config=config,
+                missing_ok=missing_ok,
                 trust_project=trust_project,
                 registry=registry,
                 inputs=inputs,
@@ -434,8 +444,8 @@ class McpManager:
         """Same as `shutdown`, for `contextlib.closing`."""
         self.shutdown()
 
-    def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
-        """Wait until servers are ready or have failed; return whether all are ready.
+    def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> ReadyReport:
+        """Wait until servers are ready or have failed; the report is true if all are ready.
 
         Args:
             names: The servers to wait for; by default all that start by themselves.
@@ -674,7 +684,7 @@ class McpManager:
         return self._runner.run(lambda: self._mcp.prompts(server))
 
     def read(self, uri: str, server: str | None = None) -> list[Part]:
-        """Return a started manager once every server is ready or has failed; call `shutdown()` later."""
+        """Read a resource; as for `dragoman.McpManager`."""
         return self._runner.run(lambda: self._mcp.read(uri, server))
 
     def prompt(

@@ -7,6 +7,7 @@ explicitly.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from dataclasses import replace
@@ -15,13 +16,13 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.config.dialect import EMPTY, Place, local_part
-from dragoman.config.dialects import dialect
+from dragoman.config.dialects import HOSTS, dialect
 from dragoman.config.dialects.agents import VARIABLES, finder
-from dragoman.config.documents import MAX_PROJECT_BYTES, dotted, environment
+from dragoman.config.documents import MAX_PROJECT_BYTES, Document, dotted, environment
 from dragoman.config.files import is_file, read
 from dragoman.config.merge import Layer, merge
 from dragoman.config.misspelled import doubts, variable_doubts
-from dragoman.config.profiles import Profile, profile_named
+from dragoman.config.profiles import BUILT_IN, Profile, profile_named
 from dragoman.config.templates import ExpansionContext, expand, expand_home
 from dragoman.config.values import shown
 from dragoman.errors import ConfigError, ConfigSyntaxError
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dragoman.config.dialect import Dialect, Entry, FileSettings
-    from dragoman.config.documents import Document
     from dragoman.config.misspelled import Doubt
     from dragoman.errors import ConnectError
     from dragoman.model import Input, ServerSpec
@@ -233,6 +233,7 @@ def load(
     *,
     root: str | os.PathLike[str] | None = None,
     config: str | os.PathLike[str] | None = None,
+    missing_ok: bool = False,
     log_problems: bool = True,
     # The world around, for tests and for applications that serve several users
     env: Mapping[str, str] | None = None,
@@ -245,6 +246,7 @@ def load(
         profile: An application's profile, or its name.
         root: The project's directory; the working directory unless given.
         config: The one file to read instead of the profile's own.
+        missing_ok: Whether that file may be missing; if not, it is a problem.
         log_problems: Whether problems are logged; a caller that shows them itself needs no log.
         env: The environment; this process's unless given.
         home: The home directory; this user's unless given.
@@ -257,13 +259,20 @@ def load(
         home=str(home) if home else str(Path.home()),
     )
     platform = platform or sys.platform
-    settings = _search(profile, expansion, platform, None if config is None else str(config))
+    search = _Search(profile, expansion, platform, missing_ok=missing_ok)
+    search.run(None if config is None else os.fspath(config))
+    settings = search.settings()
     if profile.hosts and not any(source.scope == "session" for source in settings.sources):
         from dragoman.config.hosts import with_hosts  # most configurations do not need it
 
         hosts = [_search(profile_named(name), expansion, platform) for name in profile.hosts]
         settings = with_hosts(settings, hosts)
-    if (settings.problems or settings.warnings) and log_problems:
+    _log_problems(settings, wanted=log_problems)
+    return settings
+
+
+def _log_problems(settings: Settings, *, wanted: bool = True) -> None:
+    if (settings.problems or settings.warnings) and wanted:
         # Imported late: most configurations have no problems, and logging is slow to import.
         import logging
 
@@ -271,15 +280,68 @@ def load(
             logging.getLogger("dragoman").error("%s", problem)
         for warning in settings.warnings:
             logging.getLogger("dragoman").warning("%s", warning)
-    return settings
 
 
-def _search(
-    profile: Profile, expansion: ExpansionContext, platform: str, config: str | None = None
-) -> Settings:
+def _search(profile: Profile, expansion: ExpansionContext, platform: str) -> Settings:
     search = _Search(profile, expansion, platform)
-    search.run(config)
+    search.run(None)
     return search.settings()
+
+
+# ── What a program gives instead of a profile: a path, or the content of a file
+
+
+_CONTAINERS = ("mcpServers", "mcp_servers", "servers", "context_servers")
+_SUFFIXES = {".json", ".jsonc", ".toml", ".yaml", ".yml", ".env"}
+
+
+def is_path(name: object) -> bool:
+    """Return whether a text is the path of a file, and not the name of a profile."""
+    if not isinstance(name, str):
+        return isinstance(name, os.PathLike)
+    return name.startswith((".", "~")) or "/" in name or os.sep in name or PurePath(name).suffix in _SUFFIXES
+
+
+def insist_on_file(config: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> None:
+    """Check that the file that a program names exists.
+
+    Raises:
+        ConfigSyntaxError: It does not.
+    """
+    named = os.fspath(config)
+    path = Path(root or Path.cwd(), expand_home(named, str(Path.home())))
+    if not path.exists():
+        hint = "check the path"
+        if named in BUILT_IN or named in HOSTS:
+            hint = f"`{named}` is a profile: write McpManager.from_config({named!r})"
+        msg = "file not found"
+        raise ConfigSyntaxError(msg, source=str(path), hint=hint)
+
+
+def is_document(data: Mapping[str, Any]) -> bool:
+    """Return whether a mapping is the content of a configuration file, and not servers by their names."""
+    mcp = data.get("mcp")
+    nested = cast("dict[str, Any]", mcp).get("servers") if isinstance(mcp, dict) else None
+    return any(_has_servers(value) for value in (nested, *(data.get(key) for key in _CONTAINERS)))
+
+
+def _has_servers(value: object) -> bool:
+    # A server may be called `servers`: its entry has a command or a URL.
+    is_entry = isinstance(value, dict) and any(
+        isinstance(cast("dict[str, Any]", value).get(key), str) for key in ("command", "url")
+    )
+    return isinstance(value, dict | list) and not is_entry
+
+
+def load_document(data: Mapping[str, Any]) -> Settings:
+    """Read the content of a configuration file that a program holds, in any dialect."""
+    expansion = ExpansionContext(env=os.environ, root=str(Path.cwd()), home=str(Path.home()))
+    search = _Search(profile_named("dragoman"), expansion, sys.platform)
+    document = Document("code", "json", copy.deepcopy(dict(data)))
+    search.add(document, Place("code", "code"), detect(document))
+    settings = search.settings()
+    _log_problems(settings)
+    return settings
 
 
 def candidate_places(
@@ -320,8 +382,11 @@ def place_path(template: str, expansion: ExpansionContext) -> Path | None:
 class _Search:
     """One pass over the places of a profile."""
 
-    def __init__(self, profile: Profile, expansion: ExpansionContext, platform: str) -> None:
+    def __init__(
+        self, profile: Profile, expansion: ExpansionContext, platform: str, *, missing_ok: bool = False
+    ) -> None:
         self.profile = profile
+        self.missing_ok = missing_ok
         self.expansion = expansion
         self.platform = platform
         self.unset = self._unset_policy()
@@ -383,8 +448,9 @@ class _Search:
         try:
             document = read(path)
         except FileNotFoundError:
-            msg = f"file not found (named by `{variable}`)" if variable else "file not found"
-            self.problems.append(ConfigSyntaxError(msg, source=str(path), hint="check the path"))
+            if variable or not self.missing_ok:
+                msg = f"file not found (named by `{variable}`)" if variable else "file not found"
+                self.problems.append(ConfigSyntaxError(msg, source=str(path), hint="check the path"))
             self._note(place, path, "absent")
             return
         except ConfigSyntaxError as error:
@@ -394,7 +460,7 @@ class _Search:
         chosen = self.profile.default_dialect
         if chosen in ("mcp-json", "legal"):
             chosen = detect(document)
-        self._add(document, place, chosen)
+        self.add(document, place, chosen)
 
     def _read_place(self, place: Place, path: Path, *, hidden: bool) -> None:
         read_before = self.layers if self.profile.combine == "first" else ()
@@ -412,7 +478,7 @@ class _Search:
             self.problems.append(error)
             self._note(place, path, "broken")
         else:
-            self._add(document, place, place.dialect, status="hidden" if before else "loaded")
+            self.add(document, place, place.dialect, status="hidden" if before else "loaded")
 
     def _read_environment(self) -> None:
         found = self._dialect("legal")
@@ -430,7 +496,7 @@ class _Search:
             )
         )
 
-    def _add(
+    def add(
         self, document: Document, place: Place, name: str, status: Literal["loaded", "hidden"] = "loaded"
     ) -> None:
         found = self._dialect(name)

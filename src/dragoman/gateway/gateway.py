@@ -98,7 +98,7 @@ class Gateway:
         self.rounds.close()
         self._end_logs()
         for view in self._views.values():
-            view.close()
+            await asyncio.to_thread(view.close)
         pump, self._pump = self._pump, None
         if pump is not None:
             pump.cancel()

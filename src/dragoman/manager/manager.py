@@ -16,6 +16,7 @@ The parts, each in its own module:
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -31,7 +32,16 @@ from dragoman.manager.pool import ServerPool, find_server, wait_all
 from dragoman.manager.reload import Watcher
 from dragoman.manager.resources import Resources
 from dragoman.manager.subscriptions import Subscriptions
-from dragoman.model import App, Continuation, Handlers, LoginUI, ServerSpec, ServerState, Settings
+from dragoman.model import (
+    App,
+    Continuation,
+    Handlers,
+    LoginUI,
+    ReadyReport,
+    ServerSpec,
+    ServerState,
+    Settings,
+)
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.protocol.wire import with_headers
@@ -43,6 +53,7 @@ from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from os import PathLike
     from types import TracebackType
 
     from dragoman.call import CallContext, Caller
@@ -78,7 +89,14 @@ if TYPE_CHECKING:
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
 
-    Servers: TypeAlias = Iterable[ServerSpec] | Mapping[str, ServerSpec | Mapping[str, Any]] | Settings
+    Servers: TypeAlias = (
+        Iterable[ServerSpec]
+        | Mapping[str, ServerSpec | Mapping[str, Any]]
+        | Mapping[str, Any]
+        | Settings
+        | str
+        | PathLike[str]
+    )
     """What a manager is made of."""
 
 
@@ -98,13 +116,14 @@ class McpManager:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
+        missing_ok: bool = False,
     ) -> None:
         """Create a manager without starting any server.
 
         Args:
-            servers: Specs, or the settings of a whole configuration; or a mapping of names to specs or to
-                entries as in a configuration file (`{"fs": {"command": "npx", "args": […]}}`). An invalid
-                entry is logged and skipped.
+            servers: Specs, or the settings of a whole configuration; the path of a configuration file; its
+                content (`{"mcpServers": {…}}`); or a mapping of names to specs or to entries as in such a
+                file (`{"fs": {"command": "npx", "args": […]}}`). An invalid entry is logged and skipped.
             registry: Where the tools go, next to built-in ones; a new registry by default. An application's
                 own registry (see `dragoman.HostRegistry`) gets each tool with a `func` that calls it.
             inputs: Answers to `${input:id}`, by id.
@@ -122,12 +141,14 @@ class McpManager:
                 the configuration does not say. A `CallLog` that is given open stays open.
             default_trust: The `trust` of servers without one. With `ask`, tools that differ from their pins
                 are withheld until `approve`: for applications that show `changes` to a person.
+            missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
-            ConfigError: The policy cannot be read.
+            ConfigError: The policy cannot be read, or the named file does not exist.
         """
-        read = _settings(servers)
+        load = _file_loader(servers, missing_ok=missing_ok)
+        read = _settings(servers) if load is None else load()
         self._root = root = read.root or str(Path.cwd())
         if header_provider is not None:
             handlers = replace(handlers or Handlers(), headers=header_provider)
@@ -185,17 +206,18 @@ class McpManager:
             inputs=inputs,
             keeps_stderr=wanted is True,
         )
-        self._load: Callable[[], Settings] | None = None
-        self._watcher: Watcher | None = None
+        self._load: Callable[[], Settings] | None = load
+        self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
         self._reloading = asyncio.Lock()
 
     @classmethod
     def from_config(
         cls,
-        profile: str | Profile = "dragoman",
+        profile: str | PathLike[str] | Profile = "dragoman",
         *,
-        root: str | Path | None = None,
-        config: str | Path | None = None,
+        root: str | PathLike[str] | None = None,
+        config: str | PathLike[str] | None = None,
+        missing_ok: bool = False,
         trust_project: bool = False,
         registry: ToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
@@ -209,9 +231,11 @@ class McpManager:
         """Create a manager from the configuration files; invalid entries are logged and skipped.
 
         Args:
-            profile: The application whose files, variables and naming to use.
+            profile: The application whose files, variables and naming to use; or the path of the one file to
+                read, as `config`.
             root: The project's directory; the current one by default.
             config: A file to read instead of searching.
+            missing_ok: Whether the file that is named here may be missing.
             trust_project: As for the class; so are the others.
             registry: Where the tools go.
             inputs: Answers to `${input:id}`.
@@ -221,11 +245,20 @@ class McpManager:
             policy: Which calls are allowed.
             call_log: Where to record calls.
             default_trust: The `trust` of servers without one.
+
+        Raises:
+            ConfigError: The profile is unknown, or the named file does not exist.
         """
-        from dragoman.config.load import load
+        from dragoman.config.load import insist_on_file, is_path, load
+
+        named = cast("str | Profile", profile)
+        if config is None and is_path(profile):
+            config, named = cast("str | PathLike[str]", profile), "dragoman"
+        if config is not None and not missing_ok:
+            insist_on_file(config, root)
 
         def read() -> Settings:
-            return load(profile, root=root, config=config)
+            return load(named, root=root, config=config, missing_ok=missing_ok)
 
         manager = cls(
             read(),
@@ -296,6 +329,10 @@ class McpManager:
                 if self.call_log is not None and self._owns_log:
                     await wait_all({asyncio.create_task(asyncio.to_thread(self.call_log.close))})
 
+    async def close(self) -> None:
+        """Same as `shutdown`, for `contextlib.aclosing` and those who look for it."""
+        await self.shutdown()
+
     @property
     def started(self) -> bool:
         """Whether the manager was entered; stays true after it is closed."""
@@ -306,8 +343,10 @@ class McpManager:
         """The configuration in effect."""
         return self._pool.settings
 
-    async def wait_ready(self, names: Iterable[str] | None = None, timeout: float | None = None) -> bool:
-        """Wait until servers are ready or have failed; return whether all are ready.
+    async def wait_ready(
+        self, names: Iterable[str] | None = None, timeout: float | None = None
+    ) -> ReadyReport:
+        """Wait until servers are ready or have failed; the report is true if all are ready.
 
         Args:
             names: The servers to wait for; by default all that start by themselves.
@@ -327,7 +366,11 @@ class McpManager:
                     await supervisor.wait_settled()
         except TimeoutError:
             pass
-        return all(supervisor.state is ServerState.READY for supervisor in waited)
+        statuses = [supervisor.status() for supervisor in waited]
+        return ReadyReport(
+            ready=tuple(one.name for one in statuses if one.state is ServerState.READY),
+            not_ready={one.name: _why_not(one) for one in statuses if one.state is not ServerState.READY},
+        )
 
     # ── Tools and calls
 
@@ -923,11 +966,44 @@ def _settings(servers: Servers) -> Settings:
     """Return the settings for what a manager is made of."""
     if isinstance(servers, Settings):
         return servers
-    if not isinstance(servers, Mapping):
-        return Settings(servers=tuple(servers))
-    from dragoman.config.entries import read_entries  # Most programs make specs, or read files.
+    if isinstance(servers, Mapping):
+        # Most programs make specs, or read files.
+        from dragoman.config.entries import read_entries
+        from dragoman.config.load import is_document, load_document
 
-    return read_entries(cast("Mapping[str, ServerSpec | Mapping[str, Any]]", servers))
+        given = cast("Mapping[str, Any]", servers)
+        return load_document(given) if is_document(given) else read_entries(given)
+    wrong = "a manager is made of a list of servers, a mapping, or the path of a configuration file"
+    if isinstance(servers, ServerSpec):
+        msg = f"{wrong}: write McpManager([spec])"
+        raise TypeError(msg)
+    specs = tuple(cast("Iterable[ServerSpec]", servers))
+    for spec in specs:
+        if not isinstance(cast("object", spec), ServerSpec):
+            msg = f"{wrong}; the list holds a {type(spec).__name__}"
+            raise TypeError(msg)
+    return Settings(servers=specs)
+
+
+def _file_loader(servers: Servers, *, missing_ok: bool) -> Callable[[], Settings] | None:
+    """Return what reads the file that a manager is made of; `None` if it is made of something else."""
+    if not isinstance(servers, str | os.PathLike):
+        return None
+    from dragoman.config.load import insist_on_file, load
+
+    root = Path.cwd()
+    if not missing_ok:
+        insist_on_file(servers, root)
+    return lambda: load(root=root, config=servers, missing_ok=missing_ok)
+
+
+def _why_not(status: ServerStatus) -> str:
+    """Say in a few words why a server is not ready."""
+    if status.last_error:
+        return status.last_error
+    return {"connecting": "still connecting", "idle": "not started", "closed": "stopped"}.get(
+        status.state.value, status.state.value
+    )
 
 
 def _memory(cache: object, *, root: str, gate: Gate) -> ManifestMemory | None:

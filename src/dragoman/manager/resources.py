@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from dragoman.trust.gate import Gate
 
 logger = logging.getLogger("dragoman")
+failures = logging.getLogger("dragoman.calls")
+"""Errors that the caller gets too; see `observe.failures`."""
 
 T = TypeVar("T")
 
@@ -145,7 +147,7 @@ class Resources:
         except DragomanError as exc:
             name = getattr(exc, "server", "") or server or "mcp"
             shown = for_log(self._gate.redactor.mask(what))
-            logger.error("%s: %s `%s` failed: %s", for_log(name), doing, shown, exc)
+            failures.error("%s: %s `%s` failed: %s", for_log(name), doing, shown, exc)
             raise
 
     async def permit(self, uri: str, server: str | None) -> str:

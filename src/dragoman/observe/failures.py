@@ -1,11 +1,16 @@
-"""The log of failed calls: limited, so that logging never delays the event loop."""
+"""The log of failed calls: limited, so that logging never delays the event loop.
+
+The caller of a failed call gets its error, as a result or an exception. So the log is for applications that
+have set up logging: without a handler of theirs, Python would print each of these errors a second time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 
-logger = logging.getLogger("dragoman")
+logger = logging.getLogger("dragoman.calls")
+logger.addHandler(logging.NullHandler())
 
 LINES_PER_TURN = 20
 

@@ -104,6 +104,10 @@ class ToolSet(ABC):
         """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
         return list(self.export("openai", strict=strict).tools)
 
+    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
+        """Same as `to_openai_schema`."""
+        return self.to_openai_schema(strict=strict)
+
     def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
         """Return every tool as OpenAI's Responses API wants functions."""
         return list(self.export("responses", strict=strict).tools)

@@ -72,15 +72,52 @@ class SafeRecords(logging.Filter):
         return self._redactor.mask(text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS])
 
 
+REPEATED_AFTER = 60.0
+"""Seconds after which an equal warning is logged again."""
+MAX_WARNINGS = 500
+"""Warnings that are remembered."""
+
+
+class RepeatedWarnings(logging.Filter):
+    """Lets one of several equal warnings pass; the next one that passes says how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, tuple[float, int]] = {}
+        """By message: when it last passed, and how many were left out since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is logged."""
+        if record.levelno != logging.WARNING or record.exc_info:
+            return True
+        message = record.getMessage()
+        passed, left_out = self._seen.pop(message, (None, 0))
+        if passed is not None and record.created - passed < REPEATED_AFTER:
+            self._seen[message] = passed, left_out + 1
+            return False
+        if len(self._seen) >= MAX_WARNINGS:
+            del self._seen[next(iter(self._seen))]
+        self._seen[message] = record.created, 0
+        if left_out:
+            record.msg, record.args = f"{message} (and {left_out} times before)", None
+        return True
+
+
 def protect(redactor: Redactor, logger: str = "dragoman") -> Callable[[], None]:
-    """Mask all records of a logger; return a function that undoes this.
+    """Mask all records of a logger, and drop repeated warnings; return a function that undoes this.
 
     A filter does not see the records of child loggers: protect each of them too.
     """
     found = logging.getLogger(logger)
-    records = SafeRecords(redactor)
-    found.addFilter(records)
-    return lambda: found.removeFilter(records)
+    filters = SafeRecords(redactor), RepeatedWarnings()
+    for one in filters:
+        found.addFilter(one)
+
+    def undo() -> None:
+        for one in filters:
+            found.removeFilter(one)
+
+    return undo
 
 
 # ── Errors that leave the library: secrets masked, safe to print, bounded in size
@@ -214,6 +251,7 @@ SHOWN_CHARS = 300
 """Longest text from a server that a status shows, in characters."""
 LOGGERS = (
     "dragoman",
+    "dragoman.calls",
     "client",  # the name of a logger of the SDK
     *(f"mcp.client.{name}" for name in ("client", "session", "stdio", "streamable_http", "sse", "caching")),
     "mcp.client.auth.oauth2",

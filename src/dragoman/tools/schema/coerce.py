@@ -15,6 +15,8 @@ missing
   property.
 - Null (or the string `null`) for an optional key: it is left out. This is done for every caller, since null
   means a missing value in most languages, and the schema excludes every other meaning.
+- A missing key that is required and has a `default`: it is filled in, for every caller too, as the server
+  would do itself.
 
 If `anyOf` or `oneOf` allows several forms, each is tried alone, and only one may fit.
 """
@@ -114,7 +116,7 @@ def coerce(validator: Validator, arguments: object, *, only_nulls: bool = False)
     Args:
         validator: The validator of the tool's input schema.
         arguments: The caller's arguments; if they fit, they come back unchanged.
-        only_nulls: Whether to do nothing but leave out nulls.
+        only_nulls: Whether to do nothing but leave out nulls and fill in defaults.
     """
     return _Coercion(validator, only_nulls=only_nulls).run(arguments)
 
@@ -191,8 +193,13 @@ class _Coercion:
                     yield from self._unknown_key(value, (*path, key), error)
                 return
             case "Required":
+                renamed = False
                 if not self._only_nulls:
-                    yield from self._missing_key(here, path, facts["property"])
+                    for edit in self._missing_key(here, path, facts["property"]):
+                        renamed = True
+                        yield edit
+                if not renamed:
+                    yield from self._default_of(path, facts["property"], error)
                 return
             case "FalseSchema" if error.schema_path[-1:] == ["additionalProperties"]:
                 # The validator names the object here, not the rejected key.
@@ -282,6 +289,13 @@ class _Coercion:
             if len(near) == 1:
                 yield _Rename((*path, near[0]), name, _SPELLED)
 
+    def _default_of(self, path: Path, name: str, error: jsonschema_rs.ValidationError) -> Iterator[_Edit]:
+        # The plain form of the schema has no defaults; the original has them in the same place.
+        known = _found(self._validator.source, error.schema_path[:-1]).get("properties")
+        prop = _found(known, [name])
+        if "default" in prop:
+            yield _Set((*path, name), prop["default"], _DEFAULT)
+
     def _known_keys(self) -> set[str]:
         """Collect all property names in the schema: a key with such a name is not misspelled."""
         found: set[str] = set()
@@ -332,13 +346,7 @@ class _Coercion:
         return None
 
     def _lookup(self, path: list[Any]) -> dict[str, Any]:
-        node: Any = self._validator.schema
-        for step in path:
-            try:
-                node = node[str(step) if isinstance(node, dict) else step]
-            except (LookupError, TypeError):
-                return {}
-        return cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+        return _found(self._validator.schema, path)
 
     def _resolved(self, node: object) -> dict[str, Any]:
         for _ in range(4):
@@ -351,6 +359,7 @@ class _Coercion:
 
 
 _LEFT_OUT: Final = "null means that the key is left out"
+_DEFAULT: Final = "the schema requires the key and has this default for it"
 _SPELLED: Final = "the schema spells the key this way"
 _ARTICLES = {
     "string": "a string",
@@ -361,6 +370,16 @@ _ARTICLES = {
     "object": "an object",
     "null": "null",
 }
+
+
+def _found(node: Any, path: list[Any]) -> dict[str, Any]:
+    """Return the object at a place of a schema; an empty one if the place does not exist."""
+    for step in path:
+        try:
+            node = node[str(step) if isinstance(node, dict) else step]
+        except (LookupError, TypeError):
+            return {}
+    return cast("dict[str, Any]", node) if isinstance(node, dict) else {}
 
 
 def _spelled(name: str) -> str:

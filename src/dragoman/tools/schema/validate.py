@@ -108,6 +108,11 @@ class Validator:
         """The plain form that values are checked against; `True` if nothing is checked."""
         return self._schema
 
+    @property
+    def source(self) -> object:
+        """The schema as the server wrote it, with its descriptions and defaults."""
+        return self._source
+
     def problems(self, value: object, *, limit: int = 20) -> list[str]:
         """Return the problems of a value, as text for a model; none if it fits or cannot be checked."""
         if self._glance is not None and self._glance.fits(value):
