@@ -104,7 +104,7 @@ class GatewayServer(Server[Any]):
 
 
 def input_schemas(look_up: Callable[[str], Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return the argument of `Server` that says which headers mirror arguments; SDK 2.0 does not compare them."""
+    """Return the argument of `Server` that says which headers mirror arguments; SDK 2.0 does not check."""
     return {"get_tool_input_schema": look_up} if _COMPARES_HEADERS else {}
 
 
