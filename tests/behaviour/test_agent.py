@@ -32,6 +32,8 @@ from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.errors import AgentError, BudgetExceededError, ModelError
 from dragoman.events import StateChanged
+from dragoman.server import connection as connections
+from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -87,6 +89,44 @@ async def test_the_engine_connects_runs_remote_and_built_in_tools_and_closes(ser
         assert pid is not None
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.requirement("excel-2.1")
+async def test_the_start_connects_all_servers_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No server is connected before all are asked, and none gives up its turn to start in the meantime.
+    monkeypatch.setattr(connections, "SLOT_SECONDS", 600.0)
+    meeting = asyncio.Barrier(8)
+    servers = [ScriptedServer(f"s{number}", on_connect=meeting.wait) for number in range(8)]
+    manager = McpManager([server.spec() for server in servers], cache=False)
+    with anyio.fail_after(20):
+        async with AgentEngine(ScriptedProvider(["hi"]), manager) as agent:
+            assert {status.state for status in manager.status().values()} == {"ready"}
+            assert (await agent.run("go")).text == "hi"
+
+
+@pytest.mark.requirement("otter-call.failed")
+@pytest.mark.requirement("otter-p0.timeout")
+@pytest.mark.requirement("legal-call.timeout")
+async def test_the_model_reads_why_a_call_failed_and_goes_another_way(server: Make) -> None:
+    model = ScriptedProvider(
+        [
+            Say(calls=[("mcp_one_fail", {})]),
+            Say(calls=[("mcp_one_slow", {})]),
+            Say(calls=[("mcp_one_echo", {"text": "another way"})]),
+            "done",
+        ]
+    )
+    with anyio.fail_after(30):
+        async with AgentEngine(model, [server("one", "plain.py", timeouts={"call": 0.5})]) as agent:
+            assert (await agent.run("Try it.")).text == "done"
+
+    failed, late, other = (message for message in model.requests[-1].messages if message.role == "tool")
+    assert (failed.is_error, failed.text) == (True, "the disk is full")
+    assert (late.is_error, late.text) == (
+        True,
+        "`mcp_one_slow` did not answer within 0.5 s (try again, or another way)",
+    )
+    assert (other.is_error, other.text) == (False, "another way")
 
 
 @pytest.mark.requirement("legal-error.tool")
@@ -168,6 +208,7 @@ async def test_a_parallel_server_gets_its_calls_at_once(server: Make, parallel: 
     assert [message.text for message in answer.messages if message.role == "tool"] == ["x", "y"]
 
 
+@pytest.mark.requirement("legal-error.lost")
 async def test_a_lost_server_and_changed_tools_are_told_in_one_line_each(server: Make) -> None:
     told: list[str] = []
     async with McpManager([server("one", "plain.py"), server("two", "plain.py")]) as mcp:

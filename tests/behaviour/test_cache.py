@@ -65,7 +65,7 @@ async def test_tools_of_the_last_run_are_there_before_any_connection(server: Mak
         async with McpManager([spec]) as mcp:
             assert mcp.status()["plain"].state is ServerState.CONNECTING
             known = mcp.tools()
-            assert len(known) == 14 == mcp.status()["plain"].tools
+            assert len(known) == 16 == mcp.status()["plain"].tools
             events = mcp.events()
             assert (await mcp.call("mcp_plain_echo", {"text": "waits for its server"})).success
             assert await mcp.wait_ready()
@@ -129,7 +129,7 @@ async def test_connection_that_was_lost_comes_back_and_its_tools_are_known_meanw
             known = mcp.tools()
             await mcp.call("mcp_plain_exit")
             status = mcp.status()["plain"]
-            assert (status.state, status.tools) == (ServerState.BACKOFF, 14)
+            assert (status.state, status.tools) == (ServerState.BACKOFF, 16)
             assert status.retry_in is not None
             assert mcp.tools() == known
             assert (await mcp.call("mcp_plain_echo", {"text": "back"})).text == "back"

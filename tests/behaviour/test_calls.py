@@ -25,6 +25,7 @@ from dragoman import (
 from dragoman.call import CallContext, run
 from dragoman.errors import ConnectionLostError, InvalidResultError
 from dragoman.events import CallFinished, CallStarted
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -125,7 +126,6 @@ async def test_naming_scheme_of_the_settings_and_of_one_server(server: Make) -> 
 
 @pytest.mark.requirement("rrclaw-manager.tools")
 @pytest.mark.requirement("rrclaw-config.allowed")
-@pytest.mark.requirement("kode-registry.filter")
 async def test_only_allowed_tools_are_exposed_and_deny_wins(server: Make) -> None:
     specs = [
         server("one", "plain.py", allowed_tools=["e*", "add"], denied_tools=["exit", "env*"]),
@@ -134,7 +134,10 @@ async def test_only_allowed_tools_are_exposed_and_deny_wins(server: Make) -> Non
     with anyio.fail_after(20):
         async with McpManager(specs) as mcp:
             await mcp.wait_ready()
-            assert [tool.name for tool in mcp.tools()] == ["mcp_one_add", "mcp_one_echo"]
+            add, echo = mcp.tools()
+            assert (add.name, echo.name) == ("mcp_one_add", "mcp_one_echo")
+            assert (await add.execute({"a": 2, "b": 3})).structured == {"sum": 5}
+            assert (await echo.execute({"text": "x"})).text == "x"
             hidden = await mcp.call("mcp_one_exit")
             assert isinstance(hidden.exception, UnknownToolError)
 
@@ -213,7 +216,6 @@ async def test_result_says_where_it_comes_from(mcp: McpManager) -> None:
 
 
 @pytest.mark.requirement("rrclaw-result.error")
-@pytest.mark.requirement("otter-call.failed")
 async def test_error_of_the_tool_is_a_result(mcp: McpManager) -> None:
     result = await mcp.call("mcp_fs_1_fail")
     assert (result.success, result.output, result.error) == (False, "", "the disk is full")
@@ -260,14 +262,31 @@ async def test_call_past_its_deadline_ends_and_the_server_is_told(mcp: McpManage
         assert (await mcp.call("mcp_fs_1_cancelled")).text == "1"
 
 
-async def test_deadline_is_thirty_seconds_unless_the_spec_says_otherwise(server: Make) -> None:
-    assert server("plain", "plain.py").call_timeout == 30
-    with anyio.fail_after(20):
-        async with McpManager([server("plain", "plain.py", timeouts={"call": 0.1})]) as mcp:
+@pytest.mark.requirement("excel-5.4")
+@pytest.mark.requirement("legal-call.timeout")
+@pytest.mark.parametrize(("timeouts", "seconds"), [({}, 30), ({"call": 75}, 75)])
+def test_deadline_is_thirty_seconds_unless_the_spec_says_otherwise(
+    timeouts: dict[str, float], seconds: float
+) -> None:
+    slow = ScriptedServer("slow")
+
+    @slow.tool
+    async def wait() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    async def main() -> None:
+        async with McpManager([slow.spec(timeouts=timeouts)], cache=False) as mcp:
             await mcp.wait_ready()
-            error = (await mcp.call("mcp_plain_slow")).exception
+            began = clock.elapsed
+            error = (await mcp.call("mcp_slow_wait")).exception
             assert isinstance(error, CallTimeoutError)
-            assert error.seconds == 0.1
+            assert error.seconds == seconds
+            assert seconds <= clock.elapsed - began < seconds + 5
+        assert slow.calls[0].cancelled
+
+    clock = InstantClock()
+    clock.run(main())
 
 
 async def test_cancelled_caller_is_cancelled_and_the_server_is_told(mcp: McpManager) -> None:
@@ -353,16 +372,44 @@ async def test_arguments_are_checked_while_the_server_cannot_be_reached() -> Non
     assert isinstance((await run(context, "x", {"n": 1})).exception, ToolUnavailableError)
 
 
+@pytest.mark.requirement("excel-7.3")
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [
+        ("fail", "the disk is full"),
+        ("refuse", "no such thing"),
+        ("slow", "did not answer within 0.3 s"),
+        ("echo", "the required key `text` (a string) is missing"),
+        ("exit", "ended: the process ended with code 9"),
+    ],
+)
+async def test_failed_call_is_logged_as_an_error_with_server_tool_and_reason(
+    server: Make, caplog: pytest.LogCaptureFixture, tool: str, reason: str
+) -> None:
+    with anyio.fail_after(20):
+        async with McpManager([server("fs_1", "plain.py", timeouts={"call": 0.3})]) as mcp:
+            assert await mcp.wait_ready()
+            caplog.clear()
+            result = await mcp.call(f"mcp_fs_1_{tool}")
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    (line,) = [one for one in logged if result.call_id in one]
+    assert line.startswith("fs_1: call ")
+    assert f"`mcp_fs_1_{tool}` failed: " in line
+    assert reason in line
+
+
 @pytest.mark.requirement("excel-7.2")
 async def test_call_is_logged_with_its_arguments_shortened_and_masked(
     mcp: McpManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "dragoman")
-    await mcp.call("mcp_fs_1_pair", {"path": "README.md", "api_key": "s3cr3t", "body": "x" * 5000})
+    arguments = {"path": "README.md", "api_key": "s3cr3t", "passwords": ["hunter2"], "body": "x" * 5000}
+    await mcp.call("mcp_fs_1_pair", arguments)
     (line,) = [record.getMessage() for record in caplog.records if record.name == "dragoman"]
     assert "mcp_fs_1_pair" in line
     assert "README.md" in line
     assert "s3cr3t" not in line
+    assert "hunter2" not in line
     assert len(line) < 400
 
 

@@ -74,6 +74,7 @@ async def is_gone(pid: int) -> None:
 
 
 @pytest.mark.requirement("otter-close")
+@pytest.mark.requirement("kode-lifecycle.stop")
 @pytest.mark.parametrize("wire", ["dragoman", "sdk"])
 async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path: Path, wire: Any) -> None:
     heard = tmp_path / "heard"

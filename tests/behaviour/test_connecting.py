@@ -199,6 +199,21 @@ async def test_every_page_of_the_listing_is_fetched(server: Make) -> None:
             assert [tool.original_name for tool in mcp.tools()] == ["t0", "t1", "t2", "t3"]
 
 
+@pytest.mark.requirement("excel-4.1")
+async def test_tools_of_a_server_are_registered_in_one_batch(server: Make) -> None:
+    with anyio.fail_after(20):
+        async with McpManager([server("pages", "paging.py", "4")], cache=False) as mcp:
+            events = mcp.events()
+            assert await mcp.wait_ready()
+            names = tuple(f"mcp_pages_t{number}" for number in range(4))
+            assert tuple(tool.name for tool in mcp.registry) == names
+        changes = [event async for event in events if isinstance(event, ToolsChanged)]
+    assert changes == [
+        ToolsChanged(server="pages", added=names),
+        ToolsChanged(server="pages", removed=names),
+    ]
+
+
 @pytest.mark.parametrize(("mode", "tools"), [("repeat", 2), ("endless", 500)])
 async def test_listing_without_end_is_cut_short(
     server: Make, mode: str, tools: int, caplog: pytest.LogCaptureFixture
@@ -271,7 +286,10 @@ async def test_call_after_a_crash_starts_the_server_again(server: Make) -> None:
 
 
 @pytest.mark.requirement("otter-crash")
-async def test_idle_server_that_dies_is_noticed(server: Make) -> None:
+@pytest.mark.requirement("excel-7.3")
+async def test_idle_server_that_dies_is_noticed_logged_and_started_again(
+    server: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     with anyio.fail_after(20):
         async with McpManager([server("plain", "plain.py")]) as mcp:
             await mcp.wait_ready()
@@ -281,6 +299,13 @@ async def test_idle_server_that_dies_is_noticed(server: Make) -> None:
                 if isinstance(event, StateChanged):
                     assert (event.server, event.after) == ("plain", ServerState.BACKOFF)
                     break
+            (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+            assert "plain: the connection to server `plain` was lost" in line
+            assert "killed by signal 9" in line
+            async for event in events:
+                if isinstance(event, StateChanged) and event.after is ServerState.READY:
+                    break
+            assert (await mcp.call("mcp_plain_echo", {"text": "again"})).text == "again"
 
 
 async def test_restart_gives_a_new_process(server: Make) -> None:

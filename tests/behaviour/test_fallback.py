@@ -13,7 +13,10 @@ import anyio
 import pytest
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolRegistry, tool
+from dragoman.agent.engine import AgentEngine
+from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.events import StateChanged
+from dragoman.server import connection as connections
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -59,6 +62,27 @@ async def test_unavailable_server_is_replaced_by_its_fallback_and_the_answer_say
             assert "answered by `second`" in result.text
             assert result.provenance is not None
             assert result.provenance.server == "second"
+
+
+@pytest.mark.requirement("legal-config.health")
+async def test_silent_server_is_found_out_by_its_checks_and_replaced_by_its_fallback(
+    server: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "PROBE_SECONDS", 0.1)
+    first = server("first", "plain.py", fallback=["second"], health_check_interval=0.05)
+    with anyio.fail_after(30):
+        async with McpManager([first, server("second", "plain.py")]) as mcp:
+            await mcp.wait_ready()
+            events = mcp.events()
+            os.kill(mcp.status()["first"].pid or 0, signal.SIGSTOP)
+            async for event in events:
+                if isinstance(event, StateChanged) and event.server == "first":
+                    assert (event.after, "did not answer 3 probes" in event.reason) == ("backoff", True)
+                    break
+            # It may come back meanwhile: until then the other one answers.
+            result = await mcp.call("mcp_first_echo", {"text": "hello"})
+            assert result.success
+            assert "hello" in result.text
 
 
 class Law:
@@ -117,6 +141,26 @@ async def test_local_function_stands_in_for_the_tool_that_it_is_given_to() -> No
     assert "local cases about rent" in result.text
     assert "answered by `local_cases`" in result.text
     assert result.meta["dragoman/fallback"] == "local_cases"
+
+
+@pytest.mark.requirement("legal-client.failure")
+async def test_agent_whose_connection_fails_uses_the_local_tool_and_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    law = Law(local_cases, fallback={"search_cases": "local_cases"})
+    model = ScriptedProvider([Say(calls=[("mcp_law_search_cases", {"query": "rent"})]), "That is the case."])
+    with anyio.fail_after(30):
+        async with McpManager([law.spec], registry=law.registry) as mcp:
+            await mcp.wait_ready()
+        caplog.clear()
+        law.server.stop()
+        async with AgentEngine(model, McpManager([law.spec], registry=law.registry)) as agent:
+            assert (await agent.run("Which case is it?")).text == "That is the case."
+    (answer,) = (message for message in model.requests[-1].messages if message.role == "tool")
+    assert not answer.is_error
+    assert "local cases about rent" in answer.text
+    (line,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert line.startswith("law: cannot connect to server `law`")
 
 
 @pytest.mark.requirement("legal-client.failure")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import anyio
 import pytest
 
 from dragoman import DragomanError, Handlers, McpManager, ServerSpec, Stdio, UnknownServerError
+from dragoman.demo.legal import LegalDesk
 from dragoman.testing import InstantClock, ScriptedServer
 
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
@@ -35,8 +37,12 @@ async def test_resources_are_listed_and_read(wire: Any, protocol: Any) -> None:
             assert await mcp.wait_ready()
             resources = await mcp.resources()
             about = next(resource for resource in resources if resource.uri == "sample://legal/about")
-            assert (about.server, about.is_template) == ("legal", False)
-            assert any(resource.is_template for resource in resources)
+            assert (about.server, about.name, about.is_template) == ("legal", "about", False)
+            assert about.description == inspect.getdoc(LegalDesk.about)
+            assert about.mime_type == "text/plain"
+            assert about.annotations["lastModified"]
+            [template] = [resource for resource in resources if resource.is_template]
+            assert template.uri == "sample://legal/statutes/{law}/{article}"
             [part] = await mcp.read(about.uri)
             assert part.kind == "resource"
             assert "sample" in part.text.lower()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from dragoman import McpManager
 from dragoman.config.load import load
 from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.errors import ConfigError, MissingVariableError
 from dragoman.model import Http, ServerSpec, Settings, Sse, Stdio, Transport
+
+PLAIN = Path(__file__).resolve().parents[1] / "servers" / "plain.py"
 
 
 def write(path: Path, text: str) -> Path:
@@ -365,6 +370,40 @@ def test_otter_reads_servers_at_the_top_level_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("otter-p1.env")
+async def test_otters_server_gets_the_values_of_variables_and_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        tmp_path / "otter.toml",
+        f"""[[mcp.servers]]
+name = "plain"
+command = "${{RUNNER}}"
+args = ["${{SCRIPTS:-{PLAIN.parent}}}/plain.py"]
+
+[mcp.servers.env]
+TOKEN = "Bearer ${{TRACKER_TOKEN}}"
+GIVEN = "${{REGION:-nowhere}}"
+EMPTY = "${{BLANK:-default of an empty one}}"
+UNSET = "${{NOT_SET:-default}}"
+LITERAL = "$HOME"
+""",
+    )
+    for name, value in {"RUNNER": sys.executable, "TRACKER_TOKEN": "t0k3n", "REGION": "north"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("BLANK", "")
+    with anyio.fail_after(20):
+        async with McpManager.from_config("otter", trust_project=True, cache=False) as mcp:
+            assert await mcp.wait_ready(), mcp.status()
+            given = json.loads((await mcp.call("environment")).text)["env"]
+    assert {name: given[name] for name in ("TOKEN", "GIVEN", "EMPTY", "UNSET", "LITERAL")} == {
+        "TOKEN": "Bearer t0k3n",
+        "GIVEN": "north",
+        "EMPTY": "default of an empty one",
+        "UNSET": "default",
+        "LITERAL": "$HOME",
+    }
+
+
 def test_otter_replaces_variables_when_it_connects(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write(
         tmp_path / "otter.toml",

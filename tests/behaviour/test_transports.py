@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 from tests.behaviour.conftest import listening
+from tests.conftest import command_line
 
 from dragoman import (
     AuthRequiredError,
@@ -39,6 +40,10 @@ async def test_tools_are_listed_and_called_over_every_transport(official: Server
         try:
             assert mcp.status()["official"].state is ServerState.READY
             assert mcp.status()["official"].transport == official.kind
+            pid = mcp.status()["official"].pid
+            assert (pid is not None) == (official.kind == "stdio")
+            if pid is not None:
+                assert "official.py stdio" in command_line(pid)
             names = {tool.original_name for tool in mcp.tools()}
             assert names == {"echo", "add", "fail", "slow", "exit"}
             result = await mcp.call("mcp_official_echo", {"text": "salam"})
@@ -50,7 +55,6 @@ async def test_tools_are_listed_and_called_over_every_transport(official: Server
 
 
 @pytest.mark.requirement("kode-call.error")
-@pytest.mark.requirement("otter-p0.timeout")
 async def test_failure_and_time_out_over_every_transport_leave_the_connection_usable(
     official: ServerSpec,
 ) -> None:

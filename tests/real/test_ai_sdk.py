@@ -12,6 +12,8 @@ import pytest
 from tests.real import servers
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry
+from dragoman.agent.engine import AgentEngine
+from dragoman.agent.providers import ScriptedProvider
 from dragoman.tools.definition import define
 
 if TYPE_CHECKING:
@@ -148,7 +150,11 @@ async def test_ai_sdk_builds_every_tool_of_the_export_and_runs_two(tmp_path: Pat
         while "call" in said:
             name, given = export.restore(said["call"], said["input"])
             said = await node.ask({"text": await mcp.registry.call(name, given)})
-        assert {export.names[tool["name"]] for tool in export.tools} == {tool.name for tool in mcp.registry}
+        exported = {export.names[tool["name"]]: tool for tool in export.tools}
+        agent = AgentEngine(ScriptedProvider([]), mcp)
+        assert exported.keys() == {tool.name for tool in agent.tools} == {tool.name for tool in mcp.registry}
+        for tool in mcp.registry:
+            assert exported[tool.name].get("outputSchema") == tool.output_schema
     assert said["text"] == "done"
     [(first, text), second] = said["results"]
     assert (first, second) == ("files__read_text_file", ["double", "42"])

@@ -161,7 +161,6 @@ async def test_one_tool_of_a_server_has_one_name() -> None:
     assert registry.exposed_name("a", "t") == "first"
 
 
-@pytest.mark.requirement("excel-4.1")
 async def test_servers_tools_go_together_and_leave_the_others() -> None:
     registry = filled(remote_tool("a", "x"), remote_tool("b", "x"), builtin("x", print))
     assert [tool.name for tool in registry.unregister_server("a")] == ["a_x"]

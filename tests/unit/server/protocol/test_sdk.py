@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client
+from mcp import Client, ClientSession, StdioServerParameters
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
@@ -153,6 +153,25 @@ def test_failed_call_is_mapped_by_type(exc: Exception, kind: type[Exception]) ->
 )
 def test_only_an_answer_about_the_transport_is_a_refusal(status: int | None, refused: bool) -> None:
     assert ConnectAttempt(kind="http", http_status=status).refused is refused
+
+
+@pytest.mark.requirement("excel-6.3")
+async def test_a_stdio_server_is_described_and_spoken_to_by_the_types_of_the_sdk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described: list[StdioServerParameters] = []
+
+    class Watched(StdioServerParameters):
+        def model_post_init(self, _context: object, /) -> None:
+            described.append(self)
+
+    monkeypatch.setattr(sdk, "StdioServerParameters", Watched)
+    async with McpManager([ServerSpec("s", Stdio(sys.executable, [PLAIN]))], cache=False) as mcp:
+        assert await mcp.wait_ready()
+        session = mcp._supervisors["s"].session
+        assert session is not None
+        assert isinstance(session._client.session, ClientSession)
+    assert [sys.executable, PLAIN] in [[one.command, *one.args] for one in described]
 
 
 @pytest.mark.requirement("excel-6.3")

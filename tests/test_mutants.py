@@ -1,0 +1,60 @@
+"""The table of faults fits the code: every requirement has one, and every old text is where it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from scripts.draw_mission import read_requirements
+from scripts.mutants import ROOT, Fault, files_by_requirement, read_faults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FAULTS = read_faults()
+
+
+def test_every_requirement_has_a_fault_and_tests() -> None:
+    requirements = read_requirements(ROOT / "tests" / "requirements.toml")
+    assert {fault.requirement for fault in FAULTS} == set(requirements)
+    assert set(requirements) <= set(files_by_requirement(ROOT / "tests"))
+
+
+def test_every_old_text_occurs_once_and_the_new_code_can_be_read() -> None:
+    wrong: list[str] = []
+    for fault in FAULTS:
+        try:
+            fault.applied((ROOT / fault.file).read_text("utf-8"))
+        except (OSError, ValueError, SyntaxError) as exc:
+            wrong.append(f"{fault.name}: {exc}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("a = 1", "not 0 times"), ("b = 2\nb = 2", "not 2 times"), ("b = 2", None)],
+)
+def test_fault_that_does_not_fit_is_told(text: str, problem: str | None) -> None:
+    fault = Fault("excel-1.1", 1, "x.py", "b = 2", "b = 3")
+    if problem is None:
+        assert fault.applied(text) == "b = 3"
+    else:
+        with pytest.raises(ValueError, match=problem):
+            fault.applied(text)
+
+
+def test_new_text_that_is_not_python_is_told() -> None:
+    with pytest.raises(SyntaxError):
+        Fault("excel-1.1", 1, "x.py", "b = 2", "b =").applied("b = 2")
+
+
+def test_the_fastest_tests_come_first(tmp_path: Path) -> None:
+    for name in ("real/test_a.py", "unit/test_b.py", "test_c.py", "behaviour/test_d.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("pytestmark = pytest.mark.requirement('a-1')", "utf-8")
+    assert files_by_requirement(tmp_path)["a-1"] == [
+        "test_c.py",
+        "unit/test_b.py",
+        "behaviour/test_d.py",
+        "real/test_a.py",
+    ]
