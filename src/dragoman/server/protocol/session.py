@@ -596,7 +596,8 @@ class Session:
         if self._stamp_request is None:
             return None
         opts: CallOptions = {}
-        theirs = (params.get("_meta") or {}).get(types.CLIENT_CAPABILITIES_META_KEY)
+        given: dict[str, Any] = params.get("_meta") or {}
+        theirs: dict[str, Any] | None = given.get(types.CLIENT_CAPABILITIES_META_KEY)
         self._stamp_request({"method": method, "params": params}, opts)
         if theirs is not None:
             # A server must not ask a client what it cannot answer; all else of the connection is ours.
