@@ -44,7 +44,7 @@ async def test_the_typescript_client_uses_the_gateway(transport: str, tmp_path: 
     else:
         async with served([*command, "--http", "0", "--token", TOKEN]) as url:
             report = await foreign(url, TOKEN)
-    assert len(report["tools"]) == 2 * 15
+    assert len(report["tools"]) == 2 * 16
     assert report["tools"] == sorted(report["tools"])
     assert report["echo"]["structuredContent"] == {"said": "hallo"}
     # This client drops reports that come in one piece with the result.

@@ -28,8 +28,16 @@ from dragoman.errors import (
 )
 from dragoman.gateway import ids
 from dragoman.gateway.principal import principal
-from dragoman.gateway.questions import LEVELS
-from dragoman.gateway.rounds import HeldRequest, input_required, inputs_of, lacks, pass_on, server_inputs
+from dragoman.gateway.questions import ELICIT, LEVELS, approval_form, says_yes
+from dragoman.gateway.rounds import (
+    HeldRequest,
+    approval_of,
+    input_required,
+    inputs_of,
+    lacks,
+    pass_on,
+    server_inputs,
+)
 from dragoman.gateway.sdk_server import (
     GatewayServer,
     RawAnswer,
@@ -55,7 +63,7 @@ if TYPE_CHECKING:
 
     from dragoman.gateway.announce import Client
     from dragoman.gateway.gateway import Gateway
-    from dragoman.model import ProgressHandler, ToolDef, ToolResult
+    from dragoman.model import CallRequest, ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
 
     Context: TypeAlias = ServerRequestContext[Any]
@@ -415,11 +423,28 @@ class View:
         server: str,
         job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
     ) -> Mapping[str, Any]:
+        approved, inputs = approval_of(inputs_of(ctx.params or {}))
+        request = HeldRequest(ctx, principal() or connection_of(ctx.session).outbound, approved=approved)
+        try:
+            answer = await self._round(ctx, server, job, request=request, inputs=inputs)
+        except (DragomanError, MCPError):
+            if (asked := request.approval_asked()) is None:
+                raise
+            return asked
+        return request.approval_asked() or request.remembered(answer)
+
+    async def _round(
+        self,
+        ctx: Context,
+        server: str,
+        job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
+        *,
+        request: HeldRequest,
+        inputs: dict[str, Any],
+    ) -> Mapping[str, Any]:
         questions, rounds = self._gateway.questions, self._gateway.rounds
-        inputs = inputs_of(ctx.params or {})
         if rounds.is_held(inputs):
             return await rounds.resume(ctx, inputs)
-        request = HeldRequest(ctx, principal() or connection_of(ctx.session).outbound)
         if await self._forward.forwards_input(server):
             with questions.during(server, request):
                 answer = await job(server_inputs(inputs), request.report)
@@ -505,6 +530,18 @@ class Connected:
         request = cast("Any", RawRequest(method, params))
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
         return await session.send_request(request, cast("Any", RawAnswer), metadata=related)
+
+    async def approve(self, request: CallRequest) -> bool:
+        """Ask the person at the client by a form; a client that cannot be asked has not approved."""
+        try:
+            return says_yes(await self.ask(ELICIT, approval_form(request)))
+        except MCPError as exc:
+            logger.info("%s: `%s` is not approved: %s", request.server, request.original_name, exc)
+            return False
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification on the connection."""
+        await self._record.tell(method, params)
 
     async def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message, if the connection wants its level."""
