@@ -58,9 +58,11 @@ EFFECTS = {
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(
-    r"^(server\.(protocol(\..+)?|oauth(\..+)?|transports\.sdk|connection|supervisor)|(gateway|demo)(\..+)?)$"
+    r"^(server\.(protocol(\..+)?|oauth(\..+)?|transports\.sdk|connection|supervisor|sharing)|(gateway|demo)(\..+)?)$"
 )
-HEAVY = re.compile(r"^(server\.(protocol|oauth|transports|connection)|gateway|demo)(\..+)?$")
+HEAVY = re.compile(
+    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|demo)(\..+)?$"
+)
 """Modules that may import the SDK as they are loaded, which costs a second. All others import these late."""
 PYDANTIC_USERS = re.compile(
     r"^(server\..+|tools\.(registry|local)|trust\.policy|adapters\..+|(gateway|demo)(\..+)?)$"

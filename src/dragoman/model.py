@@ -628,6 +628,8 @@ class ServerSpec:
     denied_tools: Sequence[str] = ()
     """Names and globs; wins over `allowed_tools`."""
     max_concurrency: int | None = None
+    share: bool = True
+    """Whether clients of the daemon may share one process of it, if their entries are the same."""
     parallel: bool = False
     """Whether an agent may run several calls to this server at once."""
     coerce_arguments: bool | None = None
@@ -815,6 +817,8 @@ class Settings:
     auto_reload: bool = False
     call_log: bool | None = None
     """Whether calls and stderr are kept; if no file says, the program does and the library does not."""
+    daemon: bool = False
+    """Whether commands of the terminal start a daemon that keeps the servers running."""
     health_check_interval: float = 30.0
     naming: str = "mcp_{server}_{tool}"
     collisions: Literal["rename", "skip"] = "rename"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Self
 
 from dragoman.cli.exits import Exit, code_of_status
 from dragoman.cli.options import typed
-from dragoman.cli.output import cut, safe, warn
+from dragoman.cli.output import cut, safe, terminal_width, warn
+from dragoman.cli.remote import current_command
 from dragoman.config.load import refused
 from dragoman.errors import (
     AuthRequiredError,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from dragoman.cli.options import Options
     from dragoman.diagnosis.explain import Explanation
+    from dragoman.gateway.daemon import Command
     from dragoman.manager.manager import McpManager
     from dragoman.model import Handlers, ServerSpec, ServerStatus, Settings
     from dragoman.trust.pins import Trust
@@ -101,7 +102,7 @@ class Progress:
 
     def _draw(self, frame: int) -> None:
         frames = _FRAMES if "utf" in (sys.stderr.encoding or "").lower() else _PLAIN_FRAMES
-        width = shutil.get_terminal_size().columns - 1
+        width = terminal_width() - 1
         # Overwrite the line, then clear the rest: clearing first would flicker.
         self._write(f"\r{cut(f'{frames[frame % len(frames)]} {self.text}', width)}\x1b[K")
         self._drawn = True
@@ -240,6 +241,11 @@ async def connected(
         once: Whether to connect each server only once, within its own time limit.
         on_settled: Called with each server as soon as it is ready or failed, or the time limit has passed.
     """
+    if (command := current_command.get()) is not None:
+        async with _in_daemon(command, options, settings, specs, handlers, default_trust) as live:
+            await _wait(live, live.names, on_settled)
+            yield live
+        return
     from dragoman.manager.manager import McpManager
 
     options.quiet_logs()
@@ -256,29 +262,62 @@ async def connected(
     async with Progress(_waiting(names)) as show, manager as mcp:
         unapproved = await asyncio.to_thread(refused, settings, now)
         live = Connected(mcp, names, until=until, limit=limit, show=show, refused=unapproved)
-        waiting = {asyncio.ensure_future(_settled(live, name, limit, on_settled)): name for name in names}
-        try:
-            while waiting:
-                show.text = _waiting(list(waiting.values()))
-                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    waiting.pop(task)
-                    task.result()
-        finally:
-            for task in waiting:
-                task.cancel()
-        show.text = ""
+        await _wait(live, names, on_settled)
         yield live
         show.text = "closing"
 
 
-async def _settled(
+@asynccontextmanager
+async def _in_daemon(
+    command: Command,
+    options: Options,
+    settings: Settings,
+    specs: Sequence[ServerSpec],
+    handlers: Handlers | None,
+    default_trust: Trust,
+) -> AsyncGenerator[Connected]:
+    """Use the servers that the daemon keeps for the client's folder."""
+    from dragoman.gateway.workspace import current_handlers
+
+    until = None if options.timeout is None else time.monotonic() + options.timeout
+    names = [spec.name for spec in specs]
+    async with command.workspaces.use(command.place, settings, default_trust) as workspace:
+        mcp = workspace.mcp
+        current_handlers.set(handlers)
+        unready = [name for name in names if mcp.status()[name].state != "ready"]
+        mcp.start_servers(unready)
+        unapproved = await asyncio.to_thread(refused, settings, specs) if unready else {}
+        async with Progress() as show:
+            yield Connected(mcp, names, until=until, limit=options.timeout, show=show, refused=unapproved)
+
+
+async def _wait(
     live: Connected,
-    name: str,
-    limit: float | None,
+    names: Sequence[str],
     report: Callable[[Connected, str], Awaitable[None]] | None,
 ) -> None:
-    await live.mcp.wait_ready([name], timeout=limit)
+    """Wait until servers are ready or failed, show for which, and report each."""
+    states = live.mcp.status()
+    if report is None and all(states[name].state == "ready" for name in names):
+        return
+    waiting = {asyncio.ensure_future(_settled(live, name, report)): name for name in names}
+    try:
+        while waiting:
+            live.show.text = _waiting(list(waiting.values()))
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                waiting.pop(task)
+                task.result()
+    finally:
+        for task in waiting:
+            task.cancel()
+    live.show.text = ""
+
+
+async def _settled(
+    live: Connected, name: str, report: Callable[[Connected, str], Awaitable[None]] | None
+) -> None:
+    await live.mcp.wait_ready([name], timeout=live.left)
     if report is not None:
         await report(live, name)
 

@@ -188,6 +188,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         EndedError: A signal ended the program.
     """
+    from dragoman.cli.remote import current_command
+
+    if (command := current_command.get()) is not None:
+        return command.wait(work)
     import asyncio  # takes longer than everything else that a light command needs
 
     received: list[int] = []
@@ -222,6 +226,16 @@ async def confirm(question: str) -> bool:
     """Ask at the terminal without blocking the event loop; the default is no."""
     import asyncio
 
+    from dragoman.cli.remote import current_command
+
+    if (command := current_command.get()) is not None:
+        while True:
+            answer = (await command.ask(f"{question} [y/N]: ")).strip().lower()
+            if answer in ("y", "yes"):
+                return True
+            if answer in ("", "n", "no"):
+                return False
+            click.echo("Please answer y or n.", err=True)
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
     while True:

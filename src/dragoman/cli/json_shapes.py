@@ -177,6 +177,23 @@ class ExportReport(TypedDict):
     """Tools that the API does not support, by exposed name, with the reason."""
 
 
+class StubModuleShape(TypedDict):
+    """One file that `dragoman stubs` has written."""
+
+    module: str
+    """The name of the Python module, and of the file without `.pyi`."""
+    server: str
+    functions: dict[str, str]
+    """The exposed name of the tool for each function."""
+
+
+class StubsReport(TypedDict):
+    """`dragoman stubs DIR --json`."""
+
+    folder: str
+    modules: list[StubModuleShape]
+
+
 class PartShape(TypedDict, total=False):
     """One part of a result or of a resource."""
 
@@ -348,6 +365,47 @@ class PromptReport(TypedDict):
     name: str
     messages: list[dict[str, Any]]
     """Role and content, as sent by the server."""
+
+
+class DaemonProcessShape(TypedDict):
+    """A process of a server that the daemon keeps."""
+
+    server: str
+    pid: int | None
+    users: int
+    """How many workspaces share it."""
+    calls: int
+    """Requests in progress."""
+
+
+class DaemonWorkspaceShape(TypedDict):
+    """What the clients of one folder and configuration share."""
+
+    root: str
+    profile: str
+    servers: dict[str, dict[str, Any]]
+    """By name: `state`, `pid` and `tools` of each server that was used."""
+
+
+class DaemonReport(TypedDict):
+    """`dragoman daemon start|stop|status --json`."""
+
+    running: bool
+    pid: NotRequired[int]
+    version: NotRequired[str]
+    started: NotRequired[bool]
+    """`start`: whether this command started it."""
+    stopped: NotRequired[bool]
+    """`stop`: whether one was running."""
+    since: NotRequired[float]
+    """`status`, as all below: when it started, in seconds since the epoch."""
+    clients: NotRequired[int]
+    """How many clients are connected, this command included."""
+    served: NotRequired[int]
+    idle_seconds: NotRequired[float]
+    """After how many seconds without clients it ends."""
+    processes: NotRequired[list[DaemonProcessShape]]
+    workspaces: NotRequired[list[DaemonWorkspaceShape]]
 
 
 class LogsReport(TypedDict):

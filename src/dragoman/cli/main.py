@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -28,6 +29,7 @@ COMMANDS = {
         "Show servers, their state and their last error.",
     ),
     "tools": ("dragoman.cli.commands.tools:tools", "List tools as signatures or schemas, or export them."),
+    "stubs": ("dragoman.cli.commands.stubs:stubs", "Write the tools as typed Python modules."),
     "call": ("dragoman.cli.commands.call:call", "Call a tool and print its result."),
     "resources": ("dragoman.cli.commands.resources:resources", "List the resources of the servers."),
     "read": ("dragoman.cli.commands.resources:read", "Read a resource."),
@@ -35,6 +37,10 @@ COMMANDS = {
     "prompt": ("dragoman.cli.commands.resources:prompt", "Fill in a prompt and print its messages."),
     "skills": ("dragoman.cli.commands.resources:skills", "List, approve and print skills of servers."),
     "tasks": ("dragoman.cli.commands.tasks:tasks", "List tasks of servers, or wait for one."),
+    "daemon": (
+        "dragoman.cli.commands.daemon:daemon",
+        "Keep servers running between commands.",
+    ),
     "serve": ("dragoman.cli.commands.serve:serve", "Serve all servers as one MCP server."),
     "calls": ("dragoman.cli.commands.calls:calls", "List, show and repeat recorded calls."),
     "logs": ("dragoman.cli.commands.logs:logs", "Show the stderr output of a server."),
@@ -172,7 +178,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    options = Options()
+    return run_with(arguments, Options())
+
+
+def run_with(arguments: Sequence[str] | None, options: Options) -> int:
+    """Run a command with these options, unless it has others; return its exit code."""
+    from dragoman.cli.remote import GoAloneError, UseDaemonError
+
     try:
         result = cli.main(
             list(arguments) if arguments is not None else None,
@@ -190,11 +202,23 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _explain_use(error, as_json=options.json)
     except BrokenPipeError:
         return _close_quietly()
+    except GoAloneError:
+        raise
+    except UseDaemonError:
+        return _in_daemon(list(arguments) if arguments is not None else sys.argv[1:])
     except Exception as error:  # noqa: BLE001 -- any error is shown in one line
         if options.debug:
             _show_traceback(error)
         return _explain(error, as_json=options.json)
     return result if isinstance(result, int) else 0
+
+
+def _in_daemon(words: Sequence[str]) -> int:
+    """Run a command in a daemon that is started for it; alone if that fails."""
+    from dragoman.gateway import client
+
+    code = client.run(words, may_start=True)
+    return run_with(words, Options(no_daemon=True)) if code is None else code
 
 
 def _show_traceback(error: Exception) -> None:
@@ -210,12 +234,16 @@ def _show_traceback(error: Exception) -> None:
 def _explain(error: Exception, *, as_json: bool) -> int:
     """Print an error as one line on stderr; with `--json` also as JSON on stdout."""
     from dragoman.cli.output import error_json, safe, say_json
-    from dragoman.errors import DragomanError
+    from dragoman.errors import CallDeniedError, DragomanError
     from dragoman.trust.masking import mask_text
 
     is_expected = isinstance(error, DragomanError)
     unexpected = "" if is_expected else f"{type(error).__name__}: {mask_text(str(error))}"
     text = str(error) if is_expected else f"{unexpected} (use --debug for a traceback)"
+    if isinstance(error, CallDeniedError):
+        # The message names the file of the rule.
+        home = os.path.expanduser("~")  # noqa: PTH111 -- a text is needed
+        text = text.replace(f"{home}{os.sep}", f"~{os.sep}")
     click.secho(f"error: {safe(' '.join(text.split()))}", fg="red", err=True)
     if as_json:
         shown = {"code": "unforeseen", "message": unexpected, "hint": ""}
@@ -308,6 +336,20 @@ servers need your approval: `dragoman trust show` lists them, `dragoman trust
 approve NAME` shows the exact command and asks. An approval covers the command
 and the script it runs, in this project only; if either changes, you are asked
 again. Files in your own folders need no approval.""",
+    ),
+    "daemon": (
+        "Keeping servers running between commands.",
+        """\
+`dragoman daemon start` starts a process that keeps your servers running.
+While it runs, `call`, `tools` and `status` use it by themselves and answer in
+a fraction of a second; --no-daemon goes alone. With `daemon = true` under
+[mcp] in your configuration, or DRAGOMAN_DAEMON=1, they start it when needed;
+DRAGOMAN_DAEMON=0 never uses it. It ends after 30 minutes without clients.
+
+Servers are shared between shells and programs if their entries are the same:
+command, arguments, folder and variables. `share = false` in an entry keeps a
+server from being shared. Every client has the approvals and rules that it
+would have alone. Other users cannot connect.""",
     ),
     "models": (
         "Choosing a model for `chat`, and its API key.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from click.shell_completion import CompletionItem
 
@@ -20,15 +20,16 @@ PROFILE_VARIABLE = "DRAGOMAN_PROFILE"
 _OWN = "dragoman"
 
 
-def _usual_profile() -> str:
-    return os.environ.get(PROFILE_VARIABLE, "").strip() or _OWN
+def usual_profile(env: Mapping[str, str] | None = None) -> str:
+    """Return the profile of commands that do not name one."""
+    return (os.environ if env is None else env).get(PROFILE_VARIABLE, "").strip() or _OWN
 
 
 @dataclass(slots=True)
 class Options:
     """The values of the shared options; the last occurrence wins."""
 
-    profile: str = field(default_factory=_usual_profile)
+    profile: str = field(default_factory=usual_profile)
     config: str | None = None
     json: bool = False
     debug: bool = False
@@ -38,6 +39,14 @@ class Options:
     """Seconds to wait for servers; None: the limits of each server apply."""
     alone: bool = False
     """Whether only the files of the profile are read, without those of other apps in use."""
+    no_daemon: bool = False
+    """Whether the command goes alone even if a daemon runs."""
+    load_here: Callable[[], Settings] | None = None
+    """In the daemon: loads the configuration of the client's folder and environment."""
+    root: str | None = None
+    """The folder of the command; the current one by default."""
+    env: Mapping[str, str] | None = None
+    """The environment of the command; this process's by default."""
     server: ServerSpec | None = None
     """A server from the command line, which is used instead of the configured ones."""
 
@@ -46,16 +55,20 @@ class Options:
 
         Definitions of a project that are not approved have no effect. The command shows problems itself.
         """
+        if self.load_here is not None:
+            return self.load_here()
         from dragoman.config.load import load
         from dragoman.trust.layers import effective, has_project
 
-        settings = load(self.with_hosts(), config=self.config, log_problems=self.debug)
+        settings = load(
+            self.with_hosts(), root=self.root, config=self.config, log_problems=self.debug, env=self.env
+        )
         if not has_project(settings):
             settings = effective(settings, refused=(), trusts_settings=False)
         else:
             from dragoman.config.load import approvals
 
-            settings = approvals().decide(settings, settings.root)
+            settings = approvals(env=self.env).decide(settings, settings.root)
         if self.server is None:
             return settings
         return replace(settings, servers=[self.server], unapproved=[], problems=[], sources=[])
@@ -71,13 +84,13 @@ class Options:
 
     def may_discover(self) -> bool:
         """Return whether servers of other apps may be used: no file or other app was named."""
-        named = self.config or os.environ.get("DRAGOMAN_MCP_CONFIG")
+        named = self.config or (os.environ if self.env is None else self.env).get("DRAGOMAN_MCP_CONFIG")
         return self.profile == _OWN and not (named or self.alone or self.server)
 
     def program(self) -> list[str]:
         """Return the start of a command line with the same configuration, for hints."""
         words = ["dragoman"]
-        words += [] if self.profile == _usual_profile() else ["--profile", self.profile]
+        words += [] if self.profile == usual_profile(self.env) else ["--profile", self.profile]
         return [*words, "--config", self.config] if self.config else words
 
     def quiet_logs(self) -> None:
@@ -96,6 +109,10 @@ def typed(command: str) -> str:
     """Return a `dragoman …` command with the `--profile` and `--config` of the running command."""
     context = click.get_current_context(silent=True)
     options = context.find_object(Options) if context is not None else None
+    if options is None:
+        from dragoman.cli.remote import current_options
+
+        options = current_options.get()
     if options is None:
         return command
     import shlex
@@ -146,7 +163,7 @@ def _store(context: click.Context, parameter: click.Parameter, value: Any) -> An
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--profile`, `--config`, `--json` and `--debug`."""
+    """Add `--profile`, `--config`, `--json`, `--debug` and `--no-daemon`."""
     for option in reversed(
         (
             click.option(
@@ -157,6 +174,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--config", metavar="FILE", help="Read only this configuration file."),
             click.option("--json", is_flag=True, default=None, help="Print JSON."),
             click.option("--debug", is_flag=True, default=None, help="Show log lines and tracebacks."),
+            click.option("--no-daemon", is_flag=True, default=None, help="Do not use a running daemon."),
         )
     ):
         command = _bound(option)(command)

@@ -84,7 +84,17 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 def columns() -> int | None:
     """Return the width of the terminal; None without a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return terminal_width() if sys.stdout.isatty() else None
+
+
+def terminal_width() -> int:
+    """Return the width of the terminal, or a usual one."""
+    from dragoman.cli.remote import current_command
+
+    command = current_command.get()
+    if command is not None and command.columns:
+        return command.columns
+    return shutil.get_terminal_size().columns
 
 
 def say(text: str = "", **style: Any) -> None:
@@ -111,7 +121,11 @@ def note(text: str) -> None:
 
 def shorten_path(path: str) -> str:
     """Return a path relative to the current folder or to the home folder."""
-    here, home = os.getcwd(), os.path.expanduser("~")  # noqa: PTH109, PTH111 -- texts in, texts out
+    from dragoman.cli.remote import current_command
+
+    command = current_command.get()
+    here = os.getcwd() if command is None else command.place.root  # noqa: PTH109 -- texts in, texts out
+    home = os.path.expanduser("~")  # noqa: PTH111 -- as above
     if path == here or path.startswith(here + os.sep):
         return "." + path[len(here) :]
     if home != os.sep and path.startswith(home + os.sep):

@@ -103,6 +103,7 @@ class FileSettings:
     enabled: bool | None = None
     auto_reload: bool | None = None
     call_log: bool | None = None
+    daemon: bool | None = None
     health_check_interval: float | None = None
     naming: str | None = None
     inputs: Sequence[Input] = ()
@@ -352,7 +353,7 @@ SWITCHES = ("enabled", "auto_reload", "call_log", "health_check_interval", "nami
 
 
 def settings_patch(document: Document, path: Sequence[str]) -> FileSettings:
-    """Read `enabled`, `auto_reload`, `call_log`, `health_check_interval` and `naming` from a table."""
+    """Read the switches, `health_check_interval` and `naming` from a table."""
     table = table_at(document, path)
     problems: list[tuple[Pointer, str]] = []
     found = table_at(document, path[:-1]).get(path[-1])
@@ -380,6 +381,7 @@ def settings_patch(document: Document, path: Sequence[str]) -> FileSettings:
         enabled=boolean("enabled"),
         auto_reload=boolean("auto_reload"),
         call_log=boolean("call_log"),
+        daemon=boolean("daemon"),
         health_check_interval=interval,
         naming=naming,
         places={key: (*path, key) for key in table},

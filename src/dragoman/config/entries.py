@@ -314,7 +314,7 @@ _FIELD_OR_DATE = re.compile(
 
 _BOOLEANS = (
     *("required", "lazy", "reconnect", "trust_annotations", "parallel", "coerce_arguments"),
-    "sources_in_text",
+    *("sources_in_text", "share"),
 )
 
 
@@ -327,6 +327,7 @@ class _Common(TypedDict, total=False):
     reconnect: bool
     trust_annotations: bool
     parallel: bool
+    share: bool
     coerce_arguments: bool
     sources_in_text: bool
     attribution: dict[str, str]

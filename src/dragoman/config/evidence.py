@@ -228,17 +228,24 @@ MAX_FOLDERS = 100
 """The most folders in which a runner's files are looked for."""
 
 
-def gather(spec: ServerSpec, root: str | os.PathLike[str], inputs: Iterable[Input] = ()) -> Evidence:
+def gather(
+    spec: ServerSpec,
+    root: str | os.PathLike[str],
+    inputs: Iterable[Input] = (),
+    *,
+    env: Mapping[str, str] | None = None,
+) -> Evidence:
     """Return the evidence of an entry: its programs and files. Reads files.
 
     Args:
         spec: The server, with its variables not yet replaced.
         root: The project's directory.
         inputs: The inputs of the configuration.
+        env: The environment that the server would be started in; this process's by default.
     """
     wanted = input_ids(spec)
     used = sorted((one for one in inputs if one.id in wanted), key=lambda one: one.id)
-    look = _Look(spec, root, used)
+    look = _Look(spec, root, used, os.environ if env is None else env)
     if isinstance(spec.transport, Stdio):
         look.at_command(spec.transport)
     elif spec.transport.tls is not None:
@@ -255,14 +262,20 @@ def gather(spec: ServerSpec, root: str | os.PathLike[str], inputs: Iterable[Inpu
 class _Look:
     """Collects the evidence of one entry."""
 
-    def __init__(self, spec: ServerSpec, root: str | os.PathLike[str], inputs: Sequence[Input]) -> None:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        root: str | os.PathLike[str],
+        inputs: Sequence[Input],
+        env: Mapping[str, str],
+    ) -> None:
         self._spec = spec
         self.root = os.path.abspath(root)  # noqa: PTH100 -- paths are texts here, for speed
         self._project = os.path.realpath(root)
         self._home = str(Path.home())
         self._keeps = spec.unset_variables == "keep"
         defaults = {one.id: one.default for one in inputs if one.default is not None}
-        self._around = ExpansionContext(env=os.environ, root=self.root, home=self._home, inputs=defaults)
+        self._around = ExpansionContext(env=env, root=self.root, home=self._home, inputs=defaults)
         self._files: dict[str, Covered] = {}
         self._programs: dict[str, str] = {}
         self._gaps: dict[str, None] = {}
@@ -295,7 +308,7 @@ class _Look:
                 env |= read_env_file(Path(path))
             except (ConfigError, OSError, ValueError):
                 continue  # starting the child reports it
-        path = env.get("PATH", os.environ.get("PATH"))
+        path = env.get("PATH", self._around.env.get("PATH"))
         for name, value in stdio.env.items():
             env.pop(name, None)
             if value is not None:
@@ -344,7 +357,7 @@ class _Look:
         if os.path.dirname(command):  # noqa: PTH120
             found = os.path.join(cwd, command)  # noqa: PTH118
         else:
-            path = os.environ.get("PATH", os.defpath) if path is None else path
+            path = self._around.env.get("PATH", os.defpath) if path is None else path
             folders = path.split(os.pathsep)
             placed = os.pathsep.join(os.path.join(cwd, folder) for folder in folders)  # noqa: PTH118
             found = shutil.which(command, path=placed) or ""

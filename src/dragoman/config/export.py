@@ -33,7 +33,7 @@ _PLAIN_FIELDS = (
     *("enabled", "required", "lazy", "reconnect", "replace", "max_concurrency", "naming", "fallback"),
     *("trust", "trust_annotations", "wire", "protocol", "unset_variables", "denied_tools"),
     *("title", "description", "max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits"),
-    "sources_in_text",
+    *("sources_in_text", "share"),
 )
 """Fields whose value is written as it is."""
 _DEFAULTS: dict[str, Any] = {

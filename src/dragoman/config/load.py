@@ -11,6 +11,7 @@ import copy
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -601,11 +602,16 @@ def _wrong_as_a_whole(document: Document, found: Dialect, *, found_any: bool) ->
 # ── The user's approvals of what a project's files say
 
 
-def approvals(folder: Path | None = None) -> Approvals:
-    """Open the user's approvals."""
+def approvals(folder: Path | None = None, *, env: Mapping[str, str] | None = None) -> Approvals:
+    """Open the user's approvals.
+
+    Args:
+        folder: Where they are; the user's data folder by default.
+        env: The environment in which programs are looked up; this process's by default.
+    """
     from dragoman.trust.approval_store import Approvals  # most commands do not need it
 
-    return Approvals(_gather, folder)
+    return Approvals(partial(_gather, env=env), folder)
 
 
 def refused(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, ConnectError]:
@@ -615,7 +621,13 @@ def refused(settings: Settings, specs: Sequence[ServerSpec]) -> dict[str, Connec
     return approvals().refused(project_servers(settings, specs), settings.root or Path.cwd(), settings.inputs)
 
 
-def _gather(spec: ServerSpec, root: str | os.PathLike[str], inputs: Iterable[Input]) -> Evidence:
+def _gather(
+    spec: ServerSpec,
+    root: str | os.PathLike[str],
+    inputs: Iterable[Input],
+    *,
+    env: Mapping[str, str] | None,
+) -> Evidence:
     from dragoman.config.evidence import gather
 
-    return gather(spec, root, inputs)
+    return gather(spec, root, inputs, env=env)

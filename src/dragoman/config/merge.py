@@ -250,6 +250,7 @@ _FIELDS = (
     *("max_concurrency", "naming", "fallback", "trust", "trust_annotations", "wire", "protocol"),
     *("unset_variables", "title", "description"),
     *("max_message_bytes", "parallel", "coerce_arguments", "attribution", "limits", "sources_in_text"),
+    "share",
 )
 _ABSENT = object()
 

@@ -210,9 +210,10 @@ class Questions:
         Raises:
             MCPError: Several clients have requests in progress at the server.
         """
-        if (own := current_exchange.get()) is not None:
-            return own
         exchanges = self._exchanges.get(server)
+        # The tasks of a connection inherit the request that opened it, which has ended since.
+        if (own := current_exchange.get()) is not None and own in (exchanges or ()):
+            return own
         if not exchanges:
             return None
         if len({exchange.client for exchange in exchanges}) > 1:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dragoman.manager.catalog import ToolCatalog
     from dragoman.manager.reload import Plan
     from dragoman.model import ServerSpec
+    from dragoman.server.sharing import SharedConnections
     from dragoman.trust.gate import Gate
 
 logger = logging.getLogger("dragoman")
@@ -69,6 +70,8 @@ class ServerPool:
         handlers: Handlers,
         inputs: Mapping[str, str] | None = None,
         keeps_stderr: bool = False,
+        env: Mapping[str, str] | None = None,
+        connections: SharedConnections | None = None,
     ) -> None:
         """Make a supervisor for every configured server, without starting it.
 
@@ -85,6 +88,8 @@ class ServerPool:
             handlers: What the application answers when a server asks.
             inputs: Answers to `${input:id}`, by id.
             keeps_stderr: Whether what servers write to their standard error is kept for some days.
+            env: The environment that variables are read from and servers inherit.
+            connections: The connections that several managers share.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -102,6 +107,8 @@ class ServerPool:
         self._handlers = replace(handlers, headers=gate.watch_headers(handlers.headers, caller_headers))
         self._inputs = dict(inputs or {})
         self._keeps_stderr = keeps_stderr
+        self._env = os.environ if env is None else env
+        self._connections = connections
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._candidates: set[Supervisor] = set()
         """Servers that start next to the one they are to replace."""
@@ -143,6 +150,15 @@ class ServerPool:
         for supervisor in supervisors:
             if self.starts(supervisor.spec):
                 supervisor.start()
+
+    def start_now(self, supervisor: Supervisor) -> None:
+        """Start a server that is not running; one that waits for its next attempt tries at once."""
+        if not self.settings.enabled or not supervisor.spec.enabled or supervisor.is_refused:
+            return
+        if supervisor.state in (ServerState.BACKOFF, ServerState.NEEDS_AUTH):
+            supervisor.retry()
+        else:
+            supervisor.start()
 
     def install(self, supervisor: Supervisor, *, instead_of: Supervisor | None = None) -> bool:
         """Use a supervisor under its name from now on.
@@ -317,7 +333,7 @@ class ServerPool:
         supervisor = Supervisor(
             spec,
             expansion=ExpansionContext(
-                env=os.environ,
+                env=self._env,
                 root=self._root,
                 home=str(Path.home()),
                 inputs=self._gate.answers(spec, self.settings, self._inputs),
@@ -330,6 +346,7 @@ class ServerPool:
             gate=self._gate,
             keeps_stderr=self._keeps_stderr,
             texts=self.settings.texts,
+            connections=self._connections,
         )
         return supervisor
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
-from dragoman.server.late_import import late_import_module
+from dragoman.server.late_import import anyio_shield, late_import_module
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.sdk import Era
     from dragoman.server.protocol.session import Session
+    from dragoman.server.sharing import SharedConnections
 
 # ── Waiting for the owner task to end, in bounded time
 
@@ -54,13 +55,11 @@ CLOSE_LIMIT = 15.0
 
 async def wait_closed(owner: asyncio.Task[None], name: str) -> None:
     """Wait in bounded time for the owner task to end; a cancellation is raised only after that."""
-    import anyio
-
     cancelled: asyncio.CancelledError | None = None
     limit = time.monotonic() + CLOSE_LIMIT
     # A caller that is cancelled must not leave a process behind. The shielded scope holds back anyio's
     # cancellations; the loop catches asyncio's own and raises it at the end.
-    with anyio.CancelScope(shield=True):
+    with anyio_shield():
         while not owner.done():
             try:
                 _, late = await asyncio.wait({owner}, timeout=max(0.0, limit - time.monotonic()))
@@ -214,6 +213,7 @@ class Supervisor(ConnectionEvents):
         gate: Gate | None = None,
         keeps_stderr: bool = False,
         texts: Texts | None = None,
+        connections: SharedConnections | None = None,
     ) -> None:
         """Prepare a server without starting it.
 
@@ -228,6 +228,7 @@ class Supervisor(ConnectionEvents):
             gate: The rules for all servers; the default allows everything.
             keeps_stderr: Whether the standard error of a child without `log_file` is kept for some days.
             texts: The application's own words for the log.
+            connections: The connections that several managers share; by default this server has its own.
         """
         self._keeps_stderr = keeps_stderr
         self._closed_text = (texts.closed if texts else "") or "{server}: closed"
@@ -242,6 +243,7 @@ class Supervisor(ConnectionEvents):
         self._listed = listed
         self._slots = slots
         self._handlers = handlers
+        self._connections = connections
         self._health_check_interval = spec.health_check_interval or health_check_interval
         self._state = ServerState.IDLE if spec.enabled else ServerState.CLOSED
         if self.error is not None:
@@ -354,6 +356,10 @@ class Supervisor(ConnectionEvents):
     def start(self) -> None:
         """Begin to connect unless the server is connecting or connected; do not wait."""
         self._signal(Signal.START)
+
+    def retry(self) -> None:
+        """Try to connect at once if the server waits for its next attempt."""
+        self._signal(Signal.RETRY_DUE)
 
     async def wait_settled(self) -> ServerState:
         """Wait while the server is connecting; return the state after that."""
@@ -642,23 +648,34 @@ class Supervisor(ConnectionEvents):
         authorizer = await self._authorizer_slot.authorizer(transport, auth)
         if authorizer is not None:
             authorizer.asks_person = self._asks_person
+        key = None
+        if self._connections is not None:
+            key = await self._connections.key(self.spec, transport, self._expansion.env, self._handlers)
         # The server may have been stopped or restarted during the import.
         if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
             return
         spec = replace(self.spec, max_message_bytes=self.limits.message_bytes)
-        connection: Connection = module.Connection(
-            spec,
-            transport,
-            events=self,
-            env=self._expansion.env,
-            era=self._era,
-            slots=self._slots,
-            health_check_interval=self._health_check_interval,
-            handlers=self._handlers,
-            auth=authorizer,
-            limits=self.limits,
-            start=start,
-        )
+
+        def make(events: ConnectionEvents, handlers: Handlers | None) -> Connection:
+            return module.Connection(
+                spec,
+                transport,
+                events=events,
+                env=self._expansion.env,
+                era=self._era,
+                slots=self._slots,
+                health_check_interval=self._health_check_interval,
+                handlers=handlers,
+                auth=authorizer,
+                limits=self.limits,
+                start=start,
+            )
+
+        if self._connections is not None and key is not None:
+            lease = self._connections.lease(key, spec, make, events=self, handlers=self._handlers)
+            connection = lease.as_connection()
+        else:
+            connection = make(self, self._handlers)
         self._connection = connection
         try:
             await connection.serve()

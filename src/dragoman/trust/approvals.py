@@ -61,7 +61,7 @@ NOT_COUNTED: Mapping[str, frozenset[str]] = {
         {"name", "transport", "auth"}
         # When and how long it runs: this changes neither what runs nor what a model sees.
         | {"enabled", "lazy", "reconnect", "replace", "timeouts", "health_check_interval"}
-        | {"max_concurrency", "parallel"}
+        | {"max_concurrency", "parallel", "share"}
         # Texts for people, and the place of the entry.
         | {"title", "description", "origin", "shadowed", "lines", "extras", "notes"}
     ),

@@ -85,7 +85,7 @@ def effective(settings: Settings, *, refused: Collection[str], trusts_settings: 
 
 _OF_FILES = (
     *("servers", "enabled", "auto_reload", "call_log", "health_check_interval", "naming", "inputs", "policy"),
-    "limits",
+    *("limits", "daemon"),
 )
 
 
@@ -104,6 +104,7 @@ def _decided(
         enabled=_strongest(counted, "enabled") is not False,
         auto_reload=_strongest(counted, "auto_reload") is True,
         call_log=_strongest(counted, "call_log"),
+        daemon=_strongest(counted, "daemon") is True,
         health_check_interval=_strongest(counted, "health_check_interval") or 30.0,
         naming=_strongest(counted, "naming") or layers.naming,
         inputs=_inputs(layers.statements),

@@ -18,6 +18,7 @@ from dragoman.cli.exits import code_of, confirm, run
 from dragoman.cli.known import find_tool, known_registry, may_own, unknown_tool, wanted
 from dragoman.cli.options import CALL_WORDS, Options, common_options, timeout_option, typed
 from dragoman.cli.output import part_json, save
+from dragoman.cli.remote import current_command, divert, here
 from dragoman.errors import (
     CallDeniedError,
     ConfigError,
@@ -87,6 +88,7 @@ def call(
     options.yes |= yes
     settings = find_servers(options)
     exits.insist(settings)
+    divert(options, settings)
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
     if options.server is not None:
@@ -96,7 +98,7 @@ def call(
     given = _Given(rest, whole)
     _check_known(settings, asked, given)
     result, tool = run(_call(options, settings, asked, given, yes=yes, detach=detach))
-    saved = save(result.parts, folder, tool.original_name or tool.name)
+    saved = save(result.parts, folder and Path(here(folder)), tool.original_name or tool.name)
     if options.json:
         output.say_json(_report(tool, result, saved))
     elif result.success or result.text != result.error:
@@ -135,7 +137,7 @@ class _Given:
         """Return the content of a file or of standard input."""
         if path not in self._files:
             try:
-                self._files[path] = arguments.load_file(path)
+                self._files[path] = arguments.load_file(path if path == STDIN else here(path))
             except arguments.ArgumentError as error:
                 raise click.UsageError(str(error)) from None
         return self._files[path]
@@ -296,6 +298,8 @@ async def _call(
         if options.timeout is not None and not fallback:
             _check_connected(live, tool.server, options.timeout)
         live.show.text = f"calling {tool.original_name}"
+        if (command := current_command.get()) is not None:
+            command.calling(is_safe=_is_safe(tool, settings))
         try:
             result = await live.mcp.call(
                 tool.name, fields, timeout=live.left, on_progress=live.show.report, detach=detach
@@ -305,6 +309,15 @@ async def _call(
             live.show.text = "stopping"
             raise
         return result, tool
+
+
+def _is_safe(tool: ToolDef, settings: Settings) -> bool:
+    """Return whether a call may be repeated if its outcome is not known."""
+    spec = settings.server(tool.server)
+    if spec is None or not spec.trust_annotations:
+        return False
+    hints = tool.annotations
+    return bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
 
 
 async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool:

@@ -13,6 +13,7 @@ from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, run, together
 from dragoman.cli.known import broken_entries, known_tools, named
 from dragoman.cli.options import SERVERS, Options, common_options, typed, wait_option, yes_option
+from dragoman.cli.remote import divert
 from dragoman.errors import DragomanError
 from dragoman.trust.layers import rivalry
 
@@ -49,6 +50,7 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
     names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
+    divert(options, settings)
     specs = [named(settings, name) for name in dict.fromkeys(names)] or list(settings.servers)
     broken = [] if names else _broken(settings)
     logged = _logged()

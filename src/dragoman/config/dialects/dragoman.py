@@ -56,6 +56,7 @@ KEYS = key_table(
     "max_concurrency",
     "max_message_bytes",
     "parallel",
+    "share",
     "coerce_arguments",
     "sources_in_text",
     "attribution",
@@ -147,7 +148,7 @@ DRAGOMAN = Dialect(
             "denied_tools max_concurrency naming fallback auth trust trust_annotations wire protocol "
             "title description command args env env_file inherit_env cwd log_file url headers alternate "
             "allow_http tls transport max_message_bytes parallel coerce_arguments attribution limits "
-            "sources_in_text"
+            "sources_in_text share"
         ).split()
     },
     remote_types={"stdio": "stdio", "http": "http", "sse": "sse"},

@@ -1,0 +1,401 @@
+"""Share the process of a stdio server between managers that would start the same one.
+
+What counts is the content: the expanded entry, its folder, and the environment that the process would get.
+Each manager has its own supervisor, names, pins and rules; `Lease` stands for its `Connection`, and `_Hub`
+holds the real one. The process ends with its last lease. A question of the server goes to the manager whose
+request it belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+from contextvars import Context, ContextVar
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from dragoman.errors import ConnectionLostError, DragomanError
+from dragoman.model import Handlers, Stdio
+from dragoman.server.process.environment import whole_environment
+from dragoman.server.protocol.wire import ConnectionEvents
+from dragoman.trust.redaction import current_redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+
+    from dragoman.events import OfferChanged
+    from dragoman.model import Handler, ServerSpec, Transport
+    from dragoman.server.connection import Connection
+    from dragoman.server.protocol.sdk import Era
+    from dragoman.server.protocol.session import Session
+    from dragoman.server.protocol.wire import ConnectAttempt, Unfinished
+    from dragoman.tools.result.render import ServerAnswer
+
+_OF_TERMINALS = frozenset({"TERM", "SHELL"})
+"""Variables of a child's environment that differ between terminals and mean nothing to a server."""
+
+T = TypeVar("T")
+
+_current_lease: ContextVar[Lease | None] = ContextVar("current_lease", default=None)
+"""Whose request the current task makes."""
+
+
+class SharedConnections:
+    """The processes that managers share, by the content of their entries."""
+
+    def __init__(self) -> None:
+        self._hubs: dict[str, _Hub] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        """The tasks of connections that are closing, by key."""
+
+    async def key(
+        self, spec: ServerSpec, transport: Transport, env: Mapping[str, str], handlers: Handlers | None
+    ) -> str | None:
+        """Return what is equal for servers that can share a process; `None` for one that must not.
+
+        Args:
+            spec: The server.
+            transport: Its transport with every variable expanded.
+            env: The environment that it inherits from.
+            handlers: What the application answers; directories that it names itself are its own.
+        """
+        roots = handlers.roots if handlers else None
+        has_roots = bool(roots(spec.name) if callable(roots) else roots)
+        if not spec.share or not isinstance(transport, Stdio) or has_roots:
+            return None
+        child = await asyncio.to_thread(whole_environment, transport, env)
+        parts: dict[str, Any] = {
+            "name": spec.name,
+            "transport": asdict(transport),
+            "env": {name: value for name, value in child.items() if name not in _OF_TERMINALS},
+            "spec": [spec.protocol, spec.wire, spec.max_message_bytes, spec.max_concurrency, spec.reconnect],
+        }
+        text = json.dumps(parts, sort_keys=True, default=str)
+        # Only the hash is kept: the parts have secrets in them.
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def lease(
+        self,
+        key: str,
+        spec: ServerSpec,
+        make: Callable[[ConnectionEvents, Handlers], Connection],
+        *,
+        events: ConnectionEvents,
+        handlers: Handlers | None,
+    ) -> Lease:
+        """Return a lease of the process with this key; the process starts if there is none.
+
+        Args:
+            key: As `key` returns it.
+            spec: The server.
+            make: Makes the connection, given what receives its events and answers its questions.
+            events: Receives what happens to the lease.
+            handlers: What answers the questions that belong to requests of this lease.
+        """
+        hub = self._hubs.get(key)
+        if hub is None or hub.is_over:
+            hub = _Hub(spec, make, on_end=lambda it: self._remove(key, it), after=self._ending.get(key))
+            self._hubs[key] = hub
+        return Lease(hub, spec, events, handlers or Handlers())
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return the shared processes, without their arguments and variables."""
+        return [
+            {
+                "server": hub.spec.name,
+                "pid": hub.connection.attempt.pid,
+                "users": len(hub.leases),
+                "calls": sum(lease.calls for lease in hub.leases),
+            }
+            for hub in self._hubs.values()
+        ]
+
+    def _remove(self, key: str, hub: _Hub) -> None:
+        if self._hubs.get(key) is hub:
+            del self._hubs[key]
+        if not hub.task.done():
+            self._ending[key] = hub.task
+            hub.task.add_done_callback(lambda task: self._forget(key, task))
+
+    def _forget(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._ending.get(key) is task:
+            del self._ending[key]
+
+
+class _Hub(ConnectionEvents):
+    """One real connection and its leases."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        make: Callable[[ConnectionEvents, Handlers], Connection],
+        *,
+        on_end: Callable[[_Hub], None],
+        after: asyncio.Task[None] | None,
+    ) -> None:
+        self.spec = spec
+        self.leases: list[Lease] = []
+        self.is_over = False
+        """Whether no lease can join any more."""
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the connection is open."""
+        self.turns = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
+        self._on_end = on_end
+        self._refusals: dict[Lease, DragomanError | None] = {}
+        answers = Handlers(
+            elicitation=self._route("elicitation"), sampling=self._route("sampling"), logging=self._log
+        )
+        self.connection = make(self, answers)
+        # Not the context of the client that happens to come first: the tasks of the connection outlive it.
+        context = Context()
+        context.run(current_redactor.set, current_redactor.get())
+        name = f"dragoman shared server {spec.name}"
+        self.task = asyncio.create_task(self._serve(after), name=name, context=context)
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def leave(self, lease: Lease) -> None:
+        """End a lease; the connection closes with the last one."""
+        if lease in self.leases:
+            self.leases.remove(lease)
+        if not self.leases and not self.is_over:
+            self._end()
+            self.connection.close()
+
+    async def _serve(self, after: asyncio.Task[None] | None) -> None:
+        if after is not None:
+            # Both may need the same port, file or lock.
+            await asyncio.wait({after})
+        try:
+            await self.connection.serve()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._on_end(self)
+
+    # ── What happens to the connection, for every lease
+
+    async def check_listing(
+        self,
+        connection: Connection,  # noqa: ARG002 -- there is one
+        listing: Sequence[dict[str, Any]],
+        instructions: str,
+    ) -> None:
+        """Let each lease compare a later listing with its pins; the first one it compares when it opens."""
+        for lease in list(self.leases):
+            if lease.is_open:
+                self._refusals[lease] = await lease.check(listing, instructions)
+
+    def on_stage(self, stage: str) -> None:
+        """Pass the stage on."""
+        for lease in list(self.leases):
+            lease.events.on_stage(stage)
+
+    def on_ready(self, connection: Connection) -> None:  # noqa: ARG002 -- there is one
+        """Let the leases open."""
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def on_listing(self, connection: Connection, error: DragomanError | None) -> None:  # noqa: ARG002 -- as above
+        """Pass a listing on."""
+        refusals, self._refusals = self._refusals, {}
+        for lease in list(self.leases):
+            if lease.is_open:
+                lease.events.on_listing(lease.as_connection(), error or refusals.get(lease))
+
+    def on_changed(self, connection: Connection, event: OfferChanged) -> None:  # noqa: ARG002 -- as above
+        """Pass a change on."""
+        for lease in list(self.leases):
+            if lease.is_open:
+                lease.events.on_changed(lease.as_connection(), event)
+
+    def on_timed_out(self, connection: Connection, error: DragomanError) -> None:  # noqa: ARG002 -- as above
+        """Tell the leases that are not open yet."""
+        for lease in list(self.leases):
+            lease.events.on_timed_out(lease.as_connection(), error)
+
+    def on_lost(self, connection: Connection, error: DragomanError) -> None:  # noqa: ARG002 -- as above
+        """Let no lease join any more, and tell those that are there."""
+        self._end()
+        for lease in list(self.leases):
+            if lease.is_open:
+                lease.events.on_lost(lease.as_connection(), error)
+
+    # ── Questions and log messages of the server
+
+    def _route(self, kind: str) -> Handler:
+        async def ask(server: str, params: dict[str, Any]) -> Any:
+            lease = self._asked()
+            handler = getattr(lease.handlers, kind) if lease is not None else None
+            if handler is None:
+                from mcp.shared.exceptions import MCPError
+                from mcp_types import INVALID_REQUEST
+
+                msg = f"no client, or several, have requests in progress at `{server}`"
+                raise MCPError(code=INVALID_REQUEST, message=msg)
+            outcome = handler(server, params)
+            return await outcome if inspect.isawaitable(outcome) else outcome
+
+        return ask
+
+    def _asked(self) -> Lease | None:
+        """Return the lease that a question belongs to; `None` if that is not clear."""
+        own = _current_lease.get()
+        if own is not None and own in self.leases:
+            return own
+        calling = [lease for lease in self.leases if lease.calls]
+        candidates = calling or self.leases
+        return candidates[0] if len(candidates) == 1 else None
+
+    async def _log(self, server: str, params: dict[str, Any]) -> None:
+        for lease in [one for one in self.leases if one.calls] or list(self.leases):
+            if lease.handlers.logging is not None:
+                outcome = lease.handlers.logging(server, params)
+                if inspect.isawaitable(outcome):
+                    await outcome
+
+
+class Lease:
+    """The part of one manager in a shared connection; has what `Connection` has."""
+
+    def __init__(self, hub: _Hub, spec: ServerSpec, events: ConnectionEvents, handlers: Handlers) -> None:
+        self.spec = spec
+        self.events = events
+        self.handlers = handlers
+        self.calls = 0
+        """How many requests of this lease are in progress."""
+        self.is_open = False
+        self._hub = hub
+        self._leave: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        hub.leases.append(self)
+
+    @property
+    def attempt(self) -> ConnectAttempt:
+        """The facts of the attempt to connect."""
+        return self._hub.connection.attempt
+
+    @property
+    def era(self) -> Era | None:
+        """The protocol generation."""
+        return self._hub.connection.era
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The raw listing of the server's tools."""
+        return self._hub.connection.tools
+
+    @property
+    def listing_error(self) -> DragomanError | None:
+        """Why the listing failed, if the server is connected without one."""
+        return self._hub.connection.listing_error
+
+    @property
+    def declared(self) -> str:
+        """The capabilities that the handshake declares."""
+        return self._hub.connection.declared
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the listing may differ for other credentials; those of a process are part of its key."""
+        return self._hub.connection.is_private
+
+    def need_listing(self) -> None:
+        """List again if the listing is older than the server allows."""
+        if self.is_open:
+            self._hub.connection.need_listing()
+
+    @property
+    def session(self) -> Session | None:
+        """The session while it can be used, else `None`."""
+        return self._hub.connection.session if self.is_open else None
+
+    def as_connection(self) -> Connection:
+        """Return this for those who expect a connection."""
+        return cast("Connection", self)
+
+    async def serve(self) -> None:
+        """Stay until `close` or until the shared connection is lost.
+
+        Raises:
+            ConnectError: The server is not approved for this manager, or the connection could not be opened.
+            ConnectionLostError: The connection was open and ended, but not by `close`.
+        """
+        hub = self._hub
+        try:
+            await self.events.admit(self.as_connection())
+            await asyncio.wait({hub.task, hub.ready, self._leave}, return_when=asyncio.FIRST_COMPLETED)
+            await self._open()
+            await asyncio.wait({hub.task, self._leave}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            was_open, self.is_open = self.is_open, False
+            hub.leave(self)
+        if self._leave.done():
+            if not hub.leases:
+                # The process must be gone before the supervisor says that the server has stopped.
+                await asyncio.wait({hub.task})
+            return
+        if hub.task.cancelled() or (failure := hub.task.exception()) is None:
+            msg = f"the connection to server `{self.spec.name}` was closed"
+            raise ConnectionLostError(msg, server=self.spec.name, may_have_run=was_open)
+        raise failure
+
+    def close(self) -> None:
+        """Begin to leave; `serve` returns soon."""
+        self.is_open = False
+        if not self._leave.done():
+            self._leave.set_result(None)
+
+    async def check(self, listing: Sequence[dict[str, Any]], instructions: str) -> DragomanError | None:
+        """Compare a listing with the pins of this manager; return why it is refused."""
+        try:
+            await self.events.check_listing(self.as_connection(), listing, instructions)
+        except DragomanError as exc:
+            return exc
+        return None
+
+    async def _open(self) -> None:
+        """Let the manager use the connection, once its listing is checked."""
+        connection = self._hub.connection
+        session = connection.session
+        if session is None or self._leave.done():
+            return
+        if connection.listing_error is None:
+            refusal = await self.check(connection.tools, session.instructions or "")
+            if refusal is not None:
+                raise refusal
+        if connection.session is not None and not self._leave.done():
+            self.is_open = True
+            self.events.on_ready(self.as_connection())
+
+    def call_tool(
+        self, name: str, arguments: Mapping[str, Any], **rest: Any
+    ) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
+        """Call a tool; as for a connection of its own."""
+        return self._during(lambda: self._connection().call_tool(name, arguments, **rest))
+
+    async def use(self, job: Callable[[Session], Awaitable[T]], *, deadline: float, what: str) -> T:
+        """Make a request other than a tool call; as for a connection of its own."""
+        return await self._during(lambda: self._connection().use(job, deadline=deadline, what=what))
+
+    def _connection(self) -> Connection:
+        if self.is_open:
+            return self._hub.connection
+        msg = f"the connection to server `{self.spec.name}` was closed"
+        raise ConnectionLostError(msg, server=self.spec.name, may_have_run=False)
+
+    async def _during(self, request: Callable[[], Awaitable[T]]) -> T:
+        before = _current_lease.get()
+        _current_lease.set(self)
+        self.calls += 1
+        turns = self._hub.turns
+        try:
+            if turns is None:
+                return await request()
+            async with turns:
+                return await request()
+        finally:
+            self.calls -= 1
+            _current_lease.set(before)

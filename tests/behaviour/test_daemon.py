@@ -1,0 +1,443 @@
+"""The daemon: commands and programs share servers, and nothing goes wrong when it starts, ends or is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.unit.cli.program import PROGRAM, configure, dragoman, entry, misfits
+
+from dragoman.cli.json_shapes import DaemonReport
+from dragoman.gateway import client
+from dragoman.gateway.client import Client, DaemonError, NoDaemonError, OutcomeUnknownError
+from dragoman.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ECHO = Path(__file__).resolve().parents[2] / "bench" / "echo_server.py"
+
+pytestmark = pytest.mark.skipif(not client.is_supported(), reason="needs Unix sockets")
+
+
+def echo(*args: str, **more: Any) -> dict[str, Any]:
+    """Return the entry of a server whose `echo` tells its process for `!pid`."""
+    return {"command": sys.executable, "args": [str(ECHO), *args], **more}
+
+
+@pytest.fixture
+def daemon() -> Iterator[int]:
+    """Start a daemon, return its process id, and stop whichever runs at the end."""
+    yield start()
+    stop()
+
+
+@pytest.fixture
+def stopped() -> Iterator[None]:
+    """Stop the daemon that the test starts."""
+    yield
+    stop()
+
+
+def start() -> int:
+    found = client.start()
+    assert found["started"]
+    return found["pid"]
+
+
+def stop() -> None:
+    pid = status().get("pid", 0)
+    done = dragoman("daemon", "stop", "--json")
+    assert done.returncode == 0, done.stderr
+    wait_gone(pid)
+
+
+def status() -> dict[str, Any]:
+    done = dragoman("daemon", "status", "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert misfits(found, DaemonReport) == []
+    return found
+
+
+def served_by(server: str = "echo", **environment: str) -> str:
+    """Return the process of a server that a command reaches."""
+    done = dragoman("call", server, "echo", "text=!pid", **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    wait_gone(pid)
+
+
+def wait_gone(pid: int) -> None:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        if state == "Z" and not _is_our_child(pid):
+            return
+        threading.Event().wait(0.02)
+    pytest.fail(f"process {pid} does not end")
+
+
+def _is_our_child(pid: int) -> bool:
+    """Return whether a process is to be reaped here; the client does that in a thread."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[1] == str(os.getpid())
+    except OSError:
+        return False
+
+
+# ── Commands
+
+
+def test_commands_say_the_same_through_the_daemon_and_one_process_answers_all(
+    daemon: int, tmp_path: Path
+) -> None:
+    configure(plain=entry("plain.py"), echo=echo())
+    tmp_path.joinpath("text.txt").write_text("from a file", "utf-8")
+    lines = [
+        ["call", "plain", "echo", "text=律 and more"],
+        ["call", "plain", "echo", "text=@text.txt"],
+        ["call", "plain", "echo", "-"],
+        ["call", "plain", "fail"],
+        ["call", "plain", "echo", "txt=1"],
+        ["call", "plain", "nope"],
+        ["call", "nope", "echo"],
+        ["call", "plain", "image", "--save", "pictures"],
+        ["call", "plain", "echo", "--bogus"],
+        ["tools", "plain"],
+        ["tools", "--json", "plain"],
+        ["status", "nope"],
+    ]
+    stdin = '{"text": "from input"}'
+    served = status()["served"]
+    for line in lines:
+        through = dragoman(*line, stdin=stdin)
+        alone = dragoman(*line, "--no-daemon", stdin=stdin)
+        said = (through.returncode, through.stdout, through.stderr.replace("image-1", "image-2"))
+        assert said == (alone.returncode, alone.stdout, alone.stderr), line
+    # This asks twice more: with `--no-daemon`, none of the lines has reached the daemon.
+    assert status()["served"] == served + len(lines) + 1
+    assert served_by() == served_by() != served_by(DRAGOMAN_DAEMON="0")
+    found = json.loads(dragoman("status", "plain", "--json").stdout)["servers"][0]
+    assert (found["state"], found["pid"]) in [
+        ("ready", one["pid"]) for one in status()["processes"] if one["server"] == "plain"
+    ]
+    assert status()["pid"] == daemon
+
+
+def test_the_fast_path_imports_neither_click_nor_the_sdk_nor_pydantic(daemon: int) -> None:
+    configure(echo=echo())
+    served_by()
+    program = """
+import sys
+from dragoman.cli.entry import main
+try:
+    main()
+except SystemExit as end:
+    heavy = {"click", "mcp", "pydantic", "asyncio", "aiohttp", "pathlib", "dataclasses", "inspect", "subprocess"}
+    print(end.code, sorted(heavy & set(sys.modules)))
+"""
+    words = [sys.executable, "-c", program, "call", "echo", "echo", "text=hello"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "hello\n0 []\n", done.stderr
+
+
+def test_a_changed_configuration_counts_at_the_next_command_and_the_rest_keeps_running(daemon: int) -> None:
+    configure(echo=echo())
+    before = served_by()
+    configure(echo=echo(), other=echo("--mark", "other"))
+    other = served_by("other")
+    assert served_by() == before != other
+    configure(echo=echo("--mark", "changed"))
+    assert served_by() not in (before, other)
+    assert dragoman("call", "other", "echo", "text=x").returncode == 9
+
+
+def test_the_configuration_or_a_variable_starts_the_daemon(stopped: None) -> None:
+    path = configure(echo=echo())
+    config = path.with_name("config.toml")
+    assert dragoman("call", "echo", "echo", "text=alone").stdout == "alone\n"
+    assert not status()["running"]
+    config.write_text("[mcp]\ndaemon = true\n", "utf-8")
+    first = served_by()
+    assert status()["running"]
+    assert served_by() == first
+    stop()
+    config.unlink()
+    first = served_by(DRAGOMAN_DAEMON="1")
+    assert served_by() == first
+
+
+# ── Which clients share a process
+
+
+def test_a_variable_that_an_entry_uses_decides_who_shares_and_no_value_is_shown(daemon: int) -> None:
+    configure(
+        echo=echo(env={"TOKEN": "${TOKEN_OF_TEST}"}),
+        own=echo("--mark", "own", share=False),
+    )
+    first = served_by(TOKEN_OF_TEST="canary-one-1234", NOTHING_TO_IT="a")
+    assert served_by(TOKEN_OF_TEST="canary-one-1234", NOTHING_TO_IT="b") == first
+    assert served_by(TOKEN_OF_TEST="canary-two-5678", NOTHING_TO_IT="a") != first
+    # An entry can ask for a process of its own per client's surroundings.
+    mine = [served_by("own", TOKEN_OF_TEST="x", NOTHING_TO_IT=value) for value in "ab"]
+    assert mine[0] != mine[1]
+    shown = dragoman("daemon", "status", "--json").stdout + dragoman("daemon", "status").stdout
+    shown += Path(client.paths().log).read_text("utf-8")
+    assert "canary" not in shown
+
+
+def test_a_project_is_trusted_per_client_and_folder(daemon: int, tmp_path: Path) -> None:
+    entries = {"mcpServers": {"theirs": echo()}}
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        folder.joinpath("mcp.json").write_text(json.dumps(entries), "utf-8")
+
+    def call(name: str) -> subprocess.CompletedProcess[str]:
+        words = [*PROGRAM, "call", "theirs", "echo", "text=hello"]
+        return subprocess.run(words, cwd=tmp_path / name, capture_output=True, text=True, check=False)
+
+    assert [call(name).returncode for name in ("one", "two")] == [8, 8]
+    words = [*PROGRAM, "trust", "approve", "theirs", "--yes"]
+    done = subprocess.run(words, cwd=tmp_path / "one", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [call(name).returncode for name in ("one", "two")] == [0, 8]
+
+
+def test_a_stuck_server_does_not_affect_the_others(daemon: int) -> None:
+    configure(echo=echo(), stuck=entry("stuck.py"))
+    waiting = subprocess.Popen(
+        [*PROGRAM, "call", "stuck", "slow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert served_by() == served_by()
+    finally:
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate()
+    assert (waiting.returncode, said.strip()) == (130, "interrupted")
+    assert all(one["calls"] == 0 for one in status()["processes"] if one["server"] == "echo")
+
+
+# ── Starting and ending
+
+
+def test_simultaneous_first_commands_start_one_daemon_and_one_server(stopped: None) -> None:
+    configure(echo=echo())
+    words = [*PROGRAM, "call", "echo", "echo", "text=!pid"]
+    env = os.environ | {"DRAGOMAN_DAEMON": "1"}
+    running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) for _ in range(6)]
+    pids = {one.communicate()[0].strip() for one in running}
+    assert [one.returncode for one in running] == [0] * 6
+    assert len(pids) == 1
+    assert [str(one["pid"]) for one in status()["processes"]] == [*pids]
+
+
+def test_after_kill_9_no_server_is_left_and_a_stale_socket_does_not_block(daemon: int) -> None:
+    configure(echo=echo())
+    server = int(served_by())
+    kill(daemon)
+    wait_gone(server)
+    assert Path(client.paths().socket).exists()
+    # Without a wish for a daemon the command goes alone; with one it starts the next.
+    alone = served_by()
+    assert alone != str(server)
+    kept = served_by(DRAGOMAN_DAEMON="1")
+    assert served_by() == kept != alone
+    assert status()["pid"] != daemon
+
+
+def test_a_process_that_only_accepts_connections_is_not_a_daemon(stopped: None) -> None:
+    where = client.paths()
+    client.start()
+    stop()
+    with socket.socket(socket.AF_UNIX) as impostor:
+        impostor.bind(where.socket)
+        impostor.listen()
+        with pytest.raises(NoDaemonError):
+            client.dial(where.socket, client.hello("/", {}), seconds=0.2)
+        Path(where.socket).unlink()
+        Path(where.socket).write_text("not a socket", "utf-8")
+        Path(where.lock).write_text("99999999", "utf-8")
+        assert client.start()["started"]
+
+
+def test_another_version_ends_an_idle_daemon_and_leaves_a_busy_one(daemon: int, stopped: None) -> None:
+    configure(echo=echo())
+    other = client.hello("/", {})
+    other["params"]["version"] = "0.0.0"
+    where = client.paths()
+    with Client() as busy:
+        thread = threading.Thread(
+            target=lambda: _ignore(busy.call, "mcp_echo_echo", {"text": "!mute"}, timeout=60)
+        )
+        thread.start()
+        while not any(one["calls"] for one in busy.status()["processes"]):
+            threading.Event().wait(0.02)
+        with pytest.raises(DaemonError) as refused:
+            client.dial(where.socket, other)
+        assert (refused.value.code, refused.value.data) == (
+            client.OTHER_VERSION,
+            {"busy": True, "version": VERSION},
+        )
+        kill(daemon)
+        thread.join()
+    started = client.start()["pid"]
+    with pytest.raises(DaemonError) as refused:
+        client.dial(where.socket, other)
+    assert refused.value.may_be_replaced
+    wait_gone(started)
+    assert client.start()["started"]
+
+
+def _ignore(work: Any, *args: Any, **more: Any) -> None:
+    with pytest.raises((DaemonError, TimeoutError)):
+        work(*args, **more)
+
+
+def test_an_idle_daemon_ends_with_its_servers() -> None:
+    configure(echo=echo())
+    found = client.start(options=["--idle", "1s"])
+    server = int(served_by())
+    wait_gone(found["pid"])
+    wait_gone(server)
+    assert "no client for 1 s" in dragoman("daemon", "logs").stdout
+
+
+def test_malformed_and_oversized_lines_are_refused_and_others_go_on(daemon: int) -> None:
+    configure(echo=echo())
+    before = served_by()
+    for line in (
+        b"\xff\xfe\n",
+        b"[]\n",
+        b'{"method": "tools/list", "id": 1}\n',
+        b'"' + b"x" * 100_000 + b"\n",
+    ):
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(client.paths().socket)
+            raw.sendall(line)
+            answer = b"".join(iter(lambda: raw.recv(65_536), b""))
+        assert json.loads(answer)["error"]["code"] in (-32700, -32600)
+    assert served_by() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_machine_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(f"/tmp/dragoman-test-{os.getpid()}")
+    folder.mkdir(mode=0o711)
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    try:
+        start()
+        where = client.paths()
+        modes = [os.stat(path).st_mode & 0o777 for path in (where.folder, where.socket, where.log)]  # noqa: PTH116 -- texts
+        assert modes == [0o700, 0o600, 0o600]
+        # Take the file system's protection away: the daemon itself looks who connects.
+        for path in Path(where.folder).parents:
+            if folder in (path, *path.parents):
+                path.chmod(0o711)
+        Path(where.folder).chmod(0o711)
+        Path(where.socket).chmod(0o666)
+        program = f"""
+import socket
+raw = socket.socket(socket.AF_UNIX); raw.settimeout(20); raw.connect({where.socket!r})
+try:
+    raw.sendall(b'{{"id": 0, "method": "dragoman/hello", "params": {{"version": "{VERSION}"}}}}\\n')
+    print(raw.recv(1000))
+except ConnectionError:
+    print(b"")
+"""
+        python = shutil.which("python3", path="/usr/bin:/bin") or pytest.skip("no Python for other users")
+        done = subprocess.run(
+            [python, "-c", program], capture_output=True, text=True, user=65534, check=False, env={}, cwd="/"
+        )
+        assert done.stdout.strip() == "b''", done.stderr
+        assert "refused a connection of user 65534" in dragoman("daemon", "logs").stdout
+    finally:
+        stop()
+        subprocess.run(["rm", "-rf", folder], check=True)
+
+
+# ── Programs
+
+
+def test_a_client_works_from_threads_and_pickled_in_processes(daemon: int) -> None:
+    configure(echo=echo())
+    with Client() as one:
+        assert [tool["name"] for tool in one.tools()] == ["mcp_echo_echo"]
+        first = one.call("mcp_echo_echo", {"text": "!pid"})
+        assert (first.success, first.error) == (True, None)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: one.call("mcp_echo_echo", {"text": "!pid"}).text, range(20)))
+        assert {*found} == {first.text}
+        program = "import pickle,sys; c = pickle.load(sys.stdin.buffer); print(c.call('mcp_echo_echo', {'text': '!pid'}).text)"
+        done = subprocess.run(
+            [sys.executable, "-c", program], input=pickle.dumps(one), capture_output=True, check=True
+        )
+        assert done.stdout.decode().strip() == first.text
+        with pytest.raises(DaemonError, match="Unknown tool"):
+            one.call("nope")
+        with pytest.raises(TimeoutError):
+            one.call("mcp_echo_echo", {"text": "!mute"}, timeout=0.1)
+        assert one.call("mcp_echo_echo", {"text": "still here"}).text == "still here"
+
+
+def test_a_client_dials_again_after_a_restart_and_says_what_it_does_not_know(daemon: int) -> None:
+    configure(echo=echo())
+    with Client() as one:
+        before = one.call("mcp_echo_echo", {"text": "!pid"}).text
+        stop()
+        after = one.call("mcp_echo_echo", {"text": "!pid"}).text
+        assert after != before
+        pid = one.status()["pid"]
+        assert pid != daemon
+        raised: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                one.call("mcp_echo_echo", {"text": "!mute"})
+            except DaemonError as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        while not any(server["calls"] for server in one.status()["processes"]):
+            threading.Event().wait(0.02)
+        kill(pid)
+        thread.join()
+        assert [type(error) for error in raised] == [OutcomeUnknownError]
+        assert one.call("mcp_echo_echo", {"text": "again"}).text == "again"
+
+
+def test_a_question_of_a_server_goes_to_the_client_that_caused_it(daemon: int) -> None:
+    configure(asking=entry("asking.py", protocol="legacy"))
+
+    def table(seats: int) -> Any:
+        return lambda _question: {"action": "accept", "content": {"seats": seats, "name": f"guest {seats}"}}
+
+    with Client(elicit=table(3)) as three, Client(elicit=table(5)) as five, Client() as shy:
+        for _ in range(2):
+            assert "'seats': 3" in three.call("mcp_asking_book").text
+            assert "'seats': 5" in five.call("mcp_asking_book").text
+        with pytest.raises(DaemonError, match="does not support elicitation"):
+            shy.call("mcp_asking_book")
