@@ -67,6 +67,8 @@ class Gateway:
         """
         self.mcp = mcp
         self.questions = questions or Questions()
+        self.asks_clients = questions is not None
+        """Whether the questions of older servers, and for older clients, go to clients."""
         self.rounds = Rounds()
         self.announcer = Announcer(mcp)
         self.observer = Observer(mcp)
