@@ -74,6 +74,8 @@ class Gateway:
             raise not_installed()
         self.mcp = mcp
         self.questions = questions or Questions()
+        self.asks_clients = questions is not None
+        """Whether the questions of older servers, and for older clients, go to clients."""
         self.rounds = Rounds()
         self.announcer = Announcer(mcp)
         self.observer = Observer(mcp)

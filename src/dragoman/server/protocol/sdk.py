@@ -136,7 +136,12 @@ async def open_session(
             busy_seconds=spec.connect_timeout * BUSY_SHARE,
         )
 
+    callbacks = dict(answers or {})
+    on_complete = callbacks.pop("elicitation_complete", None)
+
     async def on_message(message: object) -> None:
+        if isinstance(message, types.ElicitCompleteNotification) and on_complete is not None:
+            await on_complete(message.params)
         if changed is None:
             return
         if isinstance(message, types.ResourceUpdatedNotification):
@@ -158,7 +163,7 @@ async def open_session(
         message_handler=on_message,
         cache=None,
         extensions=declared_extensions(on_task),
-        **(answers or {}),
+        **callbacks,
     )
     if dispatcher is not None:
         dispatcher.peer = Peer.of(transport)
