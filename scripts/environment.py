@@ -11,15 +11,18 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 11)
@@ -56,13 +59,26 @@ def write_stamp(environment: Path, name: str, stamp: str) -> None:
     (environment / f".{name}-stamp").write_text(stamp, "utf-8")
 
 
-def run_quietly(command: list[str], *, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
+def run_quietly(
+    command: list[str],
+    *,
+    cwd: Path = ROOT,
+    env: dict[str, str] | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> None:
     """Run a command without showing its output, unless it fails.
+
+    Args:
+        command: The command.
+        cwd: Where it runs.
+        env: Its environment.
+        on_line: Called with each line of its output.
 
     Raises:
         InstallError: The command exited with a code other than 0.
     """
-    done = subprocess.run(
+    lines: list[str] = []
+    with subprocess.Popen(
         command,
         cwd=cwd,
         env=env,
@@ -71,11 +87,53 @@ def run_quietly(command: list[str], *, cwd: Path = ROOT, env: dict[str, str] | N
         stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="replace",
-        check=False,
-    )
-    if done.returncode:
-        msg = f"`{' '.join(command)}` exited with {done.returncode}:\n{done.stdout.strip()}"
+    ) as process:
+        for line in process.stdout or ():
+            lines.append(line)
+            if on_line is not None:
+                on_line(line)
+    if process.returncode:
+        msg = f"`{' '.join(command)}` exited with {process.returncode}:\n{''.join(lines).strip()}"
         raise InstallError(msg)
+
+
+def _last_part(text: str) -> str:
+    """Return the file's name of a path, and any other text as it is."""
+    return text.split(" ", maxsplit=1)[0].rpartition("/")[2] if text.startswith(("/", ".")) else text
+
+
+class Progress:
+    """Shows how far pip is with a lock file: one changing line in a terminal, a few lines elsewhere."""
+
+    def __init__(self, total: int, out: TextIO | None = None) -> None:
+        self._total = total
+        self._out = out or sys.stdout
+        self._is_live = self._out.isatty()
+        self._done = 0
+
+    def line(self, text: str) -> None:
+        """Take one line of pip's output."""
+        if text.startswith("Ignoring "):  # a package for another system
+            self._total -= 1
+        elif text.startswith(("Collecting ", "Processing ")):
+            self._done += 1
+            name = re.split(r"[=<>\[; ]|-\d", _last_part(text.partition(" ")[2]), maxsplit=1)[0]
+            # Elsewhere each quarter is enough.
+            if self._is_live or self._done * 4 // self._total > (self._done - 1) * 4 // self._total:
+                self._show(f"  package {self._done} of {self._total}: {name.strip()}")
+        elif text.startswith("Installing collected packages"):
+            self._show(f"  installing {self._done} packages …")
+
+    def end(self) -> None:
+        """Remove the changing line."""
+        if self._is_live and self._done:
+            print("\r\x1b[K", end="", file=self._out, flush=True)
+
+    def _show(self, text: str) -> None:
+        if self._is_live:
+            print(f"\r\x1b[K{text[:78]}", end="", file=self._out, flush=True)
+        else:
+            print(text, file=self._out, flush=True)
 
 
 def create(environment: Path) -> None:
@@ -89,20 +147,40 @@ def create(environment: Path) -> None:
     run_quietly(command)
 
 
-def pip_install(environment: Path, *arguments: str) -> None:
-    """Run `pip install` for an environment, with its own pip or, if it has none, with ours."""
+def pip_install(environment: Path, *arguments: str, on_line: Callable[[str], None] | None = None) -> None:
+    """Run `pip install` for an environment, with its own pip or, if it has none, with ours.
+
+    Args:
+        environment: The environment.
+        arguments: What to install.
+        on_line: Called with each line of pip's output.
+    """
     python = python_in(environment)
     inside = (
         subprocess.run([str(python), "-c", "import pip"], capture_output=True, check=False).returncode == 0
     )
     pip = [str(python), "-m", "pip"] if inside else [sys.executable, "-m", "pip", "--python", str(python)]
-    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_USER": "0"}
-    run_quietly([*pip, "install", "--quiet", *arguments], env=os.environ | quiet)
+    quiet = {
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+        "PIP_USER": "0",
+        "PIP_PROGRESS_BAR": "off",
+    }
+    noise = [] if on_line else ["--quiet"]
+    run_quietly([*pip, "install", *noise, *arguments], env=os.environ | quiet, on_line=on_line)
 
 
-def install_lock(environment: Path, lock: Path) -> None:
+def install_lock(environment: Path, lock: Path, *, shows_progress: bool = False) -> None:
     """Install exactly what a lock file lists, checking every hash."""
-    pip_install(environment, "--require-hashes", "--no-deps", "-r", str(lock))
+    what = ("--require-hashes", "--no-deps", "-r", str(lock))
+    if not shows_progress:
+        pip_install(environment, *what)
+        return
+    progress = Progress(len(re.findall(r"^[\w.-]+==", lock.read_text("utf-8"), re.MULTILINE)))
+    try:
+        pip_install(environment, *what, on_line=progress.line)
+    finally:
+        progress.end()
 
 
 def install_each(steps: Mapping[str, Callable[[], bool]], names: Sequence[str]) -> int:
@@ -141,16 +219,18 @@ def set_up(kind: str) -> None:
         return
     purpose = {"run": "dragoman", "dev": "the development tools"}[kind]
     print(f"Setting up {purpose} in .venv (once, about a minute) …", flush=True)
+    began = time.monotonic()
     place = fingerprint()
     if not is_current(environment, "place", place):
         create(environment)
         write_stamp(environment, "place", place)
-    install_lock(environment, ROOT / "requirements" / f"{kind}.txt")
+    install_lock(environment, ROOT / "requirements" / f"{kind}.txt", shows_progress=True)
     pip_install(environment, "--no-build-isolation", "--no-deps", "--no-index", "--editable", str(ROOT))
     # pip compiles packages but not an editable project; compile it here, so that the first start is fast.
     run_quietly([str(python_in(environment)), "-m", "compileall", "-q", str(ROOT / "src")])
     for name in ("run", "dev") if kind == "dev" else ("run",):
         write_stamp(environment, name, stamps[name])
+    print(f"Ready in {time.monotonic() - began:.0f} s.", flush=True)
 
 
 def main(arguments: list[str]) -> int:

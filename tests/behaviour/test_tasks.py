@@ -14,6 +14,7 @@ import pytest
 from tests.behaviour.test_apps import managed, modern
 
 from dragoman import CallTimeoutError, DragomanError, Handlers, McpManager, ProtocolError, ToolFailedError
+from dragoman.blocking import McpManager as BlockingManager
 from dragoman.model import Continuation
 from dragoman.storage.files import data_folder
 
@@ -280,3 +281,23 @@ async def test_questions_of_a_call_that_waits_are_asked_one_after_the_other(stat
         result = await mcp.call("mcp_m_order")
     assert person.asked == ["first", "second"]
     assert result.text == "ordered for FIRST, SECOND"
+
+
+# ── Without `await`
+
+
+def test_tasks_and_questions_without_await(state: Path) -> None:
+    with BlockingManager([modern("m", str(state))], cache=False, handlers=DURABLE) as mcp:
+        assert mcp.wait_ready()
+        detached = mcp.call("mcp_m_work", {"polls": 2}, detach=True)
+        assert mcp.tasks() == [detached.task]
+        assert mcp.resume(mcp.tasks()[0]).text == "work done {}"
+        abandoned = mcp.call("mcp_m_work", {"polls": 10_000}, detach=True).task
+        assert abandoned is not None
+        mcp.cancel_task(abandoned)
+        assert mcp.tasks() == []
+        asked = mcp.call("mcp_m_order", on_input="return").input_required
+        assert asked is not None
+        result = mcp.resume(asked, {"first": answer("Ada"), "second": answer("Bob")})
+    assert result.text == "ordered for Ada, Bob"
+    assert [one["taskId"] for one in requests(state, "tasks/cancel")] == ["secret-1"]

@@ -63,4 +63,4 @@ def test_a_summary_says_something_and_ends(page: Path) -> None:
         head = text.split("---\n")[1]
         keys = dict(line.split(": ", 1) for line in head.splitlines())
         assert list(keys) == ["summary", "read_when"]
-        assert all(value.endswith(".") for value in keys.values())
+        assert all(value.endswith((".", "。")) for value in keys.values())

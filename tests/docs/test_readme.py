@@ -24,8 +24,8 @@ from dragoman.model import Timeouts
 
 README = (ROOT / "README.md").read_text("utf-8")
 CHINESE = (ROOT / "README.zh-CN.md").read_text("utf-8")
-INTERACTIVE = {"dragoman chat", "dragoman top"}
-"""Commands that fill the screen until somebody leaves: their own tests do that."""
+INTERACTIVE = {"dragoman chat", "dragoman top", "dragoman serve"}
+"""Commands that run until they are stopped: they have their own tests."""
 PROGRAM = Path(sys.executable).with_name("dragoman")
 
 
@@ -153,9 +153,80 @@ def test_the_chinese_readme_has_the_same_blocks_and_links() -> None:
     english, chinese = (re.findall(r"\]\(([^)]+)\)", text) for text in (README, CHINESE))
     assert english[0] == "README.zh-CN.md"
     assert chinese[0] == "README.md"
-    assert chinese[1:] == english[1:]
+    # A page that exists in Chinese is the one that the Chinese page leads to.
+    assert [link.replace(".zh-CN.md", ".md") for link in chinese[1:]] == english[1:]
+    assert all(
+        (link.endswith(".md") and (ROOT / link.replace(".md", ".zh-CN.md")).exists()) == (".zh-CN" in theirs)
+        for link, theirs in zip(english[1:], chinese[1:], strict=True)
+    )
     assert set(commands(CHINESE)) == set(commands(README))
     assert re.findall(r"^#+ ", CHINESE, re.MULTILINE) == re.findall(r"^#+ ", README, re.MULTILINE)
+
+
+def _table(text: str) -> list[list[str]]:
+    """Return the cells of the first table."""
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip(" *") for cell in row.split("|")[1:-1]] for row in rows]
+
+
+MEASURED = {
+    "import": "what a program imports",
+    "CPU of a call, stdio": "stdio, alone: CPU",
+    "CPU of a call, HTTP, 32 at once": "HTTP, 32 at once: CPU",
+    "memory, 20 servers over stdio": "stdio: RSS",
+}
+"""The columns of docs/performance.md that rows of the comparison come from; the other rows are its `Failures`."""
+FAILURES = {
+    "works again after `kill -9` of a server": "works again after `kill -9`",
+    "one dead server among five: the others": "one dead server among five: the other four",
+    "left after a proper end, of 5 servers with a helper process each": (
+        "processes left after a proper end, of 5 servers with a helper each"
+    ),
+}
+
+
+def test_the_comparison_has_the_measured_figures() -> None:
+    page = (ROOT / "docs/performance.md").read_text("utf-8")
+    head, _, *rows = _table(README)
+    names = [re.sub(r"(?:, mcp)? [\d.]+$", "", name).replace("-slim", "") for name in head[1:]]
+    for name, version in zip(names, head[1:], strict=True):
+        assert re.search(
+            rf"^\| `?{re.escape(name)}`? \| [^|]*{re.escape(version.split()[-1])}", page, re.M
+        ), name
+    assert f"date: {_date(README)};" in page
+    assert len(rows) == len(MEASURED) + len(FAILURES)
+    for label, *cells in rows:
+        for name, cell in zip(names, cells, strict=True):
+            shown = (
+                _measured(page, MEASURED[label], name) if label in MEASURED else _failure(page, label, name)
+            )
+            assert shown.startswith(cell), (label, name, shown)
+
+
+def _date(text: str) -> str:
+    found = re.search(r"Measured on (\d{4}-\d\d-\d\d)", text)
+    assert found is not None
+    return found[1]
+
+
+def _measured(page: str, column: str, name: str) -> str:
+    """Return a figure: the row of a client, in the table with this column."""
+    (table,) = [part for part in re.split(r"\n\n", page) if part.startswith("|") and f"| {column} |" in part]
+    head, _, *rows = _table(table)
+    (row,) = [row for row in rows if row[0].strip("`") == name.strip("`")]
+    return row[head.index(column)].strip("*").partition("<br>")[0].strip("*")
+
+
+def _failure(page: str, label: str, name: str) -> str:
+    head, _, *rows = _table(page.partition("\n## Failures\n")[2])
+    (row,) = [row for row in rows if row[0] == FAILURES[label]]
+    return row[[one.strip("`") for one in head].index(name.strip("`"))].strip("*")
+
+
+def test_the_chinese_comparison_has_the_same_figures() -> None:
+    figures = [[re.findall(r"[\d.]+", cell) for cell in row[1:]] for row in _table(README)]
+    theirs = [[re.findall(r"[\d.]+", cell) for cell in row[1:]] for row in _table(CHINESE)]
+    assert [[one[:1] for one in row] for row in figures] == [[one[:1] for one in row] for row in theirs]
 
 
 def test_it_is_short_enough_to_be_read() -> None:

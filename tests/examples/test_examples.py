@@ -162,6 +162,13 @@ async def test_legal_names_sources_and_dates_and_is_answered_by_its_fallback_whe
     assert any("answered by `desk`, since `legal` is not available" in line for line in output)
 
 
+async def test_legal_asks_and_answers_in_chinese(programs: str, tmp_path: Path) -> None:
+    chinese = (EXAMPLES / "legal/README.zh-CN.md").read_text("utf-8")
+    (block,) = re.findall(r"^```text\n(.*?)^```", chinese, re.DOTALL | re.MULTILINE)
+    assert await run("legal", programs, tmp_path, LEGAL_LANGUAGE="zh") == lines(block)
+    assert [line for line in lines(block) if cell_len(line) > 80] == []
+
+
 @pytest.mark.requirement("otter-p1.status", "otter-p2.reload")
 async def test_otter_has_its_commands_and_takes_a_server_in_while_it_runs(
     programs: str, tmp_path: Path

@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias, cast
 
 from dragoman import call as pipeline
 from dragoman.agent.messages import (
@@ -33,7 +33,7 @@ from dragoman.agent.messages import (
     Usage,
     interrupted,
 )
-from dragoman.agent.offer import ToolLimit, ToolOffer
+from dragoman.agent.offer import RESERVED, RUN_CODE, ToolLimit, ToolOffer
 from dragoman.errors import AgentError, BudgetExceededError, DragomanError, ModelError
 from dragoman.events import StateChanged, ToolsChanged
 from dragoman.manager.manager import McpManager
@@ -50,10 +50,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from dragoman.agent.code.runner import CodeRunner
+    from dragoman.agent.code.sandbox import CodeLimits
     from dragoman.agent.messages import AgentEvent, Provider, ToolCall
     from dragoman.agent.offer import OfferedTools
     from dragoman.manager.manager import Servers
+    from dragoman.model import ToolDef
     from dragoman.observe.bus import Subscription
+    from dragoman.storage.programs import SavedProgram
 
     ToolSource: TypeAlias = McpManager | ToolRegistry | ToolView | Servers
     """Where an agent's tools come from."""
@@ -246,6 +250,8 @@ class AgentEngine:
         result_tokens: int = RESULT_TOKENS,
         max_tokens: int | None = None,
         start_wait: float = START_WAIT,
+        code: bool | Literal["auto"] = False,
+        code_limits: CodeLimits | None = None,
         mend_arguments: bool | None = None,
     ) -> None:
         """Configure the agent; nothing is started yet.
@@ -267,6 +273,10 @@ class AgentEngine:
             result_tokens: The most tokens of one result that the model sees; a tool reads the rest.
             max_tokens: The most tokens of one answer of the model.
             start_wait: Seconds that a start waits for servers without a cached list of tools.
+            code: Whether the model can write programs that call tools (`run_code`; needs the extra `code`).
+                With `"auto"` only if there are more tools than `limit` offers at once, so that it searches.
+                Direct calls stay possible either way.
+            code_limits: The limits of one program.
             mend_arguments: The old name of `coerce_arguments`.
 
         Raises:
@@ -286,6 +296,10 @@ class AgentEngine:
         self._caller = self._make_caller(TextBudget(limit=result_tokens, unit="tokens"))
         self._max_tokens = max_tokens
         self._start_wait = start_wait
+        self._code_wanted = code
+        self._code_limits = code_limits
+        self._result_tokens = result_tokens
+        self._code: CodeRunner | None = None
         self._messages: list[Message] = []
         self._offering: ToolOffer | None = None
         self._prompt: str | None = None
@@ -339,6 +353,8 @@ class AgentEngine:
         )
         try:
             await self._start_manager()
+            if self._code_wanted:
+                await self._start_code()
         except BaseException:
             await self.close()
             raise
@@ -355,6 +371,8 @@ class AgentEngine:
             # It waits for a thread that computes vectors.
             await asyncio.to_thread(self._offering.close)
         try:
+            if self._code is not None:
+                await self._code.close()
             if self.manager is not None and self._runs_manager:
                 await self.manager.shutdown()
         finally:
@@ -416,6 +434,65 @@ class AgentEngine:
         finally:
             task.cancel()
             await asyncio.wait({task})
+
+    async def paused_programs(self) -> list[SavedProgram]:
+        """Return the programs that wait for a person since an earlier process, the oldest first."""
+        return await self._runner().paused()
+
+    async def resume_program(self, identifier: str, answers: Mapping[str, Any] | None = None) -> ToolResult:
+        """Go on with a program that waits for a person; the model reads its output with the next question.
+
+        Args:
+            identifier: The program's id: from `paused_programs`, or in a result's `meta` as
+                `dragoman/program`.
+            answers: The answers to the questions in `input_required`, as for `McpManager.resume`.
+
+        Raises:
+            AgentError: The agent has no code mode, or the program cannot be continued.
+        """
+        async with self._working:
+            result = await self._runner().resume(identifier, answers)
+            if result.input_required is None:
+                text = f"[notice] the program that waited has ended:\n{for_model(result.text)}"
+                self._record([Message(role="user", text=text)])
+            return result
+
+    def _runner(self) -> CodeRunner:
+        if self._code is None:
+            msg = "the agent has no code mode, or is not started"
+            raise AgentError(msg, hint="make it with `code=True`")
+        return self._code
+
+    async def _start_code(self) -> None:
+        from dragoman.agent.code.runner import CodeRunner
+        from dragoman.agent.code.sandbox import is_installed
+
+        if self._code_wanted == "auto" and not is_installed():
+            return
+        budget = TextBudget(limit=self._result_tokens, unit="tokens")
+        self._code = runner = CodeRunner(
+            self._code_tools, limits=self._code_limits, budget=budget, spill=self._spill
+        )
+        if self.manager is None:
+            route = replace(_route(self.tools), coerce=self._coerce, spill=self._spill)
+            runner.connect(pipeline.make_caller(route, lambda: None))
+        else:
+            caller = self.manager.caller(
+                coerce=self._coerce,
+                spill=self._spill,
+                tools=self.tools if isinstance(self.tools, ToolView) else None,
+                while_asking=runner.while_asking,
+                returns_questions=True,
+            )
+            runner.connect(caller, self.manager.resume)
+        always = self._code_wanted is True
+        offering = cast("ToolOffer", self._offering)
+        is_listed = always and offering.fits_all()
+        offering.add_code(await runner.tool(listed=is_listed), runner.signature, always=always)
+
+    def _code_tools(self) -> list[ToolDef]:
+        """Return the tools that a program can call: those that the model may."""
+        return [tool for tool in self.tools if "model" in tool.audience and tool.name not in RESERVED]
 
     async def _start_manager(self) -> None:
         if self.manager is None:
@@ -555,8 +632,11 @@ class AgentEngine:
         offering = cast("ToolOffer", self._offering)
         if (own := offering.own(name)) is not None:
             if self.manager is not None:
-                return await self.manager.caller(coerce=self._coerce, registry=own)(name, arguments)
-            return await pipeline.run(replace(_route(own), coerce=self._coerce), name, arguments)
+                result = await self.manager.caller(coerce=self._coerce, registry=own)(name, arguments)
+            else:
+                result = await pipeline.run(replace(_route(own), coerce=self._coerce), name, arguments)
+            ran = self._code.take_result() if self._code is not None and name == RUN_CODE else None
+            return ran or result
         result = await self._caller(name, arguments, on_progress=on_progress)
         if str(self._spill.folder) in result.text:
             # A result was cut: from now on the model has a tool to read the rest.

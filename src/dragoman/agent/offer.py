@@ -25,7 +25,7 @@ from dragoman.tools.search import ToolIndex
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from dragoman.model import JsonObject
     from dragoman.tools.export.export import Api, Export
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 CALL = "call_tool"
 """The tool that calls what a search found."""
-RESERVED = frozenset({SEARCH, CALL, "load_tools", "read_result"})
+RUN_CODE = "run_code"
+"""The tool that runs programs."""
+RESERVED = frozenset({SEARCH, CALL, RUN_CODE, "load_tools", "read_result"})
 """The names of the agent's own tools, whether or not they are offered now."""
 MAX_FOUND = 20
 FOUND = 5
@@ -159,6 +161,8 @@ class ToolOffer:
         self._told: set[str] = set()
         self._shown: tuple[Export, Export] | None = None
         self._found: Found | None = None
+        self._with_search: ToolDef | None = None
+        self._describe: Callable[[str], Awaitable[str]] | None = None
         self._added: list[JsonObject] = []
 
     @property
@@ -166,10 +170,28 @@ class ToolOffer:
         """Whether the model searches for tools; decided with the first offer."""
         return self._finders is not None
 
+    def fits_all(self) -> bool:
+        """Return whether the model is offered every tool, and does not need to search."""
+        return self._limit.above == "all" or self._fits(self._export().tools)
+
     def add(self, tool: ToolDef) -> None:
         """Offer one of the agent's own tools from now on."""
         if tool.name not in self._own:
             self._own.register(tool)
+
+    def add_code(self, tool: ToolDef, describe: Callable[[str], Awaitable[str]], *, always: bool) -> None:
+        """Offer a tool that runs programs, before the first request.
+
+        Args:
+            tool: The tool.
+            describe: Returns how a program calls a tool, by its exposed name; searches show it.
+            always: Whether to offer it even if the model does not search.
+        """
+        self._describe = describe
+        if always:
+            self.add(tool)
+        else:
+            self._with_search = tool
 
     def own(self, name: str) -> ToolRegistry | None:
         """Return the registry of one of the agent's own tools; `None` for other tools."""
@@ -220,7 +242,10 @@ class ToolOffer:
         hits = await asyncio.to_thread(
             index.find, queries, limit=limit, among=lambda name: name in export.aliases, used=self._used
         )
-        return self._answer(hits, export)
+        shown: list[str] = []
+        if self._describe is not None:
+            shown = [text for hit in hits if (text := await self._describe(hit.name))]
+        return self._answer(hits, export, shown)
 
     def close(self) -> None:
         """Free the index."""
@@ -255,12 +280,15 @@ class ToolOffer:
     # ── The first offer, and what is added to it
 
     def _begin(self, export: Export, own: Export) -> None:
-        if self._limit.above == "all" or self._fits(export.tools):
+        if self.fits_all():
             tools = [*own.tools, *export.tools] if own.tools else export.tools
             self._offered = OfferedTools(tools, [own, export])
         else:
             self._finders = _finders(self, sorted({tool.server for tool in self._registry if tool.server}))
             finders = self._finders.export(self._api)
+            if self._with_search is not None:
+                self.add(self._with_search)
+                own = self._own.export(self._api)
             if self._reader is not None:
                 # A tool that is added later would change the list.
                 self.add(self._reader)
@@ -312,7 +340,7 @@ class ToolOffer:
 
     # ── The answer to a search
 
-    def _answer(self, hits: Sequence[Hit], export: Export) -> Found:
+    def _answer(self, hits: Sequence[Hit], export: Export, shown: Sequence[str] = ()) -> Found:
         sent = self._sent or {}
         definitions = {_exposed(tool, export): tool for tool in export.tools} if hits else {}
         lines: list[str] = []
@@ -342,6 +370,8 @@ class ToolOffer:
             notes.append(f"Call one of them with `{CALL}`.")
         elif weak := [export.aliases[hit.name] for hit in hits if hit.weak]:
             notes.append(f"Weak matches: {', '.join(weak)}.")
+        if shown:
+            notes += ["In a program:", *shown]
         notes += self._notes({tool.server for hit in hits if (tool := self._registry.get(hit.name))})
         self._found = Found("\n".join([*lines, *notes]), loaded, references, "\n".join(notes))
         return self._found

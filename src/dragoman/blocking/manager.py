@@ -8,8 +8,10 @@ where a loop is already running, as in a notebook. Ctrl-C cancels only the call 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
+from dragoman.blocking.extensions import AppProxy, Skills
 from dragoman.blocking.loop_thread import (
     BlockingIterator,
     BlockingRunner,
@@ -17,27 +19,28 @@ from dragoman.blocking.loop_thread import (
     in_thread,
     warn_of_open,
 )
+from dragoman.blocking.registry import ToolDef, ToolRegistry, ToolView
 from dragoman.errors import DragomanError
 from dragoman.manager.manager import McpManager as AsyncManager
 from dragoman.model import RemoteTool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from pathlib import Path
     from types import TracebackType
 
     from dragoman.config.profiles import Profile
-    from dragoman.errors import UnknownToolError
     from dragoman.events import ConfigReloaded, Event
     from dragoman.manager.manager import Servers
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.model import (
         App,
         Audience,
+        Continuation,
         Handlers,
         HeaderProvider,
-        JsonObject,
         Part,
         ProgressHandler,
         Prompt,
@@ -46,34 +49,18 @@ if TYPE_CHECKING:
         ServerSpec,
         ServerStatus,
         Settings,
+        Task,
         ToolResult,
     )
-    from dragoman.model import ToolDef as AsyncTool
     from dragoman.observe.call_log import CallLog
     from dragoman.observe.metrics import ServerMetrics
     from dragoman.storage.results import ResultStore
-    from dragoman.tools.export.export import Api, Export
     from dragoman.tools.host import HostRegistry
-    from dragoman.tools.names import Pair
-    from dragoman.tools.registry import Permit, RemoteCall, Settled
     from dragoman.tools.registry import ToolRegistry as AsyncRegistry
-    from dragoman.tools.registry import ToolView as AsyncView
     from dragoman.tools.result.budget import TextBudget
     from dragoman.trust.pin_checker import Changes
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
-
-    class ToolDef(AsyncTool):
-        """A tool of a blocking manager, as type checkers see it."""
-
-        def execute(  # pyright: ignore[reportIncompatibleMethodOverride] -- nothing is awaited here
-            self, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
-        ) -> ToolResult:
-            """Run the tool; a failed call is a result."""
-            ...
-
-else:
-    from dragoman.model import ToolDef
 
 
 class BlockingRemoteTool(RemoteTool):
@@ -107,186 +94,6 @@ class _LoopManager(AsyncManager):
         return self.runner.run(lambda: self._execute(server, tool, arguments, timeout=timeout))
 
 
-# ── The tool registry and its views
-
-
-class _Tools:
-    """The common methods of a registry and a view of it."""
-
-    def __init__(self, tools: AsyncRegistry | AsyncView, runner: BlockingRunner) -> None:
-        self._tools = tools
-        self._runner = runner
-
-    def get(self, name: str) -> ToolDef | None:
-        """Return the tool with this exposed name."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._tools.get(name)))
-
-    def suggest(self, name: str) -> list[str]:
-        """Return the names most similar to an unknown one."""
-        return self._runner.read(lambda: self._tools.suggest(name))
-
-    def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for an unknown name."""
-        return self._runner.read(lambda: self._tools.unknown(name))
-
-    def call(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
-    ) -> str:
-        """Run a tool by its exposed name, or an alias of an export, and return its result as a string.
-
-        Raises:
-            ToolExecutionError: The call failed; the subclass says how.
-        """
-        return self._runner.run(lambda: self._tools.call(name, arguments, timeout=timeout))
-
-    def export(self, api: Api, *, strict: bool = False) -> Export:
-        """Return all tools in the form of a model API, with the tables to map names back."""
-        return self._runner.read(lambda: self._tools.export(api, strict=strict))
-
-    def find(self, name: str | Pair) -> ToolDef | None:
-        """Return the tool that a call of this name reaches: by its exposed name, or an alias of an export."""
-        return cast("ToolDef | None", self._runner.read(lambda: self._tools.find(name)))
-
-    def contenders(self, name: str) -> list[ToolDef]:
-        """Return the tools that ask for a name that none of them got."""
-        return cast("list[ToolDef]", self._runner.read(lambda: self._tools.contenders(name)))
-
-    def shown_name(self, name: str | Pair) -> str:
-        """Return how errors call a tool that is not found."""
-        return self._runner.read(lambda: self._tools.shown_name(name))
-
-    @overload
-    def resolve(self, name: str) -> ToolDef: ...
-
-    @overload
-    def resolve(self, name: Api, alias: str) -> str | None: ...
-
-    def resolve(self, name: Any, alias: str | None = None) -> ToolDef | str | None:
-        """Return the tool that a person means by a name; as for `dragoman.ToolRegistry`.
-
-        Raises:
-            UnknownToolError: No tool has this name, or it can mean several.
-        """
-        if alias is not None:
-            return self._runner.read(lambda: self._tools.resolve(name, alias))
-        return cast("ToolDef", self._runner.read(lambda: self._tools.resolve(name)))
-
-    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool, built-in and remote, as functions for OpenAI's chat API."""
-        return self._runner.read(lambda: self._tools.to_openai_schema(strict=strict))
-
-    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
-        """Same as `to_openai_schema`."""
-        return self.to_openai_schema(strict=strict)
-
-    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool as functions for OpenAI's Responses API."""
-        return self._runner.read(lambda: self._tools.to_responses(strict=strict))
-
-    def to_anthropic(self) -> list[JsonObject]:
-        """Return every tool for Anthropic's Messages API."""
-        return self._runner.read(self._tools.to_anthropic)
-
-    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
-        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
-        return self._runner.read(lambda: self._tools.to_gemini(openapi=openapi))
-
-    def to_ai_sdk(self) -> list[JsonObject]:
-        """Return every tool as arguments for `dynamicTool` of Vercel's AI SDK."""
-        return self._runner.read(self._tools.to_ai_sdk)
-
-    def __iter__(self) -> Iterator[ToolDef]:
-        return iter(cast("list[ToolDef]", self._runner.read(lambda: list(self._tools))))
-
-    def __len__(self) -> int:
-        return self._runner.read(lambda: len(self._tools))
-
-    def __contains__(self, name: object) -> bool:
-        return self._runner.read(lambda: name in self._tools)
-
-
-class ToolView(_Tools):
-    """Some tools of a registry; an agent that gets it can use only these."""
-
-    def __init__(self, view: AsyncView, runner: BlockingRunner) -> None:
-        super().__init__(view, runner)
-        self.async_view = view
-        """The view that this one wraps."""
-
-
-class ToolRegistry(_Tools):
-    """The tools of a manager, built-in and remote, by their exposed names."""
-
-    def __init__(self, registry: AsyncRegistry, runner: BlockingRunner) -> None:
-        super().__init__(registry, runner)
-        self._registry = registry
-
-    def register(self, tool: AsyncTool, *, remote: RemoteCall | None = None) -> bool:
-        """Add a tool; if its name is taken, skip it with a warning."""
-        return self._runner.read(lambda: self._registry.register(tool, remote=remote))
-
-    def register_all(
-        self, tools: Iterable[AsyncTool], *, remote: RemoteCall | None = None
-    ) -> list[AsyncTool]:
-        """Add tools in one batch; return those that were added."""
-        return self._runner.read(lambda: self._registry.register_all(tools, remote=remote))
-
-    def unregister(self, name: str) -> None:
-        """Remove a tool, if it exists."""
-        self._runner.read(lambda: self._registry.unregister(name))
-
-    def unregister_server(self, server: str) -> list[AsyncTool]:
-        """Remove all tools of a server; return them."""
-        return self._runner.read(lambda: self._registry.unregister_server(server))
-
-    def replace_server(
-        self,
-        server: str,
-        tools: Iterable[AsyncTool],
-        *,
-        remote: RemoteCall | None = None,
-        withheld: Iterable[AsyncTool] = (),
-    ) -> Settled:
-        """Replace all tools of a server."""
-        return self._runner.read(
-            lambda: self._registry.replace_server(server, tools, remote=remote, withheld=withheld)
-        )
-
-    def arrange(self, order: Iterable[str] | None) -> Settled:
-        """Give names that several servers ask for to the first in `order`; without an order, to none."""
-        return self._runner.read(lambda: self._registry.arrange(order))
-
-    def forget(self, server: str) -> None:
-        """Release the names of a server's tools."""
-        self._runner.read(lambda: self._registry.forget(server))
-
-    def watch(self, permit: Permit) -> None:
-        """Check every call of a built-in tool with `permit` first."""
-        self._runner.read(lambda: self._registry.watch(permit))
-
-    def wanted(self, server: str) -> list[AsyncTool]:
-        """Return a server's tools under the names that they ask for."""
-        return self._runner.read(lambda: self._registry.wanted(server))
-
-    def limit_descriptions(self, server: str, chars: int) -> None:
-        """Limit the length of a server's descriptions for models."""
-        self._runner.read(lambda: self._registry.limit_descriptions(server, chars))
-
-    def exposed_name(self, server: str, tool: str) -> str | None:
-        """Return the exposed name of a server's tool."""
-        return self._runner.read(lambda: self._registry.exposed_name(server, tool))
-
-    def view(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> ToolView:
-        """Return a live view with the tools that an agent may use."""
-        return ToolView(self._registry.view(allow=allow, deny=deny), self._runner)
-
-
-# ── The manager
-
-
-__all__ = ["McpManager", "ToolDef", "ToolRegistry", "ToolView"]
-
-
 class McpManager:
     """All configured servers, with their tools, resources and prompts, without `await`."""
 
@@ -304,6 +111,7 @@ class McpManager:
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
         missing_ok: bool = False,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Create a manager without starting any server; as for `dragoman.McpManager`.
 
@@ -322,6 +130,7 @@ class McpManager:
                 call_log=call_log,
                 default_trust=default_trust,
                 missing_ok=missing_ok,
+                env=env,
             )
         )
 
@@ -474,6 +283,8 @@ class McpManager:
         headers: Mapping[str, str] | None = None,
         meta: Mapping[str, Any] | None = None,
         audience: Audience = "model",
+        detach: bool = False,
+        on_input: Literal["ask", "return"] = "ask",
     ) -> ToolResult:
         """Call a tool; a failed call is a result.
 
@@ -487,6 +298,9 @@ class McpManager:
             headers: Sent with the HTTP requests of this call only.
             meta: Sent as the `_meta` of the request.
             audience: For whom the call is made: a model, or the server's own app.
+            detach: Whether to return at once if the server makes a task of the call, with `ToolResult.task`.
+            on_input: If the server needs input from a person: `"ask"` the handlers and wait, or `"return"`
+                the questions as `ToolResult.input_required`.
 
         Raises:
             DragomanError: The manager is not started, or closed.
@@ -501,17 +315,57 @@ class McpManager:
                 headers=headers,
                 meta=meta,
                 audience=audience,
+                detach=detach,
+                on_input=on_input,
             )
         )
 
-    def open_app(self, result: ToolResult | App) -> App:
-        """Read the page of a result's app.
+    def tasks(self) -> list[Task]:
+        """Return the tasks that servers of this manager still work on, also those of earlier programs."""
+        return self._runner.run(self._mcp.tasks)
+
+    def resume(
+        self,
+        what: Task | Continuation | str,
+        answers: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Wait for the result of a task, or go on with a call that asked a person; any process can do it.
+
+        Args:
+            what: A task or its id, or a continuation.
+            answers: For a continuation: the answers by key. If some are missing, the result has the rest of
+                the questions, and nothing is sent.
+            timeout: Seconds, after which a task is cancelled; unlimited by default.
+
+        Raises:
+            DragomanError: The task is unknown, its server is not the one that it began with, or the
+                continuation was changed, used already, or answered in a wrong way. Nothing is sent then.
+        """
+        return self._runner.run(lambda: self._mcp.resume(what, answers, timeout=timeout))
+
+    def cancel_task(self, task: Task | str) -> None:
+        """Ask a server to cancel a task, and forget the task.
+
+        Raises:
+            DragomanError: The task is unknown, or its server does not answer.
+        """
+        self._runner.run(lambda: self._mcp.cancel_task(task))
+
+    @cached_property
+    def skills(self) -> Skills:
+        """The skills of the connected servers: `all`, `get`, `load`, `read`, `directory`, `approve`."""
+        return Skills(lambda: self._mcp.skills, self._runner)
+
+    def open_app(self, result: ToolResult | App) -> AppProxy:
+        """Read the page of a result's app; return it with the calls that it may make.
 
         Raises:
             DragomanError: The result has no app, the server does not answer, or the resource is not a page.
             CallDeniedError: The policy does not allow reading it.
         """
-        return self._runner.run(lambda: self._mcp.open_app(result)).app
+        return AppProxy(self._runner.run(lambda: self._mcp.open_app(result)), self._runner)
 
     def caller(
         self,
@@ -522,6 +376,8 @@ class McpManager:
         registry: AsyncRegistry | None = None,
         tools: ToolView | None = None,
         for_model: bool = False,
+        while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        returns_questions: bool = False,
         mends: bool | None = None,
     ) -> Callable[..., ToolResult]:
         """Return a function like `call` with other rules; as for `dragoman.McpManager`."""
@@ -532,6 +388,8 @@ class McpManager:
             registry=registry,
             tools=None if tools is None else tools.async_view,
             for_model=for_model,
+            while_asking=while_asking,
+            returns_questions=returns_questions,
             mends=mends,
         )
         return lambda *args, **how: self._runner.run(lambda: run(*args, **how))
@@ -606,6 +464,14 @@ class McpManager:
             UnknownServerError: No server has this name.
         """
         self._runner.run(lambda: self._mcp.restart(name))
+
+    def start_servers(self, names: Iterable[str]) -> None:
+        """Begin to connect servers that are not connected: lazy ones, and at once those that wait to retry.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        self._runner.read(lambda: self._mcp.start_servers(names))
 
     def enable(self, name: str) -> None:
         """Enable a disabled server; wait until it is ready or has failed.

@@ -177,6 +177,23 @@ class ExportReport(TypedDict):
     """Tools that the API does not support, by exposed name, with the reason."""
 
 
+class StubModuleShape(TypedDict):
+    """One file that `dragoman stubs` has written."""
+
+    module: str
+    """The name of the Python module, and of the file without `.pyi`."""
+    server: str
+    functions: dict[str, str]
+    """The exposed name of the tool for each function."""
+
+
+class StubsReport(TypedDict):
+    """`dragoman stubs DIR --json`."""
+
+    folder: str
+    modules: list[StubModuleShape]
+
+
 class PartShape(TypedDict, total=False):
     """One part of a result or of a resource."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -28,6 +29,7 @@ COMMANDS = {
         "Show servers, their state and their last error.",
     ),
     "tools": ("dragoman.cli.commands.tools:tools", "List tools as signatures or schemas, or export them."),
+    "stubs": ("dragoman.cli.commands.stubs:stubs", "Write the tools as typed Python modules."),
     "call": ("dragoman.cli.commands.call:call", "Call a tool and print its result."),
     "resources": ("dragoman.cli.commands.resources:resources", "List the resources of the servers."),
     "read": ("dragoman.cli.commands.resources:read", "Read a resource."),
@@ -232,12 +234,16 @@ def _show_traceback(error: Exception) -> None:
 def _explain(error: Exception, *, as_json: bool) -> int:
     """Print an error as one line on stderr; with `--json` also as JSON on stdout."""
     from dragoman.cli.output import error_json, safe, say_json
-    from dragoman.errors import DragomanError
+    from dragoman.errors import CallDeniedError, DragomanError
     from dragoman.trust.masking import mask_text
 
     is_expected = isinstance(error, DragomanError)
     unexpected = "" if is_expected else f"{type(error).__name__}: {mask_text(str(error))}"
     text = str(error) if is_expected else f"{unexpected} (use --debug for a traceback)"
+    if isinstance(error, CallDeniedError):
+        # The message names the file of the rule.
+        home = os.path.expanduser("~")  # noqa: PTH111 -- a text is needed
+        text = text.replace(f"{home}{os.sep}", f"~{os.sep}")
     click.secho(f"error: {safe(' '.join(text.split()))}", fg="red", err=True)
     if as_json:
         shown = {"code": "unforeseen", "message": unexpected, "hint": ""}

@@ -214,8 +214,12 @@ def result_view(result: ToolResult, *, limit: int = 2000) -> RenderableType:
     """Return a result for display: text, data if there is no text, and sources; or the error."""
     if not result.success:
         return Text(f"✗ {safe(result.error or 'failed')}", style="red")
-    lines = [Text(safe(_shortened_text(result, limit)))]
+    text = _shortened_text(result, limit)
+    lines = [Text(safe(text))]
     for source in result.provenance.sources if result.provenance else ():
+        # Many servers name their sources in the text too.
+        if all(part in text for part in (source.title, source.locator, source.updated)):
+            continue
         name = ", ".join(part for part in (source.title, source.locator) if part)
         date = f", updated {source.updated}" if source.updated else ""
         lines.append(Text(safe(f"source: {name}{date}"), style="magenta"))

@@ -44,6 +44,8 @@ from dragoman.model import (
 )
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
+from dragoman.server.late_import import is_loaded, late_import_module
+from dragoman.server.prepare import connection_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
 from dragoman.tools.names import Pair
@@ -53,6 +55,7 @@ from dragoman.trust.masking import spec_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from types import TracebackType
 
@@ -99,6 +102,9 @@ if TYPE_CHECKING:
         | PathLike[str]
     )
     """What a manager is made of."""
+
+
+PIPELINE = "dragoman.call"
 
 
 class McpManager:
@@ -161,6 +167,9 @@ class McpManager:
         self.registry.owners.append(self)
         self.trust_project = trust_project
         self._approval = handlers.approval if handlers else None
+        self._answers_later = (
+            handlers is not None and handlers.durable_questions and handlers.elicitation is None
+        )
         self._started = False
         self._closed = False
         self._bus = EventBus()
@@ -216,6 +225,7 @@ class McpManager:
         self._load: Callable[[], Settings] | None = load
         self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
         self._reloading = asyncio.Lock()
+        self._preloading: asyncio.Task[None] | None = None
 
     @classmethod
     def from_config(
@@ -329,7 +339,8 @@ class McpManager:
                 self.registry.owners.remove(self)
             self._bus.close()
             try:
-                await wait_all({*self._subscriptions.close(), *watching})
+                loading = (self._preloading,) if self._preloading else ()
+                await wait_all({*self._subscriptions.close(), *watching, *loading})
                 await self._pool.flush()
             finally:
                 self._gate.end()
@@ -433,6 +444,8 @@ class McpManager:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
+        if not is_loaded(PIPELINE):
+            await late_import_module(PIPELINE)
         mode = None
         if detach or on_input == "return":
             from dragoman.call import CallMode
@@ -539,6 +552,8 @@ class McpManager:
         registry: ToolRegistry | None = None,
         tools: ToolView | None = None,
         for_model: bool = False,
+        while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        returns_questions: bool = False,
         mends: bool | None = None,
     ) -> Caller:
         """Return a function like `call` with other rules, for example for an agent.
@@ -551,17 +566,28 @@ class McpManager:
                 metrics and the call log do not.
             tools: A view of the manager's registry; only these tools can be called.
             for_model: Whether a model reads the results: their texts end with their sources then.
+            while_asking: Entered before a person is asked about a call, and left before the call is sent.
+            returns_questions: Whether calls end with the questions of a server, as with `on_input="return"`,
+                if the application has `Handlers(durable_questions=True)` and no `elicitation`.
             mends: The old name of `coerce`.
         """
-        from dragoman.call import make_caller, unrecorded
+        from dragoman.call import CallMode, make_caller, unrecorded
 
         coerce = coerce if mends is None else mends
-        context = replace(self._call_context, coerce=coerce, budget=budget, spill=spill, for_model=for_model)
+        context = replace(
+            self._call_context,
+            coerce=coerce,
+            budget=budget,
+            spill=spill,
+            for_model=for_model,
+            while_asking=while_asking,
+        )
         if registry is not None:
             context = unrecorded(context, registry)
         elif tools is not None:
             context = replace(context, registry=tools)
-        return make_caller(context, self._check_open)
+        mode = CallMode(pauses=True) if returns_questions and self._answers_later else None
+        return make_caller(context, self._check_open, mode=mode)
 
     @cached_property
     def forward(self) -> Forward:
@@ -859,6 +885,8 @@ class McpManager:
     async def _call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> ToolResult:
+        if not is_loaded(PIPELINE):
+            await late_import_module(PIPELINE)
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
     def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
@@ -869,12 +897,13 @@ class McpManager:
     ) -> ToolResult:
         """Call a tool of a server under whatever name it has now."""
         self._check_open()
+        if not is_loaded(PIPELINE):
+            await late_import_module(PIPELINE)
         return await self._run(self._call_context, Pair(server, tool), arguments, timeout=timeout)
 
     @cached_property
     def _run(self) -> Callable[..., Awaitable[ToolResult]]:
-        # Imported by the first call: tools are listed and shown long before.
-        from dragoman.call import run
+        from dragoman.call import run  # Loaded by `_preload`, or by the first call in a thread.
 
         return run
 
@@ -910,6 +939,8 @@ class McpManager:
             await self.shutdown()
             raise
         self._pool.start_all()
+        if any(self._pool.starts(one.spec) for one in self._supervisors.values()):
+            self._preloading = asyncio.create_task(_preload())
         self._watch_files()
 
     async def _wait_required(self) -> None:
@@ -959,6 +990,12 @@ class McpManager:
     def _config_files(self) -> list[Path]:
         """Return every file that may configure servers, including those that do not exist yet."""
         return [Path(source.path) for source in self.settings.sources if Path(source.path).is_absolute()]
+
+
+async def _preload() -> None:
+    """Import what the first call needs in the thread that imports the SDK, while the servers start."""
+    await connection_module()
+    await late_import_module(PIPELINE)
 
 
 def insist_on_asyncio() -> None:

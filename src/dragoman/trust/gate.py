@@ -513,6 +513,12 @@ class Gate:
         """
         return await self._permit(_request(tool, arguments, trusts_hints=trusts_hints), tool.name)
 
+    def asks(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> bool:
+        """Return whether a person will be asked about a call; see `permit`."""
+        return self._approval is not None and (
+            self._policy.decide(_request(tool, arguments, trusts_hints=trusts_hints)).action == "ask"
+        )
+
     def refuse_denied(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> None:
         """Raise if a rule denies a call; whatever needs a question passes.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,6 +126,16 @@ def test_a_result_shows_text_image_sources_and_time() -> None:
         "source: Undated",
         "✓ 12 ms",
     ]
+
+
+def test_a_source_that_the_text_names_is_not_shown_again() -> None:
+    source = SourceRef(title="Sample Act", locator="Art. 4", updated="2026-01-30")
+    text = Part(kind="text", text="Two months.\nSource: Sample Act, Art. 4, x://4, updated 2026-01-30")
+    assert drawn(result_view(result(text, sources=(source,)))).count("Sample Act") == 1
+    assert (
+        drawn(result_view(result(text, sources=(replace(source, updated="2026-02-01"),)))).count("Sample")
+        == 2
+    )
 
 
 @pytest.mark.parametrize(

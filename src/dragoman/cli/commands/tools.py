@@ -41,7 +41,7 @@ _FORMATS = ("openai", "responses", "anthropic", "gemini", "gemini-openapi", "ai-
 
 
 @dataclass(slots=True)
-class _Server:
+class ServerTools:
     """The tools of one server, and where the list comes from."""
 
     spec: ServerSpec
@@ -81,22 +81,9 @@ def tools(
     if refresh and no_connect:
         msg = "`--refresh` and `--no-connect` cannot be used together."
         raise click.UsageError(msg)
-    names = take_servers(options, names)
-    settings = find_servers(options)
-    exits.insist(settings)
-    divert(options, settings)
-    specs = wanted(settings, names)
-    servers = {spec.name: _Server(spec) for spec in specs}
-    if not refresh:
-        for name, listed in known_tools(settings, specs).items():
-            servers[name].tools, servers[name].source = listed, "cache"
-    codes: list[Exit] = []
-    unknown = [one.spec for one in servers.values() if one.source is None]
-    if unknown and not no_connect:
-        codes = run(_ask(options, settings, unknown, servers))
-    registry = settled(settings, [tool for one in servers.values() for tool in one.tools])
-    for name, one in servers.items():
-        one.tools = [tool for tool in registry if tool.server == name]
+    settings, servers, registry, codes = collect(
+        options, names, refresh=refresh, connects=not no_connect, diverts=True
+    )
     if queries:
         _search(options, registry, queries, [one.spec.name for one in servers.values() if one.source is None])
         raise click.exceptions.Exit(together(codes))
@@ -123,8 +110,43 @@ def tools(
     raise click.exceptions.Exit(code)
 
 
+def collect(
+    options: Options, names: tuple[str, ...], *, refresh: bool, connects: bool = True, diverts: bool = False
+) -> tuple[Settings, dict[str, ServerTools], ToolRegistry, list[Exit]]:
+    """Return the tools of servers, from the cache if possible.
+
+    Args:
+        options: The options of the command.
+        names: The servers; all enabled ones if empty.
+        refresh: Whether to query the servers instead of using the cache.
+        connects: Whether to start servers.
+        diverts: Whether the daemon may run the command.
+
+    Returns:
+        The settings, the servers by name, all tools, and the exit codes of servers that failed.
+    """
+    names = take_servers(options, names)
+    settings = find_servers(options)
+    exits.insist(settings)
+    if diverts:
+        divert(options, settings)
+    specs = wanted(settings, names)
+    servers = {spec.name: ServerTools(spec) for spec in specs}
+    if not refresh:
+        for name, listed in known_tools(settings, specs).items():
+            servers[name].tools, servers[name].source = listed, "cache"
+    codes: list[Exit] = []
+    unknown = [one.spec for one in servers.values() if one.source is None]
+    if unknown and connects:
+        codes = run(_ask(options, settings, unknown, servers))
+    registry = settled(settings, [tool for one in servers.values() for tool in one.tools])
+    for name, one in servers.items():
+        one.tools = [tool for tool in registry if tool.server == name]
+    return settings, servers, registry, codes
+
+
 async def _ask(
-    options: Options, settings: Settings, specs: Sequence[ServerSpec], servers: dict[str, _Server]
+    options: Options, settings: Settings, specs: Sequence[ServerSpec], servers: dict[str, ServerTools]
 ) -> list[Exit]:
     from dragoman.cli.connect import connected
 
@@ -227,7 +249,7 @@ def _costs(export: Export) -> dict[str, int]:
     }
 
 
-def _server_json(one: _Server, *, schema: bool, costs: dict[str, int] | None) -> ServerToolsShape:
+def _server_json(one: ServerTools, *, schema: bool, costs: dict[str, int] | None) -> ServerToolsShape:
     shown: ServerToolsShape = {
         "server": one.spec.name,
         "source": one.source,
@@ -255,7 +277,7 @@ def _tool_json(tool: ToolDef, *, schema: bool, costs: dict[str, int] | None) -> 
     return shown
 
 
-def _show(servers: Sequence[_Server], *, schema: bool, costs: dict[str, int] | None) -> None:
+def _show(servers: Sequence[ServerTools], *, schema: bool, costs: dict[str, int] | None) -> None:
     for index, one in enumerate(servers):
         if index:
             click.echo()
@@ -268,7 +290,7 @@ def _show(servers: Sequence[_Server], *, schema: bool, costs: dict[str, int] | N
         output.note("Cached list. Use --refresh to query the servers.")
 
 
-def _head(one: _Server, costs: dict[str, int] | None) -> None:
+def _head(one: ServerTools, costs: dict[str, int] | None) -> None:
     count = len(one.tools)
     about = "tools not loaded yet" if one.source is None else f"{count} tool{'s' * (count != 1)}"
     if costs is not None and one.source is not None:

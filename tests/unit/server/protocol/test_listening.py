@@ -14,7 +14,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 
 from dragoman.errors import ConnectionLostError, ServerError
-from dragoman.server.protocol import session
+from dragoman.server.protocol import listening
 from dragoman.server.protocol.listening import Listening
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ async def test_another_subscription_opens_its_stream_before_the_former_is_closed
 async def test_stream_that_breaks_is_opened_again_and_everything_taken_to_have_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(listening, "FIRST_PAUSE", 0.01)
     peer = Peer("tools", "prompts")
     async with running(peer) as (one, heard):
         await one.subscribe("a:1")
