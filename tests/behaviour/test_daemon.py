@@ -450,7 +450,7 @@ def test_a_rule_that_asks_asks_the_client_at_its_terminal_or_by_its_function(dae
         assert one.call("mcp_echo_echo", {"text": "hello"}).text == "hello"
         assert not shy.call("mcp_echo_echo", {"text": "hello"}).success
     assert len(asked) == 1
-    assert "`echo` of server `echo`" in asked[0]
+    assert "`echo` of the server `echo`" in asked[0]
 
 
 def test_a_question_of_a_server_goes_to_the_client_that_caused_it(daemon: int) -> None:

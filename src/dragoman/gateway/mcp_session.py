@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dragoman.gateway.workspace import Place, Workspace, Workspaces
-    from dragoman.model import ToolDef
+    from dragoman.model import CallRequest, ToolDef
 
 logger = logging.getLogger("dragoman")
 
@@ -179,8 +179,16 @@ class _Silent:
         del params
         raise MCPError(code=INVALID_REQUEST, message=f"the client does not support {method}")
 
+    async def approve(self, request: CallRequest) -> bool:
+        """Refuse a call that needs a person's yes."""
+        del request
+        return False
+
     async def log(self, params: Mapping[str, Any]) -> None:
         """Drop a log message."""
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Drop a notification."""
 
 
 class _Outbox:

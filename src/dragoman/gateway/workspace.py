@@ -131,23 +131,12 @@ class Workspace:
 
 
 async def _approve(request: CallRequest) -> bool:
-    """Ask the client whose call it is."""
+    """Ask at the terminal of the command; clients that speak MCP are asked by the gateway."""
     handlers = current_handlers.get()
-    if handlers is not None and handlers.approval is not None:
-        outcome = handlers.approval(request)
-        return bool(await outcome) if asyncio.iscoroutine(outcome) else bool(outcome)
-    from dragoman.gateway.questions import ELICIT, current_exchange
-
-    exchange = current_exchange.get()
-    if exchange is None:
+    if handlers is None or handlers.approval is None:
         return False
-    why = request.reason or "A rule requires confirmation"
-    fields = json.dumps(dict(request.arguments), ensure_ascii=False, default=str)
-    message = f"{why}: call `{request.original_name}` of server `{request.server}` with {fields}?"
-    schema = {"type": "object", "properties": {"allow": {"type": "boolean"}}, "required": ["allow"]}
-    answer = await exchange.ask(ELICIT, {"message": message, "requestedSchema": schema, "mode": "form"})
-    content: dict[str, Any] = answer.get("content") or {}
-    return answer.get("action") == "accept" and content.get("allow") is True
+    outcome = handlers.approval(request)
+    return bool(await outcome) if asyncio.iscoroutine(outcome) else bool(outcome)
 
 
 class Workspaces:
