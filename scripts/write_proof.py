@@ -63,9 +63,11 @@ def page(records: dict[str, Record], before: str = "", parts: Collection[str] | 
     shown = sorted(part for part in rows.keys() & sections.keys() if parts is None or part in parts)
     total = sum(float(rows[part].split("|")[4]) for part in shown)
     table = TABLE + "".join(f"{rows[part]}\n" for part in shown)
-    return "\n".join(
-        [HEAD, table, f"Together {total / 60:.0f} minutes.\n", *(sections[part] for part in shown)]
-    )
+    waiting = sorted(set(parts or ()) - set(shown))
+    total_line = f"Together {total / 60:.0f} minutes.\n"
+    if waiting:
+        total_line += f"\nNot run at full size yet: {', '.join(f'`{part}`' for part in waiting)}.\n"
+    return "\n".join([HEAD, table, total_line, *(sections[part] for part in shown)])
 
 
 def _rows(text: str) -> dict[str, str]:

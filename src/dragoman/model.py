@@ -153,6 +153,8 @@ class Handlers:
     """Gets the parameters of `sampling/createMessage`; returns its result: role, content, model."""
     elicitation: Handler | None = None
     """Gets the parameters of `elicitation/create`; returns `{"action": "accept", "content": {…}}`."""
+    elicitation_complete: Handler | None = None
+    """Gets the parameters of `notifications/elicitation/complete`: a person is done at an address."""
     roots: Sequence[str] | RootsProvider | None = None
     """The URIs of the directories that servers may look at, or what gives them."""
     list_roots: Handler | None = None

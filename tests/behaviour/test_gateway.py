@@ -212,6 +212,10 @@ async def form(peer: Peer, server: str) -> None:
 async def url(peer: Peer, server: str) -> None:
     assert (await peer.call(server, "url")).content == [types.TextContent(text="decline")]
     assert peer.asked[-1].url == "https://example.com/sign"
+    if server == "old" and not peer.is_modern:
+        await peer.hear(lambda: types.ElicitCompleteNotification in {type(one) for one in peer.news})
+        completed = [one for one in peer.news if isinstance(one, types.ElicitCompleteNotification)]
+        assert [one.params.elicitation_id for one in completed] == ["e1"]
 
 
 @cell
@@ -223,6 +227,13 @@ async def sampling(peer: Peer, server: str) -> None:
 @cell
 async def roots(peer: Peer, server: str) -> None:
     assert (await peer.call(server, "roots")).content == [types.TextContent(text="file:///home/me")]
+
+
+@cell
+async def roots_have_changed(peer: Peer, server: str) -> None:
+    if server == "old" and not peer.is_modern:
+        await peer.client.session.send_notification(types.RootsListChangedNotification())
+        assert (await peer.call(server, "roots_changed")).content == [types.TextContent(text="yes")]
 
 
 @cell
@@ -289,6 +300,12 @@ async def prompts(peer: Peer, server: str) -> None:
     got = await peer.client.get_prompt(greet.name, {"city": "Rom"})
     assert got.description == "a greeting"
     assert got.messages[0].content == types.TextContent(text="Greet Rom")
+
+
+@cell
+async def question_of_a_prompt(peer: Peer, server: str) -> None:
+    (message,) = (await peer.client.get_prompt(f"{server}.ask")).messages
+    assert message.content == types.TextContent(text="accept {'seats': 4}")
 
 
 @cell
@@ -429,8 +446,8 @@ async def connect(transport: Any, mode: Any) -> AsyncGenerator[Peer]:
 
 
 @asynccontextmanager
-async def served(command: list[str]) -> AsyncGenerator[str]:
-    """Start a gateway over HTTP; give its address, and end it by SIGTERM."""
+async def served(command: list[str], *, ends: int = 0) -> AsyncGenerator[str]:
+    """Start a gateway over HTTP; give its address, and end it by SIGTERM, with an exit code."""
     process = await asyncio.to_thread(
         subprocess.Popen, [sys.executable, *command], stderr=subprocess.PIPE, encoding="utf-8"
     )
@@ -444,7 +461,7 @@ async def served(command: list[str]) -> AsyncGenerator[str]:
         yield line.split()[-1]
         process.terminate()
         await reading
-        assert await asyncio.to_thread(process.wait) == 0
+        assert await asyncio.to_thread(process.wait) == ends
     finally:
         process.kill()
         await asyncio.to_thread(process.communicate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +48,63 @@ async def test_login_right_after_the_start_of_a_program_works(turns: int) -> Non
     )
     said, _ = await process.communicate()
     assert said.decode().splitlines()[-1:] == ["logged in"], said.decode()
+
+
+SERVERS = Path(__file__).parent.parent / "servers"
+
+WATCHED = """
+import asyncio, json, sys, threading
+from dragoman import Http, McpManager, ServerSpec, Sse, Stdio
+
+imported, watching = [], False
+
+def watch(event, arguments):
+    if event == "import" and watching and threading.current_thread() is threading.main_thread():
+        imported.append(arguments[0])
+
+sys.addaudithook(watch)
+
+async def main():
+    global watching
+    folder, http, sse = sys.argv[1:]
+    child = Stdio(sys.executable, ["-S", f"{folder}/plain.py"])
+    mcp = McpManager([ServerSpec("child", child), ServerSpec("http", Http(http)), ServerSpec("sse", Sse(sse))])
+    await asyncio.sleep(0)
+    watching = True
+    async with mcp:
+        assert await mcp.wait_ready()
+        results = [await mcp.call(f"mcp_{name}_echo", {"text": "x"}) for name in ("child", "http", "sse")]
+        assert [result.text for result in results] == ["x"] * 3, results
+        assert not (await mcp.call("mcp_child_fail")).success
+        assert not (await mcp.call("mcp_http_add", {"a": "no number"})).success
+        assert not (await mcp.call("mcp_child_slow", timeout=0.01)).success
+        assert not (await mcp.call("mcp_child_unknown")).success
+        await mcp.restart("child")
+        await mcp.disable("http")
+        await mcp.add(ServerSpec("later", child))
+    watching = False
+    print(json.dumps(imported))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_nothing_is_imported_on_the_event_loop_while_servers_are_in_use() -> None:
+    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+    started = [
+        await asyncio.create_subprocess_exec(sys.executable, str(SERVERS / "official.py"), kind, **pipes)
+        for kind in ("http", "sse")
+    ]
+    addresses: list[str] = []
+    for server in started:
+        assert server.stdout is not None
+        addresses.append((await server.stdout.readline()).decode().strip())
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-c", WATCHED, str(SERVERS), *addresses),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await program.communicate()
+    for server in started:
+        await server.communicate(b"")
+    assert said.decode().splitlines()[-1:] == ["[]"], said.decode()

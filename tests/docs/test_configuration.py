@@ -19,7 +19,7 @@ from dragoman.config.load import load
 from dragoman.config.profiles import BUILT_IN, profile_named
 from dragoman.config.templates import NONE, ExpansionContext, expand_transport, to_template
 from dragoman.errors import MissingVariableError
-from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES
+from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES
 from dragoman.trust.limits import Limits
 from dragoman.trust.policy import read_policy
 

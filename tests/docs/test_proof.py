@@ -144,8 +144,19 @@ def test_a_part_that_is_gone_leaves_the_page() -> None:
     assert page({}, old, parts=["soak"]) == page({"soak": record(case())})
 
 
+def test_a_part_that_was_never_run_is_named() -> None:
+    text = page({"chaos": record(case())}, parts=["chaos", "soak"])
+    assert "Together 2 minutes.\n\nNot run at full size yet: `soak`.\n\n## chaos" in text
+    assert page({"soak": record(case())}, text, parts=["chaos", "soak"]) == page(
+        {"chaos": record(case()), "soak": record(case())}
+    )
+
+
 def test_the_page_is_in_order() -> None:
     text = (ROOT / "docs" / "proof.md").read_text("utf-8")
     parts = sorted(path.stem.removeprefix("test_") for path in PROOFS.glob("test_*.py"))
     assert page({}, text, parts) == text
-    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == parts, "every part has been run, and is told of"
+    told = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    waiting = re.search(r"^Not run at full size yet: (.+)\.$", text, re.MULTILINE)
+    told += re.findall(r"`(\w+)`", waiting[1]) if waiting else []
+    assert sorted(told) == parts, "every part has its section, or is named as not run"

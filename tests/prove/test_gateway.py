@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.behaviour.test_gateway import SERVERS, TOKEN, UPSTREAM, configuration, served, token_client
 from tests.real.test_conformance import SUITE, node
+from tests.real.test_gateway_conformance import both
 from tests.unit.gateway.test_app import post
 
 if TYPE_CHECKING:
     import httpx2
+    from tests.prove.conftest import Proof
 
 NPM = Path(__file__).resolve().parents[2] / ".cache" / "npm-servers"
 CLIENT = Path(__file__).with_name("foreign_client.mjs")
@@ -41,7 +44,7 @@ async def test_the_typescript_client_uses_the_gateway(transport: str, tmp_path: 
     else:
         async with served([*command, "--http", "0", "--token", TOKEN]) as url:
             report = await foreign(url, TOKEN)
-    assert len(report["tools"]) == 2 * 15
+    assert len(report["tools"]) == 2 * 16
     assert report["tools"] == sorted(report["tools"])
     assert report["echo"]["structuredContent"] == {"said": "hallo"}
     # This client drops reports that come in one piece with the result.
@@ -104,6 +107,24 @@ async def test_the_official_suite_for_servers_passes(path: str, tmp_path: Path) 
             if done.returncode:
                 failed.append(f"{scenario} {version}: {done.stdout[-1500:]}")
     assert not failed, "\n".join(failed)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("version", "protocol", "least"),
+    [("2025-11-25", "auto", 70), ("2025-11-25", "legacy", 70), ("2026-07-28", "auto", 140)],
+)
+async def test_the_official_suite_ends_as_it_does_without_the_gateway(
+    version: str, protocol: str, least: int, tmp_path: Path, proof: Proof
+) -> None:
+    outcomes = await both(version, tmp_path, protocol=protocol)
+    found = Counter(status for statuses in outcomes.values() for status in statuses)
+    proof.record(version=version, server=protocol, checks=found.total(), passed=found["SUCCESS"])
+    assert found["SUCCESS"] >= least
+    # The server closes no streams in the middle of a call, which two checks of one scenario are about.
+    assert {scenario for (scenario, _), statuses in outcomes.items() if {*statuses} != {"SUCCESS"}} <= {
+        "server-sse-polling"
+    }
 
 
 @pytest.mark.timeout(600)

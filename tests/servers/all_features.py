@@ -27,10 +27,11 @@ OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 FORM: dict[str, Any] = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
 TOOLS = (
     *("echo", "image", "fail", "refuse", "progress", "wait", "was_cancelled", "log", "link"),
-    *("form", "url", "sample", "roots", "change", "touch"),
+    *("form", "url", "sample", "roots", "roots_changed", "change", "touch"),
 )
 bus = InMemorySubscriptionBus()
 cancelled = asyncio.Event()
+new_roots = asyncio.Event()
 extra: list[str] = []
 levels = ["warning"]
 
@@ -119,7 +120,11 @@ async def call_tool(ctx: Any, params: Any) -> Any:
                 )
             )
             answer = await ask(ctx, params, asked, types.ElicitResult)
-            return answer if is_question(answer) else text(answer.action)
+            if is_question(answer):
+                return answer
+            if not modern(ctx):
+                await ctx.session.send_elicit_complete("e1")
+            return text(answer.action)
         case "sample":
             said = types.SamplingMessage(role="user", content=types.TextContent(text="Say something"))
             asked = types.CreateMessageRequest(
@@ -130,6 +135,10 @@ async def call_tool(ctx: Any, params: Any) -> Any:
         case "roots":
             answer = await ask(ctx, params, types.ListRootsRequest(), types.ListRootsResult)
             return answer if is_question(answer) else text(" ".join(str(root.uri) for root in answer.roots))
+        case "roots_changed":
+            await new_roots.wait()
+            new_roots.clear()
+            return text("yes")
         case "change":
             extra.append("extra")
             if modern(ctx):
@@ -224,10 +233,18 @@ async def subscribe(_ctx: Any, _params: Any) -> Any:
 
 async def list_prompts(_ctx: Any, _params: Any) -> Any:
     argument = types.PromptArgument(name="city", required=True)
-    return types.ListPromptsResult(prompts=[types.Prompt(name="greet", arguments=[argument])])
+    prompts = [types.Prompt(name="greet", arguments=[argument]), types.Prompt(name="ask")]
+    return types.ListPromptsResult(prompts=prompts)
 
 
-async def get_prompt(_ctx: Any, params: Any) -> Any:
+async def get_prompt(ctx: Any, params: Any) -> Any:
+    if params.name == "ask":
+        form = types.ElicitRequestFormParams(message="May I?", requested_schema=FORM)
+        answer = await ask(ctx, params, types.ElicitRequest(params=form), types.ElicitResult)
+        if is_question(answer):
+            return answer
+        block = types.TextContent(text=f"{answer.action} {answer.content}")
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=block)])
     said = f"Greet {fields(params.arguments).get('city')}"
     message = types.PromptMessage(role="user", content=types.TextContent(text=said))
     return types.GetPromptResult(description="a greeting", messages=[message])
@@ -256,7 +273,14 @@ server: Server[Any] = Server(
     on_get_prompt=get_prompt,
     on_completion=complete,
 )
+
+
+async def roots_changed(_ctx: Any, _params: Any) -> None:
+    new_roots.set()
+
+
 server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
+server.add_notification_handler("notifications/roots/list_changed", types.NotificationParams, roots_changed)
 
 
 async def main() -> None:

@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.protocol.wire import ConnectAttempt, Envelope
-from dragoman.server.transports.http_client import HttpOptions
+from dragoman.server.protocol.wire import ConnectAttempt, Envelope, HttpOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,6 +26,7 @@ from dragoman.model import RemoteTool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from pathlib import Path
     from types import TracebackType
@@ -375,6 +376,8 @@ class McpManager:
         registry: AsyncRegistry | None = None,
         tools: ToolView | None = None,
         for_model: bool = False,
+        while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        returns_questions: bool = False,
         mends: bool | None = None,
     ) -> Callable[..., ToolResult]:
         """Return a function like `call` with other rules; as for `dragoman.McpManager`."""
@@ -385,6 +388,8 @@ class McpManager:
             registry=registry,
             tools=None if tools is None else tools.async_view,
             for_model=for_model,
+            while_asking=while_asking,
+            returns_questions=returns_questions,
             mends=mends,
         )
         return lambda *args, **how: self._runner.run(lambda: run(*args, **how))

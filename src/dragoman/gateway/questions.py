@@ -9,21 +9,25 @@ messages.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import json
 import logging
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
 from dragoman.model import Handlers
+from dragoman.trust.masking import mask_arguments
+from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping
 
-    from dragoman.model import Handler
+    from dragoman.model import ApprovalHandler, CallRequest, Handler
 
 logger = logging.getLogger("dragoman")
 
@@ -31,6 +35,44 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
 ROOTS = "roots/list"
+COMPLETE = "notifications/elicitation/complete"
+MAX_OPENED = 1_000
+"""How many addresses that clients were asked to open are remembered."""
+SHOWN_CHARS = 2_000
+"""How much of a call's arguments a person is shown."""
+
+
+def approval_form(request: CallRequest) -> dict[str, Any]:
+    """Return the parameters of an elicitation that asks whether a call may be made."""
+    what = {"tool": "call the tool", "prompt": "use the prompt", "resource": "read"}.get(request.kind, "use")
+    lines = [f"May this client {what} `{request.original_name}` of the server `{request.server}`?"]
+    if request.arguments:
+        text = json.dumps(mask_arguments(dict(request.arguments)), ensure_ascii=False, default=repr)
+        rest = f" … ({len(text):,} characters)" if len(text) > SHOWN_CHARS else ""
+        lines.append(f"Arguments: {text[:SHOWN_CHARS]}{rest}")
+    if request.rule:
+        lines.append(f"Asked because of the rule: {request.rule}")
+    if request.reason:
+        lines.append(request.reason)
+    allow = {"type": "boolean", "title": "Allow", "default": False}
+    return {
+        "mode": "form",
+        "message": for_model("\n".join(lines)),
+        "requestedSchema": {"type": "object", "properties": {"allow": allow}, "required": ["allow"]},
+    }
+
+
+def says_yes(answer: object) -> bool:
+    """Return whether the answer to an approval form is a clear yes."""
+    if not isinstance(answer, dict):
+        return False
+    given = cast("dict[str, Any]", answer)
+    content = given.get("content")
+    return (
+        given.get("action") == "accept"
+        and isinstance(content, dict)
+        and cast("dict[str, Any]", content).get("allow") is True
+    )
 
 
 class Exchange(Protocol):
@@ -49,8 +91,16 @@ class Exchange(Protocol):
         """
         ...
 
+    async def approve(self, request: CallRequest) -> bool:
+        """Ask the person at the client whether a call may be made; only a clear yes is true."""
+        ...
+
     async def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message to the client, if it wants it."""
+        ...
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification, if the client's protocol has it."""
         ...
 
 
@@ -64,6 +114,8 @@ class Questions:
     def __init__(self) -> None:
         self._exchanges: dict[str, list[Exchange]] = {}
         """Requests in progress, by server, the newest last."""
+        self._opened: dict[tuple[str, str], Exchange] = {}
+        """Who was asked to open an address, by server and the id of the question."""
         self._listeners: set[Callable[[str, Mapping[str, Any]], Awaitable[None]]] = set()
 
     def handlers(self, given: Handlers | None = None) -> Handlers:
@@ -74,7 +126,9 @@ class Questions:
             elicitation=self._handler(ELICIT, given.elicitation),
             sampling=self._handler(SAMPLE, given.sampling),
             list_roots=self._handler(ROOTS, given.list_roots),
+            elicitation_complete=self._complete,
             logging=self._log(given.logging),
+            approval=self._approval(given.approval),
         )
 
     def in_progress(self) -> int:
@@ -104,6 +158,7 @@ class Questions:
         async def ask(server: str, params: dict[str, Any]) -> Any:
             exchange = self._asked(server)
             if exchange is not None:
+                self._remember(server, params, exchange)
                 return await exchange.ask(method, params)
             if given is None:
                 msg = f"`{server}` asks for {method}, but no client has a request in progress there"
@@ -112,6 +167,28 @@ class Questions:
             return await outcome if asyncio.iscoroutine(outcome) else outcome
 
         return ask
+
+    def _remember(self, server: str, params: Mapping[str, Any], exchange: Exchange) -> None:
+        if isinstance(key := params.get("elicitationId"), str):
+            self._opened[server, key] = exchange
+            if len(self._opened) > MAX_OPENED:
+                del self._opened[next(iter(self._opened))]
+
+    async def _complete(self, server: str, params: dict[str, Any]) -> None:
+        """Tell the client that was asked to open an address that this is done."""
+        exchange = self._opened.pop((server, str(params.get("elicitationId"))), None)
+        if exchange is not None:
+            await exchange.tell(COMPLETE, params)
+
+    def _approval(self, given: ApprovalHandler | None) -> ApprovalHandler:
+        async def approve(request: CallRequest) -> bool:
+            exchange = current_exchange.get()
+            if exchange is not None:
+                return await exchange.approve(request)
+            answer = given(request) if given is not None else False
+            return await answer if inspect.isawaitable(answer) else answer
+
+        return approve
 
     def _log(self, given: Handler | None) -> Handler:
         async def log(server: str, params: dict[str, Any]) -> None:

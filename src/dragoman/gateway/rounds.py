@@ -20,7 +20,7 @@ from mcp_types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
 )
 
-from dragoman.gateway.questions import ELICIT, LEVELS, ROOTS, SAMPLE
+from dragoman.gateway.questions import ELICIT, LEVELS, ROOTS, SAMPLE, approval_form, says_yes
 from dragoman.gateway.sdk_server import RawNotification
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from dragoman.gateway.questions import Exchange
+    from dragoman.model import CallRequest
 
 MAX_HELD = 1_000
 """How many requests may wait here for answers of their clients."""
@@ -39,6 +40,12 @@ HOLD_SECONDS = 600.0
 CAPABILITIES = {ELICIT: "elicitation", SAMPLE: "sampling", ROOTS: "roots"}
 _PASSED, _HELD = "p:", "h:"
 """How the state begins: passed on from a server, or held here."""
+_ASKED, _APPROVED = "a:", "y:"
+"""In front of that: the person at the client is asked for approval, or has given it.
+
+Both are stateless: the state is sealed and bound to the request, so any replica can go on.
+"""
+_APPROVAL = "dragoman_approval"
 
 
 def input_required(answer: Mapping[str, Any]) -> bool:
@@ -74,6 +81,22 @@ def pass_on(context: ServerRequestContext[Any], answer: Mapping[str, Any]) -> Ma
     return {**answer, "requestState": _PASSED + state} if isinstance(state, str) else answer
 
 
+def approval_of(inputs: Mapping[str, Any]) -> tuple[bool | None, dict[str, Any]]:
+    """Return whether a person has approved the request, `None` if not asked yet, and the other inputs."""
+    rest = dict(inputs)
+    state = rest.get("requestState") or ""
+    if state.startswith(_ASKED):
+        responses: dict[str, Any] = rest.get("inputResponses") or {}
+        return says_yes(responses.get(_APPROVAL)), {}
+    if not state.startswith(_APPROVED):
+        return None, rest
+    if len(state) > len(_APPROVED):
+        rest["requestState"] = state.removeprefix(_APPROVED)
+    else:
+        del rest["requestState"]
+    return True, rest
+
+
 def server_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the inputs of a round with the server's own state in place of ours.
 
@@ -92,9 +115,14 @@ def server_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
 class HeldRequest:
     """A request at an older server, which may wait for answers of its client."""
 
-    def __init__(self, context: ServerRequestContext[Any], client: object) -> None:
+    def __init__(
+        self, context: ServerRequestContext[Any], client: object, *, approved: bool | None = None
+    ) -> None:
         self.context = context
         self.client = client
+        self.approved = approved
+        """Whether the person at the client has approved the request; `None` if not asked yet."""
+        self._wants: CallRequest | None = None
         self.task: asyncio.Task[Mapping[str, Any]] | None = None
         self._questions: dict[str, tuple[dict[str, Any], asyncio.Future[Mapping[str, Any]]]] = {}
         self._asked = asyncio.Event()
@@ -114,6 +142,28 @@ class HeldRequest:
             return await answer
         finally:
             self._questions.pop(key, None)
+
+    async def approve(self, request: CallRequest) -> bool:
+        """Return what the person has said; before that, note the question, and nothing is sent."""
+        if self.approved is None and not lacks(self.context, ELICIT):
+            self._wants = request
+        return self.approved is True
+
+    def approval_asked(self) -> Mapping[str, Any] | None:
+        """Return the result that asks for approval, if the request was stopped for that."""
+        if self._wants is None:
+            return None
+        asked = {"method": ELICIT, "params": approval_form(self._wants)}
+        return {"resultType": "input_required", "inputRequests": {_APPROVAL: asked}, "requestState": _ASKED}
+
+    def remembered(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return an answer whose state says that the request is approved, if it is."""
+        if not self.approved or not input_required(answer):
+            return answer
+        return {**answer, "requestState": f"{_APPROVED}{answer.get('requestState') or ''}"}
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send nothing: the newer protocol has no notifications outside requests."""
 
     async def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message along with the current round."""

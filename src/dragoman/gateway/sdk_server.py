@@ -7,6 +7,7 @@ with the result that the handler has put aside.
 
 from __future__ import annotations
 
+import inspect
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +16,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mcp.server.connection import Connection
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
 _CACHEABLE = ("/list", "/read")
+_COMPARES_HEADERS = "get_tool_input_schema" in inspect.signature(Server.__init__).parameters
 _MODERN_ONLY = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 _put_aside: ContextVar[list[Mapping[str, Any]] | None] = ContextVar("put_aside", default=None)
@@ -99,6 +101,11 @@ class GatewayServer(Server[Any]):
         return super().create_initialization_options(
             notification_options or every, experimental_capabilities, extensions
         )
+
+
+def input_schemas(look_up: Callable[[str], Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Return the argument of `Server` that says which headers mirror arguments; SDK 2.0 does not check."""
+    return {"get_tool_input_schema": look_up} if _COMPARES_HEADERS else {}
 
 
 class RawRequest:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
 
 from dragoman.errors import (
     CallDeniedError,
@@ -27,9 +27,18 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.gateway import ids
+from dragoman.gateway.code import ProgramTool
 from dragoman.gateway.principal import principal
-from dragoman.gateway.questions import LEVELS
-from dragoman.gateway.rounds import HeldRequest, input_required, inputs_of, lacks, pass_on, server_inputs
+from dragoman.gateway.questions import ELICIT, LEVELS, approval_form, says_yes
+from dragoman.gateway.rounds import (
+    HeldRequest,
+    approval_of,
+    input_required,
+    inputs_of,
+    lacks,
+    pass_on,
+    server_inputs,
+)
 from dragoman.gateway.sdk_server import (
     GatewayServer,
     RawAnswer,
@@ -37,6 +46,7 @@ from dragoman.gateway.sdk_server import (
     RawRequest,
     RawResults,
     connection_of,
+    input_schemas,
     is_modern,
     put_aside,
 )
@@ -54,14 +64,14 @@ if TYPE_CHECKING:
 
     from dragoman.gateway.announce import Client
     from dragoman.gateway.gateway import Gateway
-    from dragoman.model import ProgressHandler, ToolDef, ToolResult
+    from dragoman.model import CallRequest, ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
 
     Context: TypeAlias = ServerRequestContext[Any]
 
 logger = logging.getLogger("dragoman")
 
-ToolsMode: TypeAlias = Literal["all", "search"]
+ToolsMode: TypeAlias = Literal["all", "search", "code"]
 
 PAGE = 1_000
 """How many entries one page of a listing has; many clients read only the first."""
@@ -71,6 +81,8 @@ LISTING_SECONDS = 5.0
 """How long one server may take to list something before the list of all goes on without it."""
 SERVER_ERROR = -32000
 RESERVED = "io.modelcontextprotocol/"
+_PASSED_ON = (LOG_LEVEL_META_KEY, CLIENT_CAPABILITIES_META_KEY)
+"""The reserved keys that concern the server behind."""
 NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 """Names of tools that every client takes."""
 
@@ -96,15 +108,16 @@ class View:
         """Exposed names that some clients refuse, by the names they are given instead."""
         self._greeted = False
         self._waited = False
-        self._finder = (
-            ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode == "search" else None
+        self._finder = ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode != "all" else None
+        self._programs = (
+            ProgramTool(self._mcp, self._shown, gateway.questions) if gateway.tools_mode == "code" else None
         )
         self.server = server = GatewayServer(
             "dragoman",
             version=VERSION,
             title=f"dragoman: {only}" if only else None,
             instructions=self._instructions(),
-            get_tool_input_schema=self._input_schema,
+            **input_schemas(self._input_schema),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
@@ -168,7 +181,10 @@ class View:
             await self._wait_for_listings(self._gateway.first_wait)
             self._waited = True
         if self._finder is not None:
-            put_aside({"tools": self._finder.definitions()})
+            tools = self._finder.definitions()
+            if self._programs is not None:
+                tools.insert(1, await self._programs.definition())  # by name
+            put_aside({"tools": tools})
             return types.ListToolsResult(tools=[])
         tools = {self._name(tool): tool for tool in self._shown()}
         names, following = _page(sorted(tools), params)
@@ -189,7 +205,15 @@ class View:
         name, arguments = params.name, given.get("arguments")
         if self._finder is not None:
             if name == self._finder.search_name:
-                put_aside(await self._finder.search(arguments or {}))
+                found = await self._finder.search(arguments or {})
+                if self._programs is not None:
+                    names = [one["name"] for one in found["structuredContent"]["tools"]]
+                    shown = ["In a program:", *await self._programs.signatures(names)]
+                    found["content"].append({"type": "text", "text": "\n".join(shown)})
+                put_aside(found)
+                return types.CallToolResult(content=[])
+            if self._programs is not None and name == self._programs.name:
+                put_aside(await self._programs.run(arguments or {}))
                 return types.CallToolResult(content=[])
             if name == self._finder.call_name:
                 name, arguments = self._finder.call(arguments or {})
@@ -208,7 +232,7 @@ class View:
                 exposed,
                 arguments,
                 inputs=inputs,
-                meta=_onward_meta(given),
+                meta=self._onward_meta(ctx),
                 on_progress=report if wants else None,
             )
             return _answer(result)
@@ -313,11 +337,10 @@ class View:
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> Any:
         server, uri = await self._owner(params.uri)
-        given = dict(ctx.params or {})
 
         async def read(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
             return await self._forward.read(
-                {**_onward(given, inputs), "uri": uri}, server=server, asks=inputs is None
+                {**self._onward(ctx, inputs), "uri": uri}, server=server, asks=inputs is None
             )
 
         put_aside(self._outer(await self._run(ctx, server, read), server))
@@ -330,7 +353,7 @@ class View:
 
         async def get(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
             return await self._forward.prompt(
-                {**_onward(given, inputs), **fields}, server=server, asks=inputs is None
+                {**self._onward(ctx, inputs), **fields}, server=server, asks=inputs is None
             )
 
         put_aside(self._outer(await self._run(ctx, server, get), server))
@@ -371,6 +394,26 @@ class View:
 
     # ── Requests that servers may interrupt with a question
 
+    def _onward_meta(self, ctx: Context) -> dict[str, Any] | None:
+        """Return the `_meta` that goes on: what belongs to the client, not to its connection.
+
+        What the client can be asked goes on too, if it is the client that will be asked.
+        """
+        kept = {
+            key: value
+            for key, value in _meta_of(ctx.params or {}).items()
+            if key != "progressToken" and (not key.startswith(RESERVED) or key in _PASSED_ON)
+        }
+        if self._gateway.asks_clients and not is_modern(ctx.protocol_version):
+            declared = ctx.session.client_capabilities
+            if declared is not None:
+                kept[CLIENT_CAPABILITIES_META_KEY] = declared.model_dump(by_alias=True, exclude_none=True)
+        return kept or None
+
+    def _onward(self, ctx: Context, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        meta = self._onward_meta(ctx)
+        return {**(inputs or {}), **({"_meta": meta} if meta else {})}
+
     async def _run(
         self,
         ctx: Context,
@@ -393,11 +436,28 @@ class View:
         server: str,
         job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
     ) -> Mapping[str, Any]:
+        approved, inputs = approval_of(inputs_of(ctx.params or {}))
+        request = HeldRequest(ctx, principal() or connection_of(ctx.session).outbound, approved=approved)
+        try:
+            answer = await self._round(ctx, server, job, request=request, inputs=inputs)
+        except (DragomanError, MCPError):
+            if (asked := request.approval_asked()) is None:
+                raise
+            return asked
+        return request.approval_asked() or request.remembered(answer)
+
+    async def _round(
+        self,
+        ctx: Context,
+        server: str,
+        job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
+        *,
+        request: HeldRequest,
+        inputs: dict[str, Any],
+    ) -> Mapping[str, Any]:
         questions, rounds = self._gateway.questions, self._gateway.rounds
-        inputs = inputs_of(ctx.params or {})
         if rounds.is_held(inputs):
             return await rounds.resume(ctx, inputs)
-        request = HeldRequest(ctx, principal() or connection_of(ctx.session).outbound)
         if await self._forward.forwards_input(server):
             with questions.during(server, request):
                 answer = await job(server_inputs(inputs), request.report)
@@ -484,6 +544,18 @@ class Connected:
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
         return await session.send_request(request, cast("Any", RawAnswer), metadata=related)
 
+    async def approve(self, request: CallRequest) -> bool:
+        """Ask the person at the client by a form; a client that cannot be asked has not approved."""
+        try:
+            return says_yes(await self.ask(ELICIT, approval_form(request)))
+        except MCPError as exc:
+            logger.info("%s: `%s` is not approved: %s", request.server, request.original_name, exc)
+            return False
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification on the connection."""
+        await self._record.tell(method, params)
+
     async def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message, if the connection wants its level."""
         level, wanted = params.get("level"), self._record.level
@@ -521,21 +593,6 @@ def _page(
 def _meta_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = params.get("_meta")
     return cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else {}
-
-
-def _onward_meta(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the `_meta` that goes on: not what belongs to the client's own connection."""
-    kept = {
-        key: value
-        for key, value in _meta_of(params).items()
-        if key != "progressToken" and (not key.startswith(RESERVED) or key == LOG_LEVEL_META_KEY)
-    }
-    return kept or None
-
-
-def _onward(params: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-    meta = _onward_meta(params)
-    return {**(inputs or {}), **({"_meta": meta} if meta else {})}
 
 
 def _answer(result: ToolResult) -> Mapping[str, Any]:

@@ -44,6 +44,8 @@ from dragoman.model import (
 )
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
+from dragoman.server.late_import import is_loaded, late_import_module
+from dragoman.server.prepare import connection_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
 from dragoman.tools.names import Pair
@@ -100,6 +102,9 @@ if TYPE_CHECKING:
         | PathLike[str]
     )
     """What a manager is made of."""
+
+
+PIPELINE = "dragoman.call"
 
 
 class McpManager:
@@ -220,6 +225,7 @@ class McpManager:
         self._load: Callable[[], Settings] | None = load
         self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
         self._reloading = asyncio.Lock()
+        self._preloading: asyncio.Task[None] | None = None
 
     @classmethod
     def from_config(
@@ -333,7 +339,8 @@ class McpManager:
                 self.registry.owners.remove(self)
             self._bus.close()
             try:
-                await wait_all({*self._subscriptions.close(), *watching})
+                loading = (self._preloading,) if self._preloading else ()
+                await wait_all({*self._subscriptions.close(), *watching, *loading})
                 await self._pool.flush()
             finally:
                 self._gate.end()
@@ -437,6 +444,8 @@ class McpManager:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
+        if not is_loaded(PIPELINE):
+            await late_import_module(PIPELINE)
         mode = None
         if detach or on_input == "return":
             from dragoman.call import CallMode
@@ -876,6 +885,8 @@ class McpManager:
     async def _call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> ToolResult:
+        if not is_loaded(PIPELINE):
+            await late_import_module(PIPELINE)
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
     def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
@@ -886,12 +897,13 @@ class McpManager:
     ) -> ToolResult:
         """Call a tool of a server under whatever name it has now."""
         self._check_open()
+        if not is_loaded(PIPELINE):
+            await late_import_module(PIPELINE)
         return await self._run(self._call_context, Pair(server, tool), arguments, timeout=timeout)
 
     @cached_property
     def _run(self) -> Callable[..., Awaitable[ToolResult]]:
-        # Imported by the first call: tools are listed and shown long before.
-        from dragoman.call import run
+        from dragoman.call import run  # Loaded by `_preload`, or by the first call in a thread.
 
         return run
 
@@ -927,6 +939,8 @@ class McpManager:
             await self.shutdown()
             raise
         self._pool.start_all()
+        if any(self._pool.starts(one.spec) for one in self._supervisors.values()):
+            self._preloading = asyncio.create_task(_preload())
         self._watch_files()
 
     async def _wait_required(self) -> None:
@@ -976,6 +990,12 @@ class McpManager:
     def _config_files(self) -> list[Path]:
         """Return every file that may configure servers, including those that do not exist yet."""
         return [Path(source.path) for source in self.settings.sources if Path(source.path).is_absolute()]
+
+
+async def _preload() -> None:
+    """Import what the first call needs in the thread that imports the SDK, while the servers start."""
+    await connection_module()
+    await late_import_module(PIPELINE)
 
 
 def insist_on_asyncio() -> None:

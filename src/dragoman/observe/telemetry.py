@@ -100,11 +100,10 @@ def find() -> Telemetry | None:
 
     Such an application has imported the API, so `sys.modules` shows it without an import.
     """
-    if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
-        return None
-    from opentelemetry import metrics, trace
-
-    if not any(_is_real(one) for one in (trace.get_tracer_provider(), metrics.get_meter_provider())):
+    trace, metrics = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
+    # The SDK imports `trace` alone; importing `metrics` here would block the event loop for nothing.
+    providers = (trace and trace.get_tracer_provider(), metrics and metrics.get_meter_provider())
+    if not any(one is not None and _is_real(one) for one in providers):
         return None
     redactor = current_redactor.get()
     return Telemetry(mask=mask_text if redactor is None else redactor.mask)

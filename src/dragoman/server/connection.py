@@ -95,6 +95,12 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
             return types.ListRootsResult.model_validate({"roots": listed})
 
         answers["list_roots_callback"] = list_roots
+    if (completed := handlers.elicitation_complete) is not None:
+
+        async def complete(params: BaseModel) -> None:
+            await _call(completed, server, params)
+
+        answers["elicitation_complete"] = complete
     log = handlers.logging
 
     async def take_log(params: types.LoggingMessageNotificationParams) -> None:

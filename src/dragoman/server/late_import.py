@@ -8,9 +8,16 @@ import each other in cycles, and two threads that enter such a cycle at differen
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from contextlib import nullcontext
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+ANYIO_BACKEND = "anyio._backends._asyncio"
 
 _lock = threading.Lock()
 _loaded: dict[str, Any] = {}
@@ -31,5 +38,22 @@ async def late_import_module(name: str) -> Any:
 
 def _load(name: str) -> Any:
     with _lock:
-        found = _loaded[name] = import_module(name)
+        found = import_module(name)
+        if "anyio" in sys.modules:
+            # anyio imports its backend at the first use, which would be on the event loop.
+            import_module(ANYIO_BACKEND)
+        _loaded[name] = found
     return found
+
+
+def anyio_shield() -> AbstractContextManager[Any]:
+    """Return a scope that keeps out anyio's cancellations, without importing anyio on the event loop.
+
+    Before anyio's backend is imported, no scope of anyio can be around the caller.
+    """
+    backend = sys.modules.get(ANYIO_BACKEND)
+    if backend is None or getattr(backend.__spec__, "_initializing", False):
+        return nullcontext()
+    import anyio
+
+    return anyio.CancelScope(shield=True)

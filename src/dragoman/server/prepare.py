@@ -236,6 +236,7 @@ def _ask_keyring(service: str, name: str) -> str | _NoValueError:
 
 
 CONNECTION = "dragoman.server.connection"
+VALIDATOR = "jsonschema_rs"
 
 
 async def prepare(spec: ServerSpec, expansion: ExpansionContext, gate: Gate) -> tuple[Transport, Auth | None]:
@@ -268,8 +269,14 @@ def is_imported() -> bool:
 
 
 async def connection_module() -> Any:
-    """Import `server/connection.py` in a thread, because the SDK takes a second to import."""
-    return await late_import_module(CONNECTION)
+    """Import `server/connection.py` in a thread, because the SDK takes a second to import.
+
+    The first listing needs the validator, so it is imported there too.
+    """
+    module = await late_import_module(CONNECTION)
+    if not is_loaded(VALIDATOR):
+        await late_import_module(VALIDATOR)
+    return module
 
 
 def resolve_paths(transport: Transport, root: str) -> Transport:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
-from dragoman.server.late_import import late_import_module
+from dragoman.server.late_import import anyio_shield, late_import_module
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
@@ -55,13 +55,11 @@ CLOSE_LIMIT = 15.0
 
 async def wait_closed(owner: asyncio.Task[None], name: str) -> None:
     """Wait in bounded time for the owner task to end; a cancellation is raised only after that."""
-    import anyio
-
     cancelled: asyncio.CancelledError | None = None
     limit = time.monotonic() + CLOSE_LIMIT
     # A caller that is cancelled must not leave a process behind. The shielded scope holds back anyio's
     # cancellations; the loop catches asyncio's own and raises it at the end.
-    with anyio.CancelScope(shield=True):
+    with anyio_shield():
         while not owner.done():
             try:
                 _, late = await asyncio.wait({owner}, timeout=max(0.0, limit - time.monotonic()))

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dragoman.errors import DragomanError
 from dragoman.model import Stdio
+from dragoman.server.late_import import anyio_shield
 from dragoman.server.process.environment import whole_environment
 from dragoman.server.process.orphans import (
     MARK,
@@ -384,11 +385,9 @@ async def spawn(
 
 async def _uninterrupted(work: asyncio.Future[T]) -> asyncio.CancelledError | None:
     """Wait for work that must not be interrupted; return a cancellation that arrived meanwhile."""
-    import anyio
-
     cancelled: asyncio.CancelledError | None = None
     # The scope keeps out anyio's cancellations, the loop below asyncio's.
-    with anyio.CancelScope(shield=True):
+    with anyio_shield():
         while not work.done():
             try:
                 await asyncio.wait({work})

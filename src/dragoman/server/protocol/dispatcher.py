@@ -256,6 +256,8 @@ class WireDispatcher:
         self._intercept: OnNotifyIntercept | None = None
         self._deliveries: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MAX_NOTIFICATIONS)
         self._delivery_due = asyncio.Event()
+        self._delivers = False
+        """Whether a delivery has begun and is not done."""
         self._serving: dict[RequestId, _Context] = {}
 
     async def send_raw_request(
@@ -460,6 +462,7 @@ class WireDispatcher:
             turn = 0
             while self._deliveries:
                 delivery = self._deliveries.popleft()
+                self._delivers = True
                 try:
                     await delivery()
                 except Exception:
@@ -468,6 +471,7 @@ class WireDispatcher:
                 if turn % TURN_DELIVERIES == 0:
                     # Handlers that never await would block the event loop.
                     await asyncio.sleep(0)
+            self._delivers = False
             self._delivery_due.clear()
             await self._delivery_due.wait()
 
@@ -482,7 +486,7 @@ class WireDispatcher:
 
     async def wait_delivered(self) -> None:
         """Wait until what came before an answer is delivered: its last reports of progress, for example."""
-        if self._deliveries:
+        if self._deliveries or self._delivers:
             delivered: asyncio.Future[None] = self._loop.create_future()
             self._queue(partial(_done, delivered))
             await asyncio.wait({delivered}, timeout=DELIVERY_SECONDS)

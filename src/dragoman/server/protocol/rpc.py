@@ -39,8 +39,6 @@ Params: TypeAlias = "Mapping[str, Any] | None"
 
 TOO_LARGE = "the limit `max_message_bytes` is"
 """In every message about something that is larger than allowed."""
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""The default limit for the size of a message."""
 MAX_GIVEN_UP = 1000
 """How many given-up calls are remembered, to recognize their late answers."""
 SALVAGE_BYTES = 4096
@@ -466,3 +464,46 @@ def _json_kind(value: object) -> str:
             return "a text"
         case _:
             return "a number"
+
+
+# ── Collecting a message from pieces in linear time, with a size limit
+
+
+class Bounded:
+    """Collects one message; beyond the limit it keeps only both ends."""
+
+    def __init__(self, limit: int, *, ends: int) -> None:
+        """Keep everything up to `limit` bytes, or the first and last `ends` bytes of a longer message."""
+        self.size = 0
+        """How many bytes were added, kept or not."""
+        self.limit = limit
+        self._ends = ends
+        self._head = b""
+        self._kept = bytearray()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all bytes are kept."""
+        return self.size <= self.limit
+
+    @property
+    def ends(self) -> tuple[bytes, bytes]:
+        """The first and the last bytes; they overlap in a short message."""
+        return self._head or bytes(self._kept[: self._ends]), bytes(self._kept[-self._ends :])
+
+    def add(self, piece: bytes) -> None:
+        """Add a piece."""
+        self.size += len(piece)
+        self._kept += piece
+        if not self.is_whole:
+            if len(self._head) < self._ends:
+                self._head = bytes(self._kept[: self._ends])
+            del self._kept[: -self._ends]
+
+    def take(self) -> bytes:
+        """Return the kept bytes, and start an empty message."""
+        taken = bytes(self._kept)
+        self._kept = bytearray()
+        self._head = b""
+        self.size = 0
+        return taken

@@ -42,9 +42,9 @@ from dragoman.observe.telemetry import Peer
 from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
 from dragoman.server.protocol.extensions import declared_extensions
-from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, PARSE_ERROR, TOO_LARGE
+from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import Era, Session, Stamp
-from dragoman.server.transports.http_client import BUSY_SHARE, HttpOptions
+from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
 from dragoman.version import VERSION
 
@@ -136,7 +136,12 @@ async def open_session(
             busy_seconds=spec.connect_timeout * BUSY_SHARE,
         )
 
+    callbacks = dict(answers or {})
+    on_complete = callbacks.pop("elicitation_complete", None)
+
     async def on_message(message: object) -> None:
+        if isinstance(message, types.ElicitCompleteNotification) and on_complete is not None:
+            await on_complete(message.params)
         if changed is None:
             return
         if isinstance(message, types.ResourceUpdatedNotification):
@@ -158,7 +163,7 @@ async def open_session(
         message_handler=on_message,
         cache=None,
         extensions=declared_extensions(on_task),
-        **(answers or {}),
+        **callbacks,
     )
     if dispatcher is not None:
         dispatcher.peer = Peer.of(transport)

@@ -47,6 +47,8 @@ logger = logging.getLogger("dragoman")
 Kind: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompts"]
 """What a server can list, as spelled in the protocol."""
 
+_ASKED_OF_CLIENTS = frozenset({"elicitation", "sampling", "roots"})
+"""Capabilities to be asked something, which a forwarded request has from its client."""
 _LISTINGS: dict[Kind, str] = {
     "tools": "tools/list",
     "resources": "resources/list",
@@ -376,7 +378,7 @@ class Session:
         answer that is already here, so that the call is not sent twice. With `inputs` the caller answers
         requests for input itself, and gets them as the answer.
         """
-        meta = self._with_log_level(meta)
+        meta = self._onward_meta(meta)
         if self._dispatcher is not None and (rounds is None or rounds.responses is None):
             request: Any = _ToolCall(name=name, arguments=arguments, **(inputs or {}))
             if meta is not None:
@@ -540,7 +542,7 @@ class Session:
             asks: Whether our handlers answer a request for input. If not, the result may be one.
         """
         sent: Any = _Forwarded(
-            method, {**params, "_meta": dict(self._with_log_level(params.get("_meta")) or {})}
+            method, {**params, "_meta": dict(self._onward_meta(params.get("_meta")) or {})}
         )
         if not sent["_meta"]:
             del sent["_meta"]
@@ -573,11 +575,11 @@ class Session:
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Return the raw contents of a resource."""
-        return self._raw(await self._client.read_resource(uri, meta=self._with_log_level(None)))
+        return self._raw(await self._client.read_resource(uri, meta=self._onward_meta(None)))
 
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
         """Return the raw messages of a prompt."""
-        return self._raw(await self._client.get_prompt(name, arguments, meta=self._with_log_level(None)))
+        return self._raw(await self._client.get_prompt(name, arguments, meta=self._onward_meta(None)))
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str) -> list[str]:
         """Return completions for an argument of a prompt or a resource template."""
@@ -594,12 +596,24 @@ class Session:
         if self._stamp_request is None:
             return None
         opts: CallOptions = {}
+        given: dict[str, Any] = params.get("_meta") or {}
+        theirs: dict[str, Any] | None = given.get(types.CLIENT_CAPABILITIES_META_KEY)
         self._stamp_request({"method": method, "params": params}, opts)
+        if theirs is not None:
+            # A server must not ask a client what it cannot answer; all else of the connection is ours.
+            meta = params["_meta"]
+            ours = meta[types.CLIENT_CAPABILITIES_META_KEY]
+            kept = {key: value for key, value in ours.items() if key not in _ASKED_OF_CLIENTS}
+            asked = {key: value for key, value in theirs.items() if key in _ASKED_OF_CLIENTS}
+            meta[types.CLIENT_CAPABILITIES_META_KEY] = {**kept, **asked}
         return opts
 
-    def _with_log_level(self, meta: Mapping[str, Any] | None) -> Any:
+    def _onward_meta(self, meta: Mapping[str, Any] | None) -> Any:
+        """Return the `_meta` of a request: with the level of log messages, and as the protocol allows it."""
+        if meta is not None and not self._is_modern and types.CLIENT_CAPABILITIES_META_KEY in meta:
+            meta = {key: value for key, value in meta.items() if key != types.CLIENT_CAPABILITIES_META_KEY}
         if self._log_level is None:
-            return meta
+            return meta or None
         return {types.LOG_LEVEL_META_KEY: self._log_level, **(meta or {})}
 
     def _admitted(self, tools: list[types.Tool]) -> list[dict[str, Any]]:

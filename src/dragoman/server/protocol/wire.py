@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.events import OfferChanged
+    from dragoman.model import HeaderProvider
     from dragoman.server.connection import Connection
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.protocol.rpc import RequestId
+    from dragoman.server.transports.http_client import HttpAuth
+
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""The default limit for the size of a message."""
 
 
 class Envelope(NamedTuple):
@@ -51,6 +57,26 @@ class Wire(Protocol):
             Whether the request was certainly never sent.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """Options of a connection besides its transport; stdio uses only `limit`."""
+
+    limit: int = MAX_MESSAGE_BYTES
+    """The size limit of a message in bytes, after decompression."""
+    header_provider: HeaderProvider | None = None
+    """Called for more headers before each request, in the context of the caller if there is one."""
+    auth: HttpAuth | None = None
+    """Adds credentials to each request."""
+    busy_seconds: float = 0.0
+    """How long a request that is safe to repeat is repeated while the server is busy."""
+
+
+PLAIN = HttpOptions()
+
+BUSY_SHARE = 0.25
+"""How much of the time to connect one request may be repeated for; a connection needs three requests."""
 
 
 class Traffic:

@@ -28,11 +28,10 @@ from dragoman.errors import (
     ServerError,
     SessionGoneError,
 )
-from dragoman.server.protocol.wire import no_call_context
+from dragoman.server.protocol.wire import PLAIN, no_call_context
 from dragoman.server.transports.http_client import (
     LOGIN,
     NO_VERDICT,
-    PLAIN,
     PROBE,
     REPEATABLE,
     HttpClient,
@@ -55,8 +54,7 @@ if TYPE_CHECKING:
     from dragoman.errors import DragomanError
     from dragoman.model import Http
     from dragoman.server.protocol.rpc import RequestId, Rpc
-    from dragoman.server.protocol.wire import ConnectAttempt, Envelope, Wire
-    from dragoman.server.transports.http_client import HttpOptions
+    from dragoman.server.protocol.wire import ConnectAttempt, Envelope, HttpOptions, Wire
 
     Work: TypeAlias = Callable[[], Awaitable[None]]
 

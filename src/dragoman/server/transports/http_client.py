@@ -19,7 +19,6 @@ import ssl
 from base64 import b64encode
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
 from http import HTTPStatus
 from inspect import isawaitable
 from pathlib import Path
@@ -31,7 +30,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from dragoman.errors import ConnectError, ConnectionLostError, HttpStatusError, ProtocolError, ServerError
-from dragoman.server.protocol.rpc import INVALID_REQUEST, MAX_MESSAGE_BYTES
+from dragoman.server.protocol.rpc import INVALID_REQUEST
 from dragoman.server.protocol.wire import caller_headers
 from dragoman.server.transports.http_response import (
     challenge,
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError
     from dragoman.model import HeaderProvider, Http, Sse, Tls
-    from dragoman.server.protocol.wire import ConnectAttempt
+    from dragoman.server.protocol.wire import ConnectAttempt, HttpOptions
 
 # ── Address, proxy, certificates and sockets
 
@@ -269,23 +268,6 @@ class HttpAuth(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions:
-    """Options of a connection besides its transport; stdio uses only `limit`."""
-
-    limit: int = MAX_MESSAGE_BYTES
-    """The size limit of a message in bytes, after decompression."""
-    header_provider: HeaderProvider | None = None
-    """Called for more headers before each request, in the context of the caller if there is one."""
-    auth: HttpAuth | None = None
-    """Adds credentials to each request."""
-    busy_seconds: float = 0.0
-    """How long a request that is safe to repeat is repeated while the server is busy."""
-
-
-PLAIN = HttpOptions()
-
-
 # ── The client
 
 
@@ -303,8 +285,6 @@ BUSY = frozenset({429, 502, 503, 504})
 BUSY_PAUSES = (0.1, 0.25, 0.5, 1.0, 2.0)
 """Seconds between repeated requests, without a `Retry-After`; the last one is used again."""
 MAX_BUSY_SECONDS = 10.0
-BUSY_SHARE = 0.25
-"""How much of the time to connect one request may be repeated for; a connection needs three requests."""
 
 LOGIN = frozenset({401, 403})
 NO_VERDICT = LOGIN | {407, 408, 425, 429}

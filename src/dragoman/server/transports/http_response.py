@@ -17,7 +17,8 @@ import aiohttp
 from pydantic_core import from_json
 
 from dragoman.errors import ProtocolError
-from dragoman.server.protocol.rpc import INVALID_REQUEST, MAX_MESSAGE_BYTES, SALVAGE_BYTES, TOO_LARGE
+from dragoman.server.protocol.rpc import INVALID_REQUEST, SALVAGE_BYTES, TOO_LARGE, Bounded
+from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,49 +241,6 @@ def network_reason(exc: Exception, address: str) -> tuple[str, str]:
             return "unreachable", address
         case _:
             return "", ""
-
-
-# ── Collecting a message from pieces in linear time, with a size limit
-
-
-class Bounded:
-    """Collects one message; beyond the limit it keeps only both ends."""
-
-    def __init__(self, limit: int, *, ends: int) -> None:
-        """Keep everything up to `limit` bytes, or the first and last `ends` bytes of a longer message."""
-        self.size = 0
-        """How many bytes were added, kept or not."""
-        self.limit = limit
-        self._ends = ends
-        self._head = b""
-        self._kept = bytearray()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all bytes are kept."""
-        return self.size <= self.limit
-
-    @property
-    def ends(self) -> tuple[bytes, bytes]:
-        """The first and the last bytes; they overlap in a short message."""
-        return self._head or bytes(self._kept[: self._ends]), bytes(self._kept[-self._ends :])
-
-    def add(self, piece: bytes) -> None:
-        """Add a piece."""
-        self.size += len(piece)
-        self._kept += piece
-        if not self.is_whole:
-            if len(self._head) < self._ends:
-                self._head = bytes(self._kept[: self._ends])
-            del self._kept[: -self._ends]
-
-    def take(self) -> bytes:
-        """Return the kept bytes, and start an empty message."""
-        taken = bytes(self._kept)
-        self._kept = bytearray()
-        self._head = b""
-        self.size = 0
-        return taken
 
 
 # ── Parsing server-sent events

@@ -13,8 +13,7 @@ from dragoman.server.late_import import late_import_module
 from dragoman.server.process.environment import StderrTail, whole_environment
 from dragoman.server.process.spawn import STDIN_GRACE, spawn
 from dragoman.server.process.stderr_log import stderr_log
-from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES
-from dragoman.server.transports.http_client import PLAIN
+from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES, PLAIN
 from dragoman.server.transports.stdio import Pipe
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from dragoman.model import Transport
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.rpc import Rpc
-    from dragoman.server.protocol.wire import ConnectAttempt, Wire
-    from dragoman.server.transports.http_client import HttpOptions
+    from dragoman.server.protocol.wire import ConnectAttempt, HttpOptions, Wire
 
 EXIT_GRACE = 0.1
 """How long after the end of its output a child may still exit, so that we can report its exit code."""

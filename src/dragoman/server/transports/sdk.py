@@ -27,7 +27,7 @@ from dragoman.server.process.environment import (
 )
 from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.sdk import child_of
-from dragoman.server.protocol.wire import no_call_context
+from dragoman.server.protocol.wire import HttpOptions, no_call_context
 from dragoman.server.transports.http_client import (
     BUSY,
     LOGIN,
@@ -35,7 +35,6 @@ from dragoman.server.transports.http_client import (
     MAX_CHALLENGES,
     REPEATABLE,
     HttpAnswer,
-    HttpOptions,
     HttpRequest,
     application_headers,
     busy_pause,

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from dragoman.errors import ConnectError, ConnectionLostError, ProtocolError
-from dragoman.server.protocol.wire import no_call_context
+from dragoman.server.protocol.wire import PLAIN, no_call_context
 from dragoman.server.transports.http import Outbox
 from dragoman.server.transports.http_client import (
-    PLAIN,
     REPEATABLE,
     HttpClient,
     is_older_server,
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
 
     from dragoman.model import Sse
     from dragoman.server.protocol.rpc import Rpc
-    from dragoman.server.protocol.wire import ConnectAttempt, Envelope, Wire
-    from dragoman.server.transports.http_client import HttpOptions
+    from dragoman.server.protocol.wire import ConnectAttempt, Envelope, HttpOptions, Wire
 
 INITIALIZED_SECONDS = 5.0
 """How long requests wait until the server has accepted `notifications/initialized`."""

@@ -17,9 +17,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.errors import ConnectionLostError
-from dragoman.server.protocol.rpc import MAX_MESSAGE_BYTES, SALVAGE_BYTES, TOO_LARGE
-from dragoman.server.protocol.wire import Envelope
-from dragoman.server.transports.http_response import Bounded
+from dragoman.server.protocol.rpc import SALVAGE_BYTES, TOO_LARGE, Bounded
+from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES, Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

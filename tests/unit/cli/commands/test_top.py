@@ -136,7 +136,8 @@ def test_without_textual_one_line_says_what_to_install() -> None:
     script = "import sys; sys.modules['textual'] = None; from dragoman.cli.main import main; main(['top'])"
     with at_dashboard(program=(sys.executable, "-c", script)) as person:
         assert person.wait_for_end() == 1
-    assert "install `dragoman[tui]`, or use `dragoman status`" in person.written
+    assert "`dragoman top` needs Textual (install it: " in person.written
+    assert "install 'dragoman[tui]')" in person.written
     assert person.written.count("\n") == 1
 
 

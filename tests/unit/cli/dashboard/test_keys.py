@@ -129,7 +129,7 @@ async def test_restart_connects_anew() -> None:
         assert server.connections == 2
         server.stop()
         await seat.press("r")
-        await seat.sees("◌ backoff", "the scripted server is stopped", "retrying in")
+        await seat.sees("◌ retrying", "the scripted server is stopped", "retrying in")
 
 
 async def test_a_server_is_switched_off_and_on_again() -> None:

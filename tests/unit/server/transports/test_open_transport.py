@@ -88,7 +88,8 @@ async def test_child_that_we_ended_is_not_said_to_be_killed_by_a_signal(
         opened = Opened(f"{ignore if stubborn else ''}{STAYS}")
         async with opened.wire:
             assert opened.reasons == []
-        assert opened.reasons == [ENDED_BY_US]
+        # On a busy machine, the end of its output may still be read after we stopped it.
+        assert opened.reasons in ([ENDED_BY_US], [ENDED_BY_US, "it closed its output"])
         assert opened.attempt.exit_code is None
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.server.transports.http_response import Bounded
+from dragoman.server.protocol.rpc import Bounded
 
 
 def gathered(limit: int, *pieces: bytes, ends: int = 3) -> Bounded:
