@@ -20,8 +20,10 @@ import sysconfig
 import tempfile
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ SLOWER = ("unit", "property", "behaviour", "docs", "examples", "real")
 """Folders of tests; those of a later one take longer. Tests outside them are the fastest."""
 SURVIVED, CAUGHT = 0, 1
 """Exit codes of the process that runs the tests; with any other one the fault itself is wrong."""
+WORKERS = len(os.sched_getaffinity(0)) + 1
+"""One more than there are cores: tests often wait."""
 LONGEST_TEST = 60
 LONGEST_RUN = 600
 
@@ -136,7 +140,7 @@ class Copy:
 
     def run(self, requirements: Sequence[str]) -> Outcome:
         """Run the tests of some requirements until one fails."""
-        files = sorted({file for one in requirements for file in self._files[one]}, key=_cost)
+        files = sorted(sorted({file for one in requirements for file in self._files[one]}), key=_cost)
         command = [self._python, str(self.root / "scripts" / "mutants.py"), "--tests", ",".join(requirements)]
         began = time.monotonic()
         with subprocess.Popen(
@@ -157,6 +161,30 @@ class Copy:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, code = f"{process.communicate()[0]}\ncaught by a run without an end", CAUGHT
         return Outcome(code, time.monotonic() - began, output)
+
+
+def try_faults(
+    faults: Sequence[Fault], folder: Path, *, workers: int = WORKERS
+) -> Iterator[tuple[Fault, Outcome]]:
+    """Try faults, several at a time, each alone in a copy; yield what became of them as it is known."""
+    copies = SimpleQueue[Copy]()
+    for number in range(min(workers, len(faults))):
+        copies.put(Copy(folder / str(number)))
+
+    def attempt(fault: Fault) -> tuple[Fault, Outcome]:
+        copy = copies.get()
+        try:
+            with copy.broken(fault):
+                return fault, copy.run([fault.requirement])
+        finally:
+            copies.put(copy)
+
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for done in as_completed([pool.submit(attempt, fault) for fault in faults]):
+            yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _write(file: Path, text: str) -> None:
@@ -260,10 +288,7 @@ def main(arguments: Sequence[str]) -> int:
     ]
     bad: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder))
-        for fault in faults:
-            with copy.broken(fault):
-                outcome = copy.run([fault.requirement])
+        for fault, outcome in try_faults(faults, Path(folder)):
             said = {SURVIVED: "SURVIVED", CAUGHT: "caught"}.get(outcome.code, "BROKEN")
             print(f"{fault.name:32} {said:9} {outcome.seconds:5.1f} s  {outcome.caught_by}", flush=True)
             if outcome.code != CAUGHT:

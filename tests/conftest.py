@@ -184,3 +184,12 @@ def open_descriptors() -> dict[int, str]:
         except OSError:
             continue
     return found
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> None:
+    """Start the threads of the sandbox for programs: they stay until the process ends, with their descriptors."""
+    from pydantic_monty import Monty  # only the tests of programs need it
+
+    with Monty(min_processes=1):
+        pass

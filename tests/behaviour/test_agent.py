@@ -33,7 +33,7 @@ from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.errors import AgentError, BudgetExceededError, ModelError
 from dragoman.events import StateChanged
 from dragoman.server import connection as connections
-from dragoman.testing import ScriptedServer
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -107,26 +107,42 @@ async def test_the_start_connects_all_servers_at_the_same_time(monkeypatch: pyte
 @pytest.mark.requirement("otter-call.failed")
 @pytest.mark.requirement("otter-p0.timeout")
 @pytest.mark.requirement("legal-call.timeout")
-async def test_the_model_reads_why_a_call_failed_and_goes_another_way(server: Make) -> None:
+def test_the_model_reads_why_a_call_failed_and_goes_another_way() -> None:
+    desk = ScriptedServer("desk")
+
+    @desk.tool
+    def fail() -> str:
+        raise RuntimeError("the disk is full")
+
+    @desk.tool
+    async def slow() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    @desk.tool
+    def other(text: str) -> str:
+        return text
+
     model = ScriptedProvider(
         [
-            Say(calls=[("mcp_one_fail", {})]),
-            Say(calls=[("mcp_one_slow", {})]),
-            Say(calls=[("mcp_one_echo", {"text": "another way"})]),
+            Say(calls=[("mcp_desk_fail", {})]),
+            Say(calls=[("mcp_desk_slow", {})]),
+            Say(calls=[("mcp_desk_other", {"text": "another way"})]),
             "done",
         ]
     )
-    with anyio.fail_after(30):
-        async with AgentEngine(model, [server("one", "plain.py", timeouts={"call": 0.5})]) as agent:
+
+    async def main() -> None:
+        manager = McpManager([desk.spec(timeouts={"call": 5})], cache=False)
+        async with AgentEngine(model, manager) as agent:
             assert (await agent.run("Try it.")).text == "done"
 
-    failed, late, other = (message for message in model.requests[-1].messages if message.role == "tool")
+    InstantClock().run(main())
+    failed, late, answered = (message for message in model.requests[-1].messages if message.role == "tool")
     assert (failed.is_error, failed.text) == (True, "the disk is full")
-    assert (late.is_error, late.text) == (
-        True,
-        "`mcp_one_slow` did not answer within 0.5 s (try again, or another way)",
-    )
-    assert (other.is_error, other.text) == (False, "another way")
+    hint = "try again, or another way"
+    assert (late.is_error, late.text) == (True, f"`mcp_desk_slow` did not answer within 5 s ({hint})")
+    assert (answered.is_error, answered.text) == (False, "another way")
 
 
 @pytest.mark.requirement("legal-error.tool")

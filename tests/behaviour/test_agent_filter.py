@@ -92,20 +92,24 @@ async def test_view_of_a_registry_without_a_manager_works_too() -> None:
 
 
 @pytest.mark.requirement("kode-registry.filter")
-async def test_search_finds_and_loads_only_what_the_filter_leaves(offering: Make) -> None:
+async def test_search_finds_and_calls_only_what_the_filter_leaves(offering: Make) -> None:
     specs = [offering("fs", tools=["read_file", "read_mail", "write_file"])]
     search: Any = [("search_tools", {"query": "read write file mail"})]
-    load: Any = [("load_tools", {"names": ["mcp_fs_read_file", "mcp_fs_write_file"]})]
-    model = ScriptedProvider([Say(calls=search), Say(calls=load), "Done."])
+    calls: Any = [
+        ("call_tool", {"name": f"mcp_fs_{name}_file", "arguments": {}}) for name in ("read", "write")
+    ]
+    model = ScriptedProvider([Say(calls=search), Say(calls=calls), "Done."])
     with anyio.fail_after(40):
         async with (
             McpManager(specs, cache=False) as mcp,
             AgentEngine(model, mcp, deny=["*write*"], limit=ToolLimit(count=1)) as agent,
         ):
-            found, loaded = answers(await agent.run("Go."))
-    assert {line.partition(":")[0] for line in found.splitlines()} == {"mcp_fs_read_file", "mcp_fs_read_mail"}
-    assert loaded.splitlines() == ["loaded: mcp_fs_read_file", "unknown tools: mcp_fs_write_file"]
-    assert offered(model, 2) == {"search_tools", "load_tools", "mcp_fs_read_file"}
+            found, read, written = answers(await agent.run("Go."))
+    names = {line.partition(":")[0] for line in found.splitlines() if line.startswith("mcp_")}
+    assert names == {"mcp_fs_read_file", "mcp_fs_read_mail"}
+    assert read == "fs/read_file {}"
+    assert written.startswith("unknown tool `mcp_fs_write_file`")
+    assert not any(name.startswith("mcp_") for name in offered(model, 2))
 
 
 async def test_instructions_and_notices_are_about_the_agents_own_tools() -> None:

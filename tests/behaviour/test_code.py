@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from pydantic_monty import Monty
 from tests.behaviour.code_programs import FEW, HOSTILE
 from tests.behaviour.test_apps import managed, modern
 from tests.behaviour.test_legal import DESK
@@ -33,9 +32,9 @@ from dragoman.storage.programs import ProgramStore
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dragoman.agent.messages import Answer
+
+pytestmark = pytest.mark.usefixtures("interpreter")
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARD = 50.0
@@ -55,13 +54,6 @@ async def ran(source: Any, *programs: str, **how: Any) -> list[str]:
     with anyio.fail_after(GUARD):
         async with AgentEngine(scripted(*programs), source, code=True, **how) as agent:
             return outputs(await agent.run("Go."))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def interpreter() -> Iterator[None]:
-    """Start the interpreter's threads, which stay until the process ends, before descriptors are counted."""
-    with Monty(min_processes=1):
-        yield
 
 
 @tool
@@ -134,9 +126,11 @@ async def test_variables_functions_and_imports_stay_and_may_change_their_type(lo
         "x = json.loads(twice(x)) + int(plus(1, 1))\nx",
         "x = {'was': x}\nx",
         "x.strip()",
+        "d = {'a': local.add(1, 2), 'b': local.add(1, 1)}\nprint(max(d, key=lambda k: d[k]))",
     )
     assert said[:3] == ["The program ended and printed nothing.", "35", '{"was": 35}']
     assert "no attribute" in said[3]
+    assert said[4] == "a"
 
 
 async def test_sources_of_the_calls_are_named_after_the_output() -> None:

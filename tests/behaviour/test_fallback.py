@@ -68,13 +68,14 @@ async def test_unavailable_server_is_replaced_by_its_fallback_and_the_answer_say
 async def test_silent_server_is_found_out_by_its_checks_and_replaced_by_its_fallback(
     server: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "PROBE_SECONDS", 0.1)
-    first = server("first", "plain.py", fallback=["second"], health_check_interval=0.05)
+    monkeypatch.setattr(connections, "PROBE_SECONDS", 0.5)
+    first = server("first", "plain.py", fallback=["second"], health_check_interval=0.1)
     with anyio.fail_after(30):
         async with McpManager([first, server("second", "plain.py")]) as mcp:
             await mcp.wait_ready()
-            events = mcp.events()
-            os.kill(mcp.status()["first"].pid or 0, signal.SIGSTOP)
+            events, pid = mcp.events(), mcp.status()["first"].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
             async for event in events:
                 if isinstance(event, StateChanged) and event.server == "first":
                     assert (event.after, "did not answer 3 probes" in event.reason) == ("backoff", True)

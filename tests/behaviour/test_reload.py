@@ -103,7 +103,8 @@ def site(tmp_path: Path) -> Site:
 
 
 async def who(mcp: McpManager, name: str) -> str:
-    return (await mcp.call(f"mcp_{name}_who")).raise_for_error().text
+    (tool,) = [one for one in mcp.tools() if (one.server, one.original_name) == (name, "who")]
+    return (await tool.execute()).raise_for_error().text
 
 
 async def under_way(mcp: McpManager, tool: str) -> asyncio.Task[ToolResult]:

@@ -61,9 +61,9 @@ def run_installed(installed: Path, *arguments: str) -> subprocess.CompletedProce
 
 @pytest.mark.requirement("excel-6.2")
 def test_the_official_sdk_is_declared_in_pyproject_and_in_the_wheel(installed: Path) -> None:
-    assert [line for line in PROJECT["dependencies"] if re.match(r"mcp\b", line)] == ["mcp>=2.3,<2.4"]
+    assert [line for line in PROJECT["dependencies"] if re.match(r"mcp\b", line)] == ["mcp>=2.0,<3"]
     required = [line.replace(" ", "") for line in metadata(installed)["Requires-Dist"]]
-    assert [line for line in required if re.match(r"mcp\b", line)] == ["mcp<2.4,>=2.3"]
+    assert [line for line in required if re.match(r"mcp\b", line)] == ["mcp<3,>=2.0"]
 
 
 @pytest.mark.requirement("excel-6.1")

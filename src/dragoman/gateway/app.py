@@ -69,7 +69,8 @@ def asgi_app(
         path: Where all servers are; a single one is below.
         questions: The object whose `handlers()` the manager was made with, so that clients are asked what
             servers ask.
-        tools: `all`, or `search` for two tools that find and call the others.
+        tools: `all`, or `search` for two tools that find and call the others, or `code` for these and one
+            that runs programs.
         state_keys: Secrets of at least 32 bytes, the same for all replicas.
         stateless: Keep no sessions for clients of the older protocol, so that any replica can answer them.
             Servers can then not ask such clients anything.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.runner import serve_dual_era_loop
 
+from dragoman.agent.code.sandbox import is_installed, not_installed
 from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
 from dragoman.gateway.announce import Announcer
 from dragoman.gateway.observe import Observer
@@ -60,11 +61,17 @@ class Gateway:
             mcp: The manager; stays the caller's to close.
             questions: The object whose `handlers()` the manager was made with. Without it, servers get their
                 answers from the manager's own handlers.
-            tools: `all` lists every tool; `search` lists two that find and call the others.
+            tools: `all` lists every tool; `search` lists two that find and call the others; `code` adds
+                one that runs programs which call them.
             state_keys: Secrets of at least 32 bytes that seal what a client sends back between two rounds of
                 one request: the first seals, all open. Replicas need the same; by default one is generated.
             first_wait: How many seconds the first listing of tools waits for servers that were never listed.
+
+        Raises:
+            AgentError: `tools` is `code`, and the extra `code` is not installed.
         """
+        if tools == "code" and not is_installed():
+            raise not_installed()
         self.mcp = mcp
         self.questions = questions or Questions()
         self.asks_clients = questions is not None

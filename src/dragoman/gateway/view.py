@@ -27,6 +27,7 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.gateway import ids
+from dragoman.gateway.code import ProgramTool
 from dragoman.gateway.principal import principal
 from dragoman.gateway.questions import ELICIT, LEVELS, approval_form, says_yes
 from dragoman.gateway.rounds import (
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-ToolsMode: TypeAlias = Literal["all", "search"]
+ToolsMode: TypeAlias = Literal["all", "search", "code"]
 
 PAGE = 1_000
 """How many entries one page of a listing has; many clients read only the first."""
@@ -107,8 +108,9 @@ class View:
         """Exposed names that some clients refuse, by the names they are given instead."""
         self._greeted = False
         self._waited = False
-        self._finder = (
-            ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode == "search" else None
+        self._finder = ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode != "all" else None
+        self._programs = (
+            ProgramTool(self._mcp, self._shown, gateway.questions) if gateway.tools_mode == "code" else None
         )
         self.server = server = GatewayServer(
             "dragoman",
@@ -179,7 +181,10 @@ class View:
             await self._wait_for_listings(self._gateway.first_wait)
             self._waited = True
         if self._finder is not None:
-            put_aside({"tools": self._finder.definitions()})
+            tools = self._finder.definitions()
+            if self._programs is not None:
+                tools.insert(1, await self._programs.definition())  # by name
+            put_aside({"tools": tools})
             return types.ListToolsResult(tools=[])
         tools = {self._name(tool): tool for tool in self._shown()}
         names, following = _page(sorted(tools), params)
@@ -200,7 +205,15 @@ class View:
         name, arguments = params.name, given.get("arguments")
         if self._finder is not None:
             if name == self._finder.search_name:
-                put_aside(await self._finder.search(arguments or {}))
+                found = await self._finder.search(arguments or {})
+                if self._programs is not None:
+                    names = [one["name"] for one in found["structuredContent"]["tools"]]
+                    shown = ["In a program:", *await self._programs.signatures(names)]
+                    found["content"].append({"type": "text", "text": "\n".join(shown)})
+                put_aside(found)
+                return types.CallToolResult(content=[])
+            if self._programs is not None and name == self._programs.name:
+                put_aside(await self._programs.run(arguments or {}))
                 return types.CallToolResult(content=[])
             if name == self._finder.call_name:
                 name, arguments = self._finder.call(arguments or {})

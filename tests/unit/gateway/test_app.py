@@ -223,6 +223,27 @@ async def test_two_tools_find_and_call_the_others() -> None:
         assert result["content"][0]["text"] == "removed 3"
 
 
+@pytest.mark.usefixtures("interpreter")
+async def test_programs_call_the_tools_and_share_nothing() -> None:
+    async with running(notes(), tools="code") as (_, client):
+        listed = (await post(client, "tools/list")).json()["result"]["tools"]
+        assert [tool["name"] for tool in listed] == ["call_tool", "run_code", "search_tools"]
+        search = {"name": "search_tools", "arguments": {"query": "remove a note"}}
+        found = (await post(client, "tools/call", search)).json()["result"]["content"]
+        assert "notes.remove(number: int) -> str" in found[-1]["text"]
+
+        async def run(code: str) -> tuple[str, bool]:
+            params = {"name": "run_code", "arguments": {"code": code}}
+            result = (await post(client, "tools/call", params)).json()["result"]
+            return result["content"][0]["text"], result["isError"]
+
+        assert await run("x = [notes.remove(number=n) for n in range(3)]\nx[-1]") == ("removed 2", False)
+        said, is_error = await run("notes.remove(number='x')")
+        assert is_error
+        assert "Expected `int`" in said
+        assert "Name `x` used when not defined" in (await run("x"))[0]
+
+
 # ── Access tokens of an authorization server
 
 

@@ -133,13 +133,15 @@ class CodeRunner:
                 return function.shown(module.name)
         return ""
 
-    async def tool(self, *, listed: bool) -> ToolDef:
+    async def tool(self, *, listed: bool, keeps: bool = True) -> ToolDef:
         """Return the tool `run_code`.
 
         Args:
             listed: Whether its description lists the functions; without that, a search shows them.
+            keeps: Whether variables stay for the next program.
         """
         modules = await self.modules()
+        stay = "stay for the next program" if keeps else "are gone after the program"
         about = await asyncio.to_thread(_listing, modules) if listed else _names_of(modules)
         return ToolDef(
             name=RUN_CODE,
@@ -147,8 +149,8 @@ class CodeRunner:
                 "Run a Python program that calls tools, in place of many single calls: for loops over calls, "
                 "chains, and to pick what is needed from large results. Tools are functions of modules, one "
                 "module per server; they are plain (not async), return typed values and raise RuntimeError. "
-                "Only what is printed, and the value of the last expression, comes back. Variables stay for "
-                "the next program. The program is type-checked before it runs. It has no files, network or "
+                "Only what is printed, and the value of the last expression, comes back. "
+                f"Variables {stay}. The program is type-checked before it runs. It has no files, network or "
                 "packages; json, re, math, datetime, collections, itertools, asyncio work; generators "
                 f"(yield) do not. {about}"
             ),

@@ -38,6 +38,7 @@ RECURSION = 300
 GRACE = 0.3
 """Seconds after its limit that a worker that does not stop itself is killed."""
 _LINE = re.compile(r"^main\.py:(\d+):(\d+): (?:error|warning|info)\[([\w-]+)\] (.*)$", re.MULTILINE)
+_LOST_TYPE = re.compile(r"(?:type|found) `object`")
 _TRACE_FILE = re.compile(r'File "<python-input-\d+>"')
 
 
@@ -330,8 +331,10 @@ def _raise_in(at: Any, text: str) -> Any:
 
 def _problems(text: str) -> list[Problem]:
     # The first line is the prefix.
-    found = [Problem(int(line) - 1, rule, said) for line, _, rule, said in _LINE.findall(text)]
-    return found or [Problem(0, "syntax", text.strip())]
+    every = [Problem(int(line) - 1, rule, said) for line, _, rule, said in _LINE.findall(text)]
+    # No tool has the type `object`: the checker has lost the type, as in `print(max(d, key=lambda k: d[k]))`.
+    found = [one for one in every if not _LOST_TYPE.search(one.text)]
+    return found if every else [Problem(0, "syntax", text.strip())]
 
 
 def _unparsed(exc: Any) -> Problem:

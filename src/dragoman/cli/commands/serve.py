@@ -39,10 +39,10 @@ KEY_VARIABLE = "DRAGOMAN_STATE_KEY"
 )
 @click.option(
     "--tools",
-    type=click.Choice(["all", "search"]),
+    type=click.Choice(["all", "search", "code"]),
     default="all",
     show_default=True,
-    help="List all tools, or two that find and call them.",
+    help="List all tools, or those that find and call them, or run programs that do.",
 )
 @click.option(
     "--token", metavar="TEXT", help=f"What clients must send; by default {TOKEN_VARIABLE} or generated."

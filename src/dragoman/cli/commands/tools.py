@@ -81,7 +81,9 @@ def tools(
     if refresh and no_connect:
         msg = "`--refresh` and `--no-connect` cannot be used together."
         raise click.UsageError(msg)
-    settings, servers, registry, codes = collect(options, names, refresh=refresh, connects=not no_connect)
+    settings, servers, registry, codes = collect(
+        options, names, refresh=refresh, connects=not no_connect, diverts=True
+    )
     if queries:
         _search(options, registry, queries, [one.spec.name for one in servers.values() if one.source is None])
         raise click.exceptions.Exit(together(codes))
@@ -109,7 +111,7 @@ def tools(
 
 
 def collect(
-    options: Options, names: tuple[str, ...], *, refresh: bool, connects: bool = True
+    options: Options, names: tuple[str, ...], *, refresh: bool, connects: bool = True, diverts: bool = False
 ) -> tuple[Settings, dict[str, ServerTools], ToolRegistry, list[Exit]]:
     """Return the tools of servers, from the cache if possible.
 
@@ -118,6 +120,7 @@ def collect(
         names: The servers; all enabled ones if empty.
         refresh: Whether to query the servers instead of using the cache.
         connects: Whether to start servers.
+        diverts: Whether the daemon may run the command.
 
     Returns:
         The settings, the servers by name, all tools, and the exit codes of servers that failed.
@@ -125,7 +128,8 @@ def collect(
     names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
-    divert(options, settings)
+    if diverts:
+        divert(options, settings)
     specs = wanted(settings, names)
     servers = {spec.name: ServerTools(spec) for spec in specs}
     if not refresh:

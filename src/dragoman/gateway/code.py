@@ -1,0 +1,102 @@
+"""A tool that runs programs which call the others; each program has an interpreter of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST
+
+from dragoman.agent.code.runner import RUN_CODE, CodeRunner
+from dragoman.tools.result.budget import TextBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dragoman.gateway.questions import Questions
+    from dragoman.manager.manager import McpManager
+    from dragoman.model import ToolDef, ToolResult
+
+MOST_AT_ONCE = 4
+"""Programs of all clients that run at the same time; others wait."""
+RESULT_TOKENS = 25_000
+
+
+class _CannotAsk:
+    """The exchange of a call in a program: its questions have no way to the client."""
+
+    @property
+    def client(self) -> object:
+        return self
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002 -- as all exchanges
+        msg = f"a program cannot answer {method}: call the tool itself"
+        raise MCPError(code=INVALID_REQUEST, message=msg)
+
+    async def log(self, params: Mapping[str, Any]) -> None:
+        """Drop a log message: nothing takes it in a program."""
+
+
+class ProgramTool:
+    """`run_code` over a set of tools that may change."""
+
+    name = RUN_CODE
+
+    def __init__(self, mcp: McpManager, tools: Callable[[], Sequence[ToolDef]], questions: Questions) -> None:
+        """Offer the tool.
+
+        Args:
+            mcp: Makes the calls.
+            tools: All tools that programs can call.
+            questions: Finds the client that a server's question is for.
+
+        Raises:
+            AgentError: The extra `code` is not installed.
+        """
+        self._mcp = mcp
+        self._tools = tools
+        self._questions = questions
+        self._catalog = self._runner()
+        """Knows the functions; it never runs a program."""
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def definition(self) -> dict[str, Any]:
+        """Return the definition of the tool."""
+        tool = await self._catalog.tool(listed=False, keeps=False)
+        return {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.input_schema)}
+
+    async def signatures(self, names: Iterable[str]) -> list[str]:
+        """Return how programs call these tools."""
+        return [text for name in names if (text := await self._catalog.signature(name))]
+
+    async def run(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a program; return the result of the call.
+
+        Raises:
+            MCPError: The program is missing.
+        """
+        code = arguments.get("code")
+        if not isinstance(code, str):
+            raise MCPError(code=INVALID_PARAMS, message="`code` must be a Python program")
+        # Clients share nothing: no variables stay.
+        async with self._turns:
+            runner = self._runner()
+            try:
+                result = await runner.run(code)
+            finally:
+                await runner.close()
+        return {"content": [{"type": "text", "text": result.text}], "isError": not result.success}
+
+    def _runner(self) -> CodeRunner:
+        runner = CodeRunner(self._tools, budget=TextBudget(limit=RESULT_TOKENS, unit="tokens"))
+        caller = self._mcp.caller(while_asking=runner.while_asking)
+
+        async def call(name: str, arguments: Mapping[str, Any] | None = None, **how: Any) -> ToolResult:
+            tool = self._mcp.registry.get(name)
+            # Without an exchange of its own, a question would go to another client of that server.
+            with self._questions.during(tool.server if tool else "", _CannotAsk()):
+                return await caller(name, arguments, **how)
+
+        runner.connect(call)
+        return runner
