@@ -9,6 +9,10 @@ from tests.behaviour.test_apps import managed, modern
 from tests.behaviour.test_tasks import requests
 
 from dragoman import CallDeniedError, DragomanError, Handlers
+from dragoman.agent.engine import AgentEngine
+from dragoman.agent.offer import ToolLimit
+from dragoman.agent.providers import Say, ScriptedProvider
+from dragoman.agent.skills import SKILL_TOOLS
 from dragoman.blocking import McpManager as BlockingManager
 from dragoman.manager.skills import skill_tools
 from dragoman.tools.registry import ToolRegistry
@@ -16,6 +20,7 @@ from dragoman.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dragoman.agent.messages import ModelRequest
     from dragoman.model import CallRequest
 
 pytestmark = pytest.mark.anyio
@@ -140,6 +145,92 @@ async def test_an_agent_gets_names_and_one_line_and_loads_on_demand() -> None:
         assert "# Refunds" in loaded
         asked = {"server": "m", "uri": REFUNDS, "file": "mail.md"}
         assert await registry.call("read_skill_file", asked) == "Dear customer"
+
+
+LOAD = ("load_skill", {"server": "m", "uri": REFUNDS})
+
+
+def offered(request: ModelRequest) -> set[str]:
+    return {tool["function"]["name"] for tool in request.tools}
+
+
+@pytest.mark.parametrize("limit", [None, ToolLimit(count=1)], ids=["all", "search"])
+async def test_the_agents_model_knows_names_and_lines_and_loads_a_skill_when_it_needs_it(
+    state: Path, limit: ToolLimit | None
+) -> None:
+    person = Person()
+    read = ("read_skill_file", {"server": "m", "uri": REFUNDS, "file": "mail.md"})
+    model = ScriptedProvider([Say(calls=[LOAD]), Say(calls=[LOAD, read]), "done"])
+    async with (
+        managed(modern("m", str(state)), handlers=Handlers(approval=person)) as mcp,
+        AgentEngine(model, mcp, limit=limit) as agent,
+    ):
+        answer = await agent.run("Refund the order")
+    system = model.requests[0].messages[0].text
+    assert "- refunds (skill://acme/refunds/SKILL.md, server `m`): How to refund" in system
+    assert "skill://bad/SKILL.md" not in system
+    assert "# Refunds" not in system
+    assert offered(model.requests[0]) >= SKILL_TOOLS
+    texts = [message.text for message in answer.messages if message.role == "tool"]
+    assert "# Refunds" in texts[0]
+    assert texts[2] == "Dear customer"
+    assert [one.original_name for one in person.asked] == ["refunds"]
+    assert requests(state, "resources/read")[0]["uri"] == REFUNDS
+
+
+async def test_a_skill_that_is_not_approved_is_not_read_and_the_model_is_told(state: Path) -> None:
+    person = Person(answer=False)
+    model = ScriptedProvider([Say(calls=[LOAD]), "sorry"])
+    async with (
+        managed(modern("m", str(state)), handlers=Handlers(approval=person)) as mcp,
+        AgentEngine(model, mcp) as agent,
+    ):
+        answer = await agent.run("Refund the order")
+    (told,) = [message for message in answer.messages if message.role == "tool"]
+    assert told.is_error
+    assert "is not approved" in told.text
+    assert requests(state, "resources/read") == []
+
+
+async def test_an_agent_without_the_tools_of_a_server_has_none_of_its_skills(state: Path) -> None:
+    other = ("load_skill", {"server": "n", "uri": REFUNDS})
+    model = ScriptedProvider([Say(calls=[other, ("list_skills", {})]), "done"])
+    async with (
+        managed(modern("m"), modern("n", str(state)), handlers=Handlers(approval=Person())) as mcp,
+        AgentEngine(model, mcp, allow=["m:*"]) as agent,
+    ):
+        answer = await agent.run("Refund the order")
+    refused, listed = [message.text for message in answer.messages if message.role == "tool"]
+    assert "has no skills for this agent" in refused
+    assert "server `n`" not in listed + model.requests[0].messages[0].text
+    assert requests(state, "skills/get") == []
+
+
+async def test_skills_of_a_server_that_connects_later_are_a_notice(state: Path) -> None:
+    model = ScriptedProvider(["first", "second", "third"])
+    async with (
+        managed(modern("m", str(state), lazy=True)) as mcp,
+        AgentEngine(model, mcp) as agent,
+    ):
+        await agent.run("Hello")
+        mcp.start_servers(["m"])
+        assert await mcp.wait_ready(["m"])
+        await agent.run("And now?")
+        await agent.run("Again?")
+    assert not SKILL_TOOLS & offered(model.requests[0])
+    assert offered(model.requests[1]) >= SKILL_TOOLS
+    notices = [one.text for one in model.requests[2].messages if one.text.startswith("[notice] Servers have")]
+    assert len(notices) == 1
+    assert "- refunds (" in notices[0]
+
+
+async def test_an_agent_of_servers_without_skills_has_no_tools_for_them() -> None:
+    from tests.behaviour.test_freshness import fresh
+
+    model = ScriptedProvider(["done"])
+    async with managed(fresh(0, __import__("pathlib").Path("log"))) as mcp, AgentEngine(model, mcp) as agent:
+        await agent.run("Hello")
+    assert not SKILL_TOOLS & offered(model.requests[0])
 
 
 def test_skills_without_await() -> None:

@@ -76,6 +76,19 @@ async def test_should_honour_the_poll_interval(state: Path) -> None:
     assert len(requests(state, "tasks/get")) == 3
 
 
+async def test_may_go_on_with_the_states_that_the_server_announces(state: Path) -> None:
+    person = Person()
+    slow = {"kind": "announce", "poll": 3_600_000}
+    async with managed(modern("m", str(state)), handlers=Handlers(elicitation=person)) as mcp:
+        assert (await mcp.call("mcp_m_work", slow)).text == "announce done {}"
+        assert (await mcp.call("mcp_m_work", {**slow, "asks": ["a"]})).success
+        assert await mcp.tasks() == []
+    assert person.asked == ["a"]
+    listened = [one["notifications"] for one in requests(state, "subscriptions/listen")]
+    assert listened == [{"taskIds": ["secret-0"]}, {"taskIds": ["secret-1"]}]
+    assert requests(state, "tasks/get") == []
+
+
 async def test_a_task_that_failed_is_the_error_of_its_call(state: Path) -> None:
     async with managed(modern("m", str(state))) as mcp:
         result = await mcp.call("mcp_m_work", {"kind": "fail"})

@@ -33,6 +33,7 @@ UV = Path(sys.executable).with_name("uv")
 PYTHONS = ("3.11", "3.12", "3.13")
 CACHES = {"__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache", "node_modules"}
 EXTRAS = {
+    "code": "from dragoman.agent.code.runner import CodeRunner; CodeRunner(list)",
     "anthropic": "import anthropic, dragoman.agent.providers.anthropic",
     "keyring": "import keyring, dragoman.server.oauth.token_store",
     "langchain": "import dragoman.adapters.langchain",

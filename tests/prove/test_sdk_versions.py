@@ -23,7 +23,8 @@ SUITES = {
     "conformance": ("tests/prove/test_conformance.py",),
 }
 SDK = ("mcp", "mcp-types")
-PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ \\;]+)", re.MULTILINE)
+PINNED = re.compile(r"^([A-Za-z0-9._-]+)(==[^\\\n]+)", re.MULTILINE)
+"""A name with its version, and the marker for which interpreters it is."""
 
 
 @pytest.fixture(scope="module", params=[*VERSIONS, NEWEST])
@@ -34,7 +35,9 @@ def environment(request: pytest.FixtureRequest) -> tuple[str, Path]:
     stamp = fingerprint(LOCK, ROOT / "pyproject.toml")
     if wanted == NEWEST or not is_current(folder, "lock", stamp):
         create(folder)
-        others = [f"{name}=={at}" for name, at in PINNED.findall(LOCK.read_text("utf-8")) if name not in SDK]
+        others = [
+            f"{name}{at.strip()}" for name, at in PINNED.findall(LOCK.read_text("utf-8")) if name not in SDK
+        ]
         release = ["mcp<3"] if wanted == NEWEST else [f"{name}=={wanted}" for name in SDK]
         pip_install(folder, *release, *others)
         pip_install(folder, "--no-build-isolation", "--no-deps", "--no-index", "--editable", str(ROOT))

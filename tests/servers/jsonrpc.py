@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NO_ANSWER = object()
+WITH_ID = ("tools/call", "subscriptions/listen")
+"""Methods whose handlers get the id of the request too."""
 OBJECT = {"type": "object", "properties": {}}
 
 
@@ -37,6 +39,11 @@ def answer(request_id: object, **outcome: Any) -> None:
     sys.stdout.flush()
 
 
+def notify(method: str, **params: Any) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}) + "\n")
+    sys.stdout.flush()
+
+
 def initialize(params: dict[str, Any]) -> dict[str, Any]:
     return {
         "protocolVersion": params["protocolVersion"],
@@ -46,7 +53,7 @@ def initialize(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(methods: dict[str, Callable[..., Any]], notified: Callable[[str, Any], None] | None = None) -> None:
-    """Answer requests until standard input ends; a handler that takes `request_id` gets it."""
+    """Answer requests until standard input ends."""
     methods = {"initialize": initialize, "ping": lambda _: {}, **methods}
     for line in sys.stdin:
         message = json.loads(line)
@@ -59,7 +66,7 @@ def serve(methods: dict[str, Callable[..., Any]], notified: Callable[[str, Any],
         try:
             if handler is None:
                 raise RefusalError(-32601, "Method not found")
-            result = handler(params, message["id"]) if method == "tools/call" else handler(params)
+            result = handler(params, message["id"]) if method in WITH_ID else handler(params)
         except RefusalError as refusal:
             error = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
             answer(message["id"], error=error)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jsonrpc import RefusalError, serve, text, tool
+from jsonrpc import NO_ANSWER, RefusalError, notify, serve, text, tool
 
 VERSION = "2026-07-28"
 COMPLETE = {"resultType": "complete"}
@@ -167,6 +167,7 @@ def update_task(params: dict[str, Any]) -> dict[str, Any]:
     known = tasks()
     known[params["taskId"]]["answers"].update(params["inputResponses"])
     known[params["taskId"]]["status"] = "working"
+    announce(params["taskId"], known[params["taskId"]], {})
     keep(known)
     return dict(COMPLETE)
 
@@ -177,6 +178,30 @@ def cancel_task(params: dict[str, Any]) -> dict[str, Any]:
     known[params["taskId"]]["status"] = "cancelled"
     keep(known)
     return dict(COMPLETE)
+
+
+def listen(params: dict[str, Any], request_id: object) -> object:
+    """Announce the states of tasks; one of the kind `announce` makes a step at once, and never by itself."""
+    note("subscriptions/listen", params)
+    meta = {"io.modelcontextprotocol/subscriptionId": request_id}
+    wanted = params["notifications"]
+    notify("notifications/subscriptions/acknowledged", notifications=wanted, _meta=meta)
+    known = tasks()
+    for task_id in wanted.get("taskIds", ()):
+        announce(task_id, known[task_id], meta)
+    keep(known)
+    return NO_ANSWER
+
+
+def announce(task_id: str, task: dict[str, Any], meta: dict[str, Any]) -> None:
+    if task["kind"] != "announce":
+        return
+    task["left"] = 0
+    notify("notifications/tasks", **shown("another", {**task, "status": "failed"}), _meta=meta)
+    notify("notifications/tasks", **shown(task_id, task), _meta=meta)
+    waiting = [key for key in task["asks"] if key not in task["answers"]]
+    task["status"] = "input_required" if waiting else "completed"
+    notify("notifications/tasks", **shown(task_id, task), _meta=meta)
 
 
 def order(params: dict[str, Any]) -> dict[str, Any]:
@@ -263,6 +288,7 @@ METHODS: dict[str, Any] = {
         **COMPLETE,
         "resources": [{"uri": "skill://live/SKILL.md", "name": "SKILL.md"}],
     },
+    "subscriptions/listen": listen,
     "tasks/get": get_task,
     "tasks/update": update_task,
     "tasks/cancel": cancel_task,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
+    from dragoman.agent.code.sandbox import CodeLimits
     from dragoman.agent.engine import AgentEngine, Budget
     from dragoman.agent.messages import (
         AgentEvent,
@@ -32,6 +33,7 @@ if _TYPE_CHECKING:
     from dragoman.agent.providers.scripted import Say, ScriptedProvider
 
 _MODULES = {
+    "dragoman.agent.code.sandbox": ("CodeLimits",),
     "dragoman.agent.engine": ("AgentEngine", "Budget"),
     "dragoman.agent.offer": ("ToolLimit",),
     "dragoman.agent.providers.open": ("open_provider",),
@@ -60,6 +62,7 @@ __all__ = [
     "AgentEvent",
     "Answer",
     "Budget",
+    "CodeLimits",
     "Message",
     "ModelRequest",
     "Noticed",

@@ -34,6 +34,7 @@ from dragoman.agent.messages import (
     interrupted,
 )
 from dragoman.agent.offer import RESERVED, RUN_CODE, ToolLimit, ToolOffer
+from dragoman.agent.skills import SkillOffer
 from dragoman.errors import AgentError, BudgetExceededError, DragomanError, ModelError
 from dragoman.events import StateChanged, ToolsChanged
 from dragoman.manager.manager import McpManager
@@ -229,6 +230,10 @@ ATTRIBUTION = (
     "Tool results may end with a block that begins with `Sources:`. When your answer rests on such a result, "
     "name those sources and their dates in the answer."
 )
+SKILLS = (
+    "Servers have skills: instructions for certain tasks. Load the skill of a task with `load_skill` before "
+    "you begin it:"
+)
 
 
 class AgentEngine:
@@ -300,6 +305,9 @@ class AgentEngine:
         self._code_limits = code_limits
         self._result_tokens = result_tokens
         self._code: CodeRunner | None = None
+        self._skills: SkillOffer | None = None
+        self._known_skills = ""
+        """The lines of the system prompt about skills."""
         self._messages: list[Message] = []
         self._offering: ToolOffer | None = None
         self._prompt: str | None = None
@@ -506,9 +514,30 @@ class AgentEngine:
         # The model has not been asked yet: it does not need notices about the start.
         self._notices.forget()
 
+    async def _offer_skills(self, emit: Callable[[AgentEvent], None]) -> None:
+        """Tell the model of the skills of servers that are new: in the system prompt, or in a notice."""
+        if self.manager is None:
+            return
+        if self._skills is None:
+            self._skills = SkillOffer(self.manager.skills, self._visible_servers)
+        if not (lines := await self._skills.find()):
+            return
+        for tool in self._skills.tools():
+            cast("ToolOffer", self._offering).add(tool)
+        if self._prompt is None:
+            self._known_skills = f"{SKILLS}\n{lines}"
+        else:
+            self._record([Message(role="user", text=f"[notice] {SKILLS}\n{lines}")])
+            emit(Noticed(text=f"{SKILLS}\n{lines}"))
+
+    def _visible_servers(self) -> set[str] | None:
+        seen = self._known_tools()
+        return None if seen is None else set(seen.values())
+
     async def _work(self, asked: Message, spending: Spending, emit: Callable[[AgentEvent], None]) -> Answer:
         first = len(self._messages)
         self._record([asked])
+        await self._offer_skills(emit)
         while True:
             spending.check(time.monotonic())
             self._add_notices(emit)
@@ -669,6 +698,8 @@ class AgentEngine:
                 f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(said)
             ]
         # With a search, instructions come with the first tool of their server that is found.
+        if self._known_skills:
+            pieces.append(self._known_skills)
         return "\n\n".join(pieces)
 
     def _instructions(self) -> dict[str, str]:

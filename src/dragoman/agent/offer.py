@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.agent.messages import SEARCH, Message
+from dragoman.agent.skills import SKILL_TOOLS
 from dragoman.model import ToolDef
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result import budget
@@ -36,7 +37,7 @@ CALL = "call_tool"
 """The tool that calls what a search found."""
 RUN_CODE = "run_code"
 """The tool that runs programs."""
-RESERVED = frozenset({SEARCH, CALL, RUN_CODE, "load_tools", "read_result"})
+RESERVED = SKILL_TOOLS | {SEARCH, CALL, RUN_CODE, "load_tools", "read_result"}
 """The names of the agent's own tools, whether or not they are offered now."""
 MAX_FOUND = 20
 FOUND = 5

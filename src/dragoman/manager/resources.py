@@ -171,6 +171,11 @@ class Resources:
                 said[name] = for_model(text, supervisor.limits.instructions_chars)
         return said
 
+    def skill_servers(self) -> list[str]:
+        """Return the connected servers that declare skills."""
+        found = ((name, self._supervisors[name].session) for name in self.connected())
+        return [name for name, session in found if session is not None and session.skill_settings is not None]
+
     async def owner(self, uri: str) -> str:
         """Return the only server that can have a resource.
 

@@ -17,7 +17,7 @@ import inspect
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, ToolFailedError
@@ -26,13 +26,15 @@ from dragoman.storage.files import data_folder, private_folder, write_atomically
 from dragoman.trust.sanitizing import for_log, for_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
     from pathlib import Path
 
     from dragoman.manager.resources import Resources
     from dragoman.model import ApprovalHandler
     from dragoman.server.protocol.session import Session
     from dragoman.trust.limits import Limits
+
+    _Run: TypeAlias = Callable[..., Awaitable[str]]
 
 MAX_FILES = 512
 MAX_BYTES = 16 * 2**20
@@ -71,6 +73,10 @@ class Skills:
         self._folder = folder
         self._held: dict[tuple[str, str], Skill] = {}
         """The entries from which skills were loaded."""
+
+    def servers(self) -> list[str]:
+        """Return the connected servers that have skills; this asks none of them."""
+        return self._resources.skill_servers()
 
     async def all(self, server: str | None = None) -> list[Skill]:
         """Return the listed skills of a server, or of all connected ones; unusable ones have a `problem`."""
@@ -347,20 +353,39 @@ def _mismatch(skill: Skill, uri: str, why: str) -> ServerError:
 # ── Skills as built-in tools, for models
 
 
-def skill_tools(skills: Skills) -> list[ToolDef]:
-    """Return `list_skills`, `load_skill` and `read_skill_file` over the connected servers."""
+def skill_line(skill: Skill) -> str:
+    """Return what a model is told about a skill before it loads it."""
+    return f"- {skill.name} ({skill.uri}, server `{skill.server}`): {skill.description}"
+
+
+def skill_tools(skills: Skills, servers: Callable[[], Collection[str]] | None = None) -> list[ToolDef]:
+    """Return `list_skills`, `load_skill` and `read_skill_file` over the connected servers.
+
+    Args:
+        skills: The skills of a manager.
+        servers: Returns the servers whose skills may be used; by default all.
+    """
+
+    def check(server: str) -> None:
+        if servers is not None and server not in servers():
+            msg = f"server `{for_log(server, 80)}` has no skills for this agent"
+            raise ServerError(msg, server=server, hint="`list_skills` shows the skills")
 
     async def list_skills(server: str | None = None) -> str:
-        found = await _asked("list_skills", skills.all(server))
-        usable = [one for one in found if not one.problem]
-        lines = [f"- {one.name} ({one.uri}, server `{one.server}`): {one.description}" for one in usable]
-        return "\n".join(lines) or "no skills"
+        if server is not None:
+            check(server)
+        found = await skills.all(server)
+        known = None if servers is None else servers()
+        usable = [one for one in found if not one.problem and (known is None or one.server in known)]
+        return "\n".join(map(skill_line, usable)) or "no skills"
 
     async def load_skill(server: str, uri: str) -> str:
-        return await _asked("load_skill", skills.load(server, uri))
+        check(server)
+        return await skills.load(server, uri)
 
     async def read_skill_file(server: str, uri: str, file: str) -> str:
-        return await _asked("read_skill_file", skills.read(server, uri, file))
+        check(server)
+        return await skills.read(server, uri, file)
 
     text = {"type": "string"}
     return [
@@ -385,17 +410,16 @@ def skill_tools(skills: Skills) -> list[ToolDef]:
     ]
 
 
-async def _asked(tool: str, job: Any) -> Any:
-    try:
-        return await job
-    except CallDeniedError:
-        raise
-    except DragomanError as exc:
-        msg = f"`{tool}` failed: {exc}"
-        raise ToolFailedError(msg, tool=tool) from exc
+def _tool(name: str, description: str, properties: dict[str, Any], func: _Run) -> ToolDef:
+    async def run(**arguments: Any) -> str:
+        try:
+            return await func(**arguments)
+        except CallDeniedError:
+            raise
+        except DragomanError as exc:
+            msg = f"`{name}` failed: {exc}"
+            raise ToolFailedError(msg, tool=name) from exc
 
-
-def _tool(name: str, description: str, properties: dict[str, Any], func: Any) -> ToolDef:
     required = [] if name == "list_skills" else list(properties)
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return ToolDef(name=name, description=description, input_schema=schema, func=func, source="builtin")
+    return ToolDef(name=name, description=description, input_schema=schema, func=run, source="builtin")

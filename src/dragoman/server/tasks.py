@@ -108,6 +108,9 @@ class TaskFollower:
     async def _follow(self, *, wait_first: bool) -> dict[str, Any]:
         state: dict[str, Any] | None = None
         if wait_first:
+            if (session := self._supervisor.session) is not None:
+                # A short task can end long before the first question.
+                self._listen(session)
             state = await self._wait()
         while True:
             if state is None:

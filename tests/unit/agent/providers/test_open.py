@@ -152,7 +152,7 @@ async def test_a_missing_package_is_named_with_its_extra_before_a_missing_key(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
-        ProviderError, match=rf"`{package}` is not installed \(install `dragoman\[{package}\]`\)"
+        ProviderError, match=rf"`{package}` is not installed \(install it: .* 'dragoman\[{package}\]'\)"
     ):
         await open_provider(name, env=env)
 

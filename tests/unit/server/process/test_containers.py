@@ -173,7 +173,7 @@ if {when!r} == "late":
     import dragoman.server.connection
 async def main():
     async with McpManager([ServerSpec("s", Stdio("docker", ["run", "-i", "image"]), protocol="legacy")]) as mcp:
-        print(await mcp.wait_ready(), flush=True)
+        print(bool(await mcp.wait_ready()), flush=True)
         await asyncio.Event().wait()
 asyncio.run(main())
 """
