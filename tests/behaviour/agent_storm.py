@@ -63,7 +63,8 @@ async def kill_while_it_works(*, calls: int, servers: int, victims: int, seed: i
                 if moments and finished >= moments[0]:
                     moments.pop(0)
                     pid = agent.manager.status()[doomed.pop()].pid  # type: ignore[union-attr]
-                    os.kill(pid or 0, signal.SIGKILL)
+                    assert pid
+                    os.kill(pid, signal.SIGKILL)
 
         answer = await agent.run("go", on_event=heard)
         assert answer.text == "done"

@@ -233,7 +233,9 @@ async def test_a_lost_server_and_changed_tools_are_told_in_one_line_each(server:
         async def script(request: ModelRequest) -> Say | str:
             if len(model.requests) == 1:
                 events = mcp.events()
-                os.kill(mcp.status()["two"].pid or 0, signal.SIGKILL)
+                number = mcp.status()["two"].pid
+                assert number
+                os.kill(number, signal.SIGKILL)
                 async for event in events:
                     if isinstance(event, StateChanged) and event.after == "backoff":
                         break

@@ -51,7 +51,9 @@ async def test_server_whose_program_is_missing_for_a_moment_comes_back(tmp_path:
         async with McpManager([ServerSpec("law", Stdio(str(program)))]) as mcp:
             assert await mcp.wait_ready()
             program.rename(aside)
-            os.kill(mcp.status()["law"].pid or 0, signal.SIGKILL)
+            number = mcp.status()["law"].pid
+            assert number
+            os.kill(number, signal.SIGKILL)
             await until(mcp, "backoff", times=2)
             status = mcp.status()["law"]
             assert status.last_error is not None

@@ -294,7 +294,9 @@ async def test_idle_server_that_dies_is_noticed_logged_and_started_again(
         async with McpManager([server("plain", "plain.py")]) as mcp:
             await mcp.wait_ready()
             events = mcp.events()
-            os.kill(mcp.status()["plain"].pid or 0, 9)
+            number = mcp.status()["plain"].pid
+            assert number
+            os.kill(number, 9)
             async for event in events:
                 if isinstance(event, StateChanged):
                     assert (event.server, event.after) == ("plain", ServerState.BACKOFF)

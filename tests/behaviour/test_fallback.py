@@ -41,7 +41,9 @@ def mortal(folder: Path, name: str, **more: Any) -> ServerSpec:
 async def kill_for_good(mcp: McpManager, name: str, folder: Path) -> None:
     shutil.rmtree(folder)
     events = mcp.events()
-    os.kill(mcp.status()[name].pid or 0, signal.SIGKILL)
+    number = mcp.status()[name].pid
+    assert number
+    os.kill(number, signal.SIGKILL)
     async for event in events:
         if isinstance(event, StateChanged) and event.server == name and event.after == "backoff":
             return

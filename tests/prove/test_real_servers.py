@@ -84,7 +84,9 @@ async def use(spec: ServerSpec, folder: Path, proof: Proof) -> None:
         assert all(result.text for result in (first, *many))
         if isinstance(spec.transport, Stdio):
             events = mcp.events()
-            os.kill(status.pid or 0, signal.SIGKILL)
+            number = status.pid
+            assert number
+            os.kill(number, signal.SIGKILL)
             async for event in events:
                 if isinstance(event, StateChanged):
                     break
