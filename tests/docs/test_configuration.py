@@ -53,6 +53,7 @@ SAMPLES: dict[str, object] = {
     "max_concurrency": 3,
     "parallel": True,
     "coerce_arguments": True,
+    "share": False,
     "sources_in_text": True,
     "mend_arguments": True,
     "attribution": {"title": "/results/*/name"},
