@@ -333,7 +333,9 @@ class Session:
                 return [], None
             raise
         if kind == "tools":
-            self.freshness = Freshness.of(page.model_dump(by_alias=True, include={"ttl_ms", "cache_scope"}, exclude_unset=True))
+            self.freshness = Freshness.of(
+                page.model_dump(by_alias=True, include={"ttl_ms", "cache_scope"}, exclude_unset=True)
+            )
             if self._dispatcher is not None:
                 return self._admitted(page.tools), page.next_cursor
         raw = self._raw(page)
