@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dragoman.gateway.questions import Questions
     from dragoman.manager.manager import McpManager
-    from dragoman.model import ToolDef, ToolResult
+    from dragoman.model import CallRequest, ToolDef, ToolResult
 
 MOST_AT_ONCE = 4
 """Programs of all clients that run at the same time; others wait."""
@@ -33,6 +33,13 @@ class _CannotAsk:
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002 -- as all exchanges
         msg = f"a program cannot answer {method}: call the tool itself"
         raise MCPError(code=INVALID_REQUEST, message=msg)
+
+    async def approve(self, request: CallRequest) -> bool:  # noqa: ARG002 -- the answer is always no
+        """Deny the call: a program's person cannot be asked."""
+        return False
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send nothing: a program has no notifications."""
 
     async def log(self, params: Mapping[str, Any]) -> None:
         """Drop a log message: nothing takes it in a program."""
