@@ -45,6 +45,10 @@ DEPENDENT = {
     "dragoman.config.dialects.agents:pattern": [
         ("A_MCP_(?:(?P<s>[A-Z0-9_]+)_)??(?P<k>SERVER_URL|TIMEOUT)", "fullmatch")
     ],
+    "dragoman.agent.code.stubs:f'\\\\b{word}\\\\b'": [(r"\bword\b", "search")],
+    "dragoman.cli.known:f'(?<![\\\\w-]){re.escape(name)}(?![\\\\w-])'": [
+        (r"(?<![\w-])name(?![\w-])", "search")
+    ],
     "dragoman.config.edit:pattern": [(r"(?<!\S)word(?!\S)", "sub")],
     "dragoman.trust.masking:is_closed": [(r"(?<!\\)\"", "search")],
     "dragoman.tools.names:f'[^{self.characters}]'": [("[^a-zA-Z0-9_-]", "sub")],

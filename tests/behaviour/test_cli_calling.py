@@ -100,7 +100,7 @@ def test_a_mistake_is_found_from_the_cached_tools_before_a_server_is_started(
         (["plain", "echo"], 2, "missing arguments for `echo` of server `plain`: `text: str`"),
         (["plain", "echo", "text=a", "other=b"], 2, "other"),
         (["plain", "eco", "text=a"], 9, "did you mean `echo`?"),
-        (["plain", "fail"], 8, f"Blocked by rule `deny fail` in {rules}:3"),
+        (["plain", "fail"], 8, "Blocked by rule `deny fail` in ~/.config/dragoman/dragoman.toml:3"),
         (["mcp_plain_echo"], 2, "missing arguments"),
     ):
         assert run(["call", *words]) == status

@@ -244,7 +244,8 @@ def test_a_package_without_a_version_is_told_and_pinned_on_request(ask: Ask, hom
     assert (one["found_in"], one["pin"]) == ("the cache of npx", "dragoman trust pin code")
     assert "version not pinned (3.1.0 is in the cache of npx)" in ask("trust", "show")[1]
     code, shown, _ = ask("doctor")
-    assert (code, "advice: npm `prettier`: version not pinned" in shown) == (4, True)
+    # Advice is for servers that work; this one needs its cause fixed first.
+    assert (code, "advice:" in shown) == (4, False)
 
     before = file.read_text("utf-8")
     code, shown, _ = ask("trust", "pin", "code")

@@ -37,6 +37,7 @@ from dragoman import (
     Settings,
     Sse,
     Stdio,
+    Texts,
     Tls,
     ToolDef,
     ToolExecutionError,
@@ -336,7 +337,7 @@ async def main() -> None:
         await use(mcp)
         print(await catch(mcp))
     configured = McpManager.from_config(
-        Profile(app="myagent", naming="{server}:{tool}"),
+        Profile(app="myagent", naming="{server}:{tool}", texts=Texts(image="[image]")),
         root=Path(),
         config="mcp.json",
         registry=ToolRegistry(),

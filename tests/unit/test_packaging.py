@@ -111,7 +111,7 @@ def test_the_metadata_says_who_may_use_it_and_how(installed: Path) -> None:
     assert fields["License-Expression"] == ["MIT"]
     assert "Typing :: Typed" in fields["Classifier"]
     (entry_points,) = installed.glob("*.dist-info/entry_points.txt")
-    assert "dragoman = dragoman.cli.main:main" in entry_points.read_text("utf-8")
+    assert "dragoman = dragoman.cli.entry:main" in entry_points.read_text("utf-8")
     assert list(installed.glob("*.dist-info/licenses/LICENSE"))
 
 

@@ -20,6 +20,10 @@ class Skills:
         self._skills = skills
         self._runner = runner
 
+    def servers(self) -> list[str]:
+        """Return the connected servers that have skills; this asks none of them."""
+        return self._runner.read(lambda: self._skills().servers())
+
     def all(self, server: str | None = None) -> list[Skill]:
         """Return the listed skills of a server, or of all connected ones; unusable ones have a `problem`."""
         return self._runner.run(lambda: self._skills().all(server))

@@ -258,6 +258,9 @@ class Diagnosis:
     unless the server is `ok`."""
     error: DragomanError | None = None
     """Why the last stage failed."""
+    explanation: Explanation | None = None
+    """The cause in one line without secrets, and the next step, as every face shows it; `None` if nothing is
+    wrong."""
     hints: list[str] = field(default_factory=list[str])
     """What to do, the likeliest first. A server that works may have hints too."""
     exit_code: int | None = None
@@ -276,11 +279,6 @@ class Diagnosis:
     def finding(self) -> str:
         """What is wrong, in one sentence; empty if nothing is."""
         return "" if self.ok else self.stages[-1].detail
-
-    @property
-    def explanation(self) -> Explanation | None:
-        """The cause in one line, and the next step, as every face shows it; `None` if nothing is wrong."""
-        return None if self.error is None else explain(self.error, self.spec)
 
     @property
     def hint(self) -> str:
@@ -376,6 +374,8 @@ class _Run:
                 error = self._error("connect", "the diagnosis did not finish in time")
                 result.stages.append(Stage("probe", "failed", GUARD, self._reason(error)))
             result.error = error
+            found = explain(error, self._spec)
+            result.explanation = replace(found, cause=self._redactor.mask(found.cause))
             if self._connection is not None:
                 self._facts["junk"] = self._connection.attempt.junk
             await self._explain(error)

@@ -39,6 +39,7 @@ HELLO_SECONDS = 10.0
 """How long the daemon may take to answer `dragoman/hello`."""
 START_SECONDS = 30.0
 """How long a daemon may take to start, on a busy machine."""
+MOST_STDIN = 64 * 1024 * 1024
 LARGEST_LOG = 1024 * 1024
 """Bytes of the log at which the next daemon begins a new one; one older log is kept."""
 LONGEST_PATH = 100
@@ -398,7 +399,11 @@ def _command(words: Sequence[str]) -> dict[str, Any]:
     if any(word == "-" or word.endswith("@-") for word in words):
         from base64 import b64encode
 
-        params["stdin"] = b64encode(sys.stdin.buffer.read() if sys.stdin is not None else b"").decode()
+        given = sys.stdin.buffer.read(MOST_STDIN + 1) if sys.stdin is not None else b""
+        if len(given) > MOST_STDIN:
+            sys.stderr.write("error: standard input is longer than 64 MiB\n")
+            raise SystemExit(2)
+        params["stdin"] = b64encode(given).decode()
     return {"id": 1, "method": "dragoman/command", "params": params}
 
 

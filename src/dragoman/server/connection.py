@@ -669,7 +669,10 @@ class Connection:
     def _on_timed_out(self) -> None:
         """Report the time limit at once: stopping a process that hangs takes seconds more."""
         if not self._leave.done() and (self._is_last_attempt or not self.attempt.refused):
-            self._events.on_timed_out(self, sdk.connect_error(TimeoutError(), self.spec, self.attempt))
+            cause = TimeoutError()
+            error = sdk.connect_error(cause, self.spec, self.attempt)
+            error.__cause__ = cause
+            self._events.on_timed_out(self, error)
 
     def _start(self, job: Any) -> None:
         task = asyncio.create_task(job)

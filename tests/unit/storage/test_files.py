@@ -225,7 +225,12 @@ from dragoman.config.load import approvals
 import logging
 
 async def main():
-    stdio = Stdio(sys.executable, [sys.argv[2]], log_file="logs/deep/s.log")
+    path = Path(sys.argv[2])
+    code = (
+        f"import runpy, sys; print('hello', file=sys.stderr, flush=True); sys.path.insert(0, {str(path.parent)!r});"
+        f"runpy.run_path({str(path)!r}, run_name='__main__')"
+    )
+    stdio = Stdio(sys.executable, ["-c", code], log_file="logs/deep/s.log")
     async with McpManager([ServerSpec("s", stdio, trust="strict")], call_log=True) as mcp:
         await mcp.wait_ready()
         await mcp.approve("s")

@@ -73,5 +73,5 @@ def test_it_ends(log: tuple[logging.Logger, io.StringIO]) -> None:
     end = protect(Redactor(["another-value"]), logger.name)
     logger.warning("another-value")
     end()
-    logger.warning("another-value")
-    assert stream.getvalue() == f"{MASK}\nanother-value\n"
+    logger.warning("another-value, said later")
+    assert stream.getvalue() == f"{MASK}\nanother-value, said later\n"

@@ -194,7 +194,8 @@ def _check_known(settings: Settings, asked: _Target, given: _Given) -> None:
     tool = next((one for one in tools if name == (one.original_name if asked.is_own else one.name)), None)
     tool = tool or next((one for one in tools if one.name == name), None)
     if tool is None:
-        error = unknown_tool(name, tools, server=spec.name)
+        others, _ = known_registry(settings, [one for one in settings.servers if one is not spec])
+        error = unknown_tool(name, [*tools, *others], server=spec.name)
         if error.suggestions:
             error.hint += f" The list is cached; update it with `dragoman tools {spec.name} --refresh`"
             raise error

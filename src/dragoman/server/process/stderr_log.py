@@ -18,8 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
-
+from dragoman.server.late_import import anyio_shield
 from dragoman.server.process.environment import RotatingLog, env_file_values
 from dragoman.storage.files import state_folder
 from dragoman.trust.gate import secrets_of
@@ -96,7 +95,7 @@ class BackgroundLog:
         thread = self._thread
         if thread is not None:
             # A log that is cut off would lack the lines that matter: those before the end.
-            with anyio.CancelScope(shield=True):
+            with anyio_shield():
                 await asyncio.to_thread(thread.join, FINISH_SECONDS)
 
     def _put(self, item: bytes | None) -> None:

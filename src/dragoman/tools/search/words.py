@@ -23,13 +23,13 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U
 """Scripts without spaces between words."""
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]+")
 _SENTENCE = re.compile(
-    r"[.;!?。；！？\n]+\s*|,?\s+(?:and then|then|after that|finally)\s+|，?(?:然后|接着|最后|并且)"
+    r"[.;!?。；！？\n]+\s*|,? (?:and then|then|after that|finally) |，?(?:然后|接着|最后|并且)"
 )
 _NOT_A_GLOSS = re.compile(
     r"^(?:surname|variant of|old variant|abbr\.|CL:|see |also written|used in|Japanese variant|\(bound|erhua)"
     r"|classifier"
 )
-_INSIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|[\u3400-\u9fff|]+")
+_INSIDE = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|[\u3400-\u9fff|]+")
 
 _STOP = frozenset(
     (
@@ -76,7 +76,9 @@ def query_words(text: str) -> list[str]:
 
 def steps(text: str) -> list[str]:
     """Return the steps of a request with several sentences; nothing for a single one."""
-    pieces = [piece.strip(" ,，") for piece in _SENTENCE.split(text) if piece]
+    # Single spaces keep the pattern linear.
+    spaced = "\n".join(" ".join(line.split()) for line in text.splitlines())
+    pieces = [piece.strip(" ,，") for piece in _SENTENCE.split(spaced) if piece]
     pieces = [piece for piece in pieces if len(query_words(piece)) > 2]
     return pieces[:6] if len(pieces) > 1 else []
 
