@@ -20,6 +20,7 @@ from mcp_types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
 )
 
+from dragoman.errors import CallDeniedError
 from dragoman.gateway.questions import ELICIT, LEVELS, ROOTS, SAMPLE, approval_form, says_yes
 from dragoman.gateway.sdk_server import RawNotification
 
@@ -144,9 +145,17 @@ class HeldRequest:
             self._questions.pop(key, None)
 
     async def approve(self, request: CallRequest) -> bool:
-        """Return what the person has said; before that, note the question, and nothing is sent."""
+        """Return what the person has said.
+
+        Raises:
+            CallDeniedError: The person is asked with the result of this round; nothing is sent before that.
+        """
         if self.approved is None and not lacks(self.context, ELICIT):
             self._wants = request
+            msg = f"`{request.tool}` waits for approval"
+            raise CallDeniedError(
+                msg, tool=request.tool, server=request.server, rule=request.rule, pending=True
+            )
         return self.approved is True
 
     def approval_asked(self) -> Mapping[str, Any] | None:
