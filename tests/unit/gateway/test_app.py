@@ -79,6 +79,7 @@ async def post(
         "io.modelcontextprotocol/protocolVersion": VERSION,
         "io.modelcontextprotocol/clientCapabilities": more.pop("capabilities", {}),
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        **more.pop("meta", {}),
     }
     headers = {
         "Authorization": f"Bearer {TOKEN}",
