@@ -23,7 +23,9 @@ async def call_tool(_ctx: Any, params: types.CallToolRequestParams) -> types.Cal
 
 async def main() -> None:
     server: Any = Server("bare", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
-    listener = socket.create_server(("127.0.0.1", 0))
+    # With its protocol named: asyncio then sends small packets at once.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
     print(f"serving at http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
     config = uvicorn.Config(server.streamable_http_app(), log_level="error", access_log=False)
     await uvicorn.Server(config).serve(sockets=[listener])

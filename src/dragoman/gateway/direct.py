@@ -1,9 +1,9 @@
 """Direct: tool calls over HTTP, answered without the SDK's server.
 
 Nearly every request to a gateway is a tool call. The SDK's entry builds a session, streams, tasks and models
-for each, which costs several times as much as the call. Here a call goes to the view as soon as its envelope is
-checked, and its answer is written as it came. The response becomes a stream of events only when something has
-to be said before the result: progress, a log message, or a question to a client of the older protocol.
+for each, which costs several times as much as the call. Here a call goes to the view as soon as its envelope
+is checked, and its answer is written as it came. The response becomes a stream of events only when something
+has to be said before the result: progress, a log message, or a question to a client of the older protocol.
 
 What is not a plain, well-formed call goes to the SDK unread, which answers or refuses it.
 """
@@ -406,13 +406,14 @@ def _is_call(params: object) -> bool:
     if not isinstance(params, dict):
         return False
     given = cast("dict[str, Any]", params)
-    meta, arguments = given.get("_meta"), given.get("arguments")
+    meta: Any = given.get("_meta")
+    arguments = given.get("arguments")
     return (
         given.keys() <= _PARAMS
         and isinstance(given.get("name"), str)
         and (arguments is None or isinstance(arguments, dict))
         and (meta is None or isinstance(meta, dict))
-        and isinstance((meta or {}).get("progressToken", ""), int | str)
+        and (not meta or isinstance(meta.get("progressToken", ""), int | str))
         and isinstance(given.get("inputResponses", {}), dict)
     )
 

@@ -19,6 +19,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from dragoman.errors import (
     CallDeniedError,
@@ -37,6 +38,7 @@ from dragoman.gateway.questions import ELICIT, LEVELS, approval_form, says_yes
 from dragoman.gateway.rounds import (
     HeldRequest,
     approval_of,
+    can_be_asked,
     input_required,
     inputs_of,
     lacks,
@@ -116,7 +118,8 @@ class View:
         """Connections of the older protocol that are sessions over HTTP, by session id."""
         self._mirrors: dict[str, tuple[Any, bool]] = {}
         """Whether headers mirror arguments, with the schema that says so, by name of the tool."""
-        self._chain: Any = None
+        self._chain: tuple[bool, Any] | None = None
+        """Whether calls are traced, and the middleware around them."""
         self._greeted = False
         self._waited = False
         self._finder = ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode != "all" else None
@@ -221,12 +224,14 @@ class View:
         Raises:
             MCPError: The call is refused.
         """
-        if self._chain is None:
-            self._chain = self._call
-            # The last two are for handshakes and for results that the SDK would change.
-            for middleware in reversed(self.server.middleware[:-2]):
-                self._chain = partial(cast("Any", middleware), call_next=self._chain)
-        return await self._chain(ctx)
+        traces = not isinstance(get_tracer_provider(), ProxyTracerProvider)
+        if self._chain is None or self._chain[0] is not traces:
+            chain: Any = self._call
+            # The first traces; the last two are for handshakes and for results that the SDK would change.
+            for middleware in reversed(self.server.middleware[0 if traces else 1 : -2]):
+                chain = partial(cast("Any", middleware), call_next=chain)
+            self._chain = (traces, chain)
+        return await self._chain[1](ctx)
 
     def mirrors_arguments(self, name: str) -> bool:
         """Return whether headers must mirror arguments of a tool, which the SDK compares."""
@@ -498,6 +503,10 @@ class View:
             with questions.during(server, request):
                 answer = await job(server_inputs(inputs), request.report)
             return pass_on(ctx, answer) if input_required(answer) else answer
+        if not can_be_asked(ctx):
+            # Every question is refused at once, so the request never waits here.
+            with questions.during(server, request):
+                return await job(None, request.report)
         return await rounds.begin(
             request, lambda held: job(None, held.report), lambda held: questions.during(server, held)
         )
