@@ -406,14 +406,13 @@ def _is_call(params: object) -> bool:
     if not isinstance(params, dict):
         return False
     given = cast("dict[str, Any]", params)
-    meta: Any = given.get("_meta")
-    arguments = given.get("arguments")
+    meta, arguments = given.get("_meta"), given.get("arguments")
     return (
         given.keys() <= _PARAMS
         and isinstance(given.get("name"), str)
         and (arguments is None or isinstance(arguments, dict))
         and (meta is None or isinstance(meta, dict))
-        and (not meta or isinstance(meta.get("progressToken", ""), int | str))
+        and isinstance(cast("dict[str, Any]", meta or {}).get("progressToken", ""), int | str)
         and isinstance(given.get("inputResponses", {}), dict)
     )
 
