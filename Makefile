@@ -3,6 +3,8 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+# The tests start hundreds of Python processes, which should not compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 ARGS ?=
 # Number of parallel test processes; 0 runs the tests in one process, for debuggers.

@@ -8,9 +8,11 @@ with its own issuer only. It adds DPoP, and it keeps responses of token endpoint
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import logging
+import re
 import secrets
 import time
 from contextvars import ContextVar
@@ -158,7 +160,7 @@ def with_issuer_forced(fetched: Fetched, url: str, issuer: str) -> Fetched:
 
 ANY_REDIRECT = "http://127.0.0.1/callback"
 """A placeholder: the SDK requires an address even if no browser is involved."""
-_FILE_HINT = "give the key itself, or the path of its file"
+_JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*")
 
 
 class LoginError(Exception):
@@ -236,8 +238,8 @@ def provider_for(
         LoginError: A setting is missing.
     """
     scope = " ".join(auth.scopes) or None
-    if auth.grant == "client_credentials":
-        return _client_credentials_provider(url, auth, memory, scope)
+    if auth.grant != "authorization_code":
+        return _unattended_provider(url, auth, memory, scope)
     metadata = OAuthClientMetadata(
         client_name="dragoman", redirect_uris=[AnyUrl(redirect_uri or ANY_REDIRECT)], scope=scope
     )
@@ -252,17 +254,24 @@ def provider_for(
     )
 
 
-def _client_credentials_provider(
-    url: str, auth: Auth, memory: TokenMemory, scope: str | None
-) -> OAuthClientProvider:
+def _unattended_provider(url: str, auth: Auth, memory: TokenMemory, scope: str | None) -> OAuthClientProvider:
+    """Return a provider for client credentials; `_Attempt` sends those of `jwt_bearer` in their place."""
     client = memory.client
-    if client is None or (client.client_secret is None and auth.private_key is None):
-        msg = '`grant = "client_credentials"` needs `client_id`, and `client_secret` or `private_key`'
+    needs = ""
+    if auth.grant == "jwt_bearer":
+        if auth.assertion is None and (auth.id_token is None or auth.idp_token_url is None):
+            needs = "`assertion`, or `id_token` and `idp_token_url`"
+        elif client is None:
+            needs = "`client_id`"
+    elif client is None or (client.client_secret is None and auth.private_key is None):
+        needs = "`client_id`, and `client_secret` or `private_key`"
+    if client is None or needs:
+        msg = f'`grant = "{auth.grant}"` needs {needs}'
         raise LoginError(msg)
     if auth.issuer is None:
         msg = (
-            '`grant = "client_credentials"` needs `issuer`, the authorization server that `client_id` is '
-            "registered with: its secret is sent there and nowhere else"
+            f'`grant = "{auth.grant}"` needs `issuer`, the authorization server that `client_id` is '
+            "registered with: its credentials are sent there and nowhere else"
         )
         raise LoginError(msg)
     if auth.private_key is not None:
@@ -307,11 +316,7 @@ def assertions(auth: Auth) -> Callable[[str], Awaitable[str]]:
     """
     key = auth.private_key or ""
     if "-----BEGIN" not in key:
-        try:
-            key = Path(key).expanduser().read_text("utf-8")
-        except (OSError, ValueError):
-            msg = f"`private_key` cannot be read; {_FILE_HINT}"
-            raise LoginError(msg) from None
+        key = _file("private_key", key)
     name = auth.client_id or ""
     parameters = SignedJWTParameters(
         issuer=name, subject=name, signing_key=key, signing_algorithm=auth.signing_algorithm
@@ -319,11 +324,36 @@ def assertions(auth: Auth) -> Callable[[str], Awaitable[str]]:
     return parameters.create_assertion_provider()
 
 
+def signed_token(name: str, value: str) -> str:
+    """Return a JWT that is configured by itself or by the path of a file, which is read each time.
+
+    Raises:
+        LoginError: The file cannot be read.
+    """
+    return value if _JWT.fullmatch(value) else _file(name, value).strip()
+
+
+def _file(name: str, path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text("utf-8")
+    except (OSError, ValueError):
+        what = "key" if name == "private_key" else "token"
+        msg = f"`{name}` cannot be read; give the {what} itself, or the path of its file"
+        raise LoginError(msg) from None
+
+
 # ── One attempt: run the provider, check what it finds, return a `Login`
 
 
 FORM = "application/x-www-form-urlencoded"
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+TOKEN_EXCHANGE = {
+    "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+    "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
+    "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+}
+"""Fixed fields of the request for an identity assertion (SEP-990)."""
 TEMPORARY = frozenset({408, 425, 429})
 MAX_REDIRECTS = 5
 SCOPE_ONLY = "-"
@@ -403,7 +433,7 @@ async def obtain(
     try:
         return await attempt.obtain(answer)
     except OAuthTokenError:
-        msg = f"the authorization server gave no token{attempt.reason()}"
+        msg = f"the authorization server refused the login{attempt.reason()}"
     except OAuthRegistrationError:
         msg = f"the authorization server did not register this client{attempt.reason()}"
     except OAuthFlowError as exc:
@@ -596,12 +626,48 @@ class _Attempt:
         auth = self.server.auth
         if auth.resource is not None:
             form["resource"] = auth.resource
+        metadata = provider.context.oauth_metadata
+        audience = str(metadata.issuer) if metadata is not None else _issuer(provider)
         if auth.private_key is not None and "client_assertion" not in form:
-            metadata = provider.context.oauth_metadata
-            audience = str(metadata.issuer) if metadata is not None else _issuer(provider)
             form["client_assertion"] = await assertions(auth)(audience)
             form["client_assertion_type"] = ASSERTION
+        if auth.grant == "jwt_bearer" and form.get("grant_type") == "client_credentials":
+            form["grant_type"] = JWT_BEARER
+            form["client_id"] = auth.client_id or ""
+            resource = form.get("resource") or resource_url_from_server_url(self.server.url)
+            form["assertion"] = await self._assertion(audience, resource)
         return urlencode(form).encode()
+
+    async def _assertion(self, audience: str, resource: str) -> str:
+        """Return the configured assertion, or the identity provider's in exchange for the user's token."""
+        auth = self.server.auth
+        if auth.assertion is not None:
+            return await asyncio.to_thread(signed_token, "assertion", auth.assertion)
+        form = {
+            **TOKEN_EXCHANGE,
+            "subject_token": await asyncio.to_thread(signed_token, "id_token", auth.id_token or ""),
+            "audience": audience,
+            "resource": resource,
+        }
+        if auth.scopes:
+            form["scope"] = " ".join(auth.scopes)
+        if auth.idp_client_id is not None:
+            form["client_id"] = auth.idp_client_id
+        if auth.idp_client_secret is not None:
+            form["client_secret"] = auth.idp_client_secret
+        body, headers = urlencode(form).encode(), {"Content-Type": FORM, "Accept": "application/json"}
+        self.sent.add_request(headers, body, is_form=True)
+        self.last = await self.server.fetcher.fetch(
+            "POST", auth.idp_token_url or "", headers=headers, body=body
+        )
+        if self.last.status >= _SERVER_ERROR or self.last.status in TEMPORARY:
+            msg = f"the identity provider answered HTTP {self.last.status}"
+            raise FetchError(msg)
+        given = as_object(self.last.body).get("access_token")
+        if self.last.status != HTTPStatus.OK or not isinstance(given, str) or not given:
+            msg = f"the identity provider gave no assertion{self.reason()}"
+            raise LoginError(msg)
+        return given
 
     def _token(self, fetched: Fetched) -> bytes:
         """Remember the token's type; the provider accepts only `Bearer`, so DPoP is replaced by that."""
