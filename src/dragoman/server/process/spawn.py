@@ -59,7 +59,7 @@ from dragoman.server.process.watchdog import (
 from dragoman.storage.files import private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from dragoman.model import ServerSpec, Transport
     from dragoman.server.process.watchdog import Running
@@ -343,7 +343,7 @@ class _Family:
         self._work: asyncio.Task[None] | None = None
 
     @contextmanager
-    def expecting(self, child: Child) -> Iterator[None]:
+    def expecting(self, child: Child) -> Generator[None]:
         """Expect the exit of a child inside."""
         self._expected.add(child)
         try:
