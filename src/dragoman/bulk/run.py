@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 
     from dragoman.bulk.outcomes import Status
-    from dragoman.call import CallContext, Caller
+    from dragoman.call import CallContext
     from dragoman.model import ToolDef, ToolResult
 
 Rows: TypeAlias = (
@@ -290,10 +290,8 @@ class BulkRun:
             raise BulkError(msg, hint="call `map` again; a journal lets it go on")
         self._is_used = True
         context, tool = await self._find()
-        from dragoman.call import make_caller
-
         self._is_safe = _is_safe(context, tool)
-        call = make_caller(replace(context, coerce=self._coerce), lambda: None)
+        context = replace(context, coerce=self._coerce)
         if self._journal_path is not None:
             path, job = self._journal_path, self._job(tool)
             self._journal = await asyncio.to_thread(Journal, path, job)
@@ -306,7 +304,7 @@ class BulkRun:
             self._reader = _Reader(self._rows, self._template, self._journal, self._limit)
             self._began = time.monotonic()
             count = self._most_at_once(context, tool)
-            workers = {asyncio.create_task(self._work(call, tool.name)) for _ in range(count)}
+            workers = {asyncio.create_task(self._work(context, tool.name)) for _ in range(count)}
             await asyncio.gather(*workers)
             if self._journal is not None and not self._stops:
                 _check_length(self._journal, self._reader, self._limit)
@@ -331,16 +329,17 @@ class BulkRun:
             if repeats:
                 journal.again(row)
             else:
-                line = outcome_line(row, "unknown", error=INTERRUPTED, code="bulk.interrupted", at=time.time())
+                line = _line(row, "unknown", None, INTERRUPTED, "bulk.interrupted")
                 journal.end(row, "unknown", line)
         if repeats:
             for row in journal.rows_in(UNKNOWN):
                 journal.again(row)
-        journal.flush()
         self._earlier = journal.counts[OK] + journal.counts[FAILED] + journal.counts[UNKNOWN]
 
-    async def _work(self, call: Caller, name: str) -> None:
+    async def _work(self, context: CallContext, name: str) -> None:
         """Take rows and settle them, one after the other, until none is left."""
+        from dragoman.call import run  # Loaded already: the context is of that module.
+
         items, journal, timeout = self._items, self._journal, self._timeout
         try:
             while not self._stops:
@@ -362,7 +361,7 @@ class BulkRun:
                 while True:
                     if journal is not None:
                         journal.begin(row, mark)
-                    result = await call(name, arguments, timeout=timeout)
+                    result = await run(context, name, arguments, timeout=timeout)
                     exc = result.exception
                     if exc is None:
                         self._down_since = None
@@ -375,7 +374,6 @@ class BulkRun:
                     if verdict == "wait" or verdict == "stop":
                         if journal is not None:
                             journal.release(row)
-                            journal.flush()
                         if verdict == "stop" or not await self._wait_available():
                             raise exc
                         if self._stops:
@@ -392,10 +390,6 @@ class BulkRun:
             self._failure = self._failure or exc
             self._stops = True
             self._room.set()
-        finally:
-            if journal is not None:
-                with suppress(BulkError):
-                    journal.flush()
 
     def _verdict(self, exc: DragomanError) -> Literal["failed", "unknown", "repeat", "wait", "stop"]:
         """Return what becomes of a row whose call failed."""
@@ -426,21 +420,17 @@ class BulkRun:
         at = max(self._next_at, now)
         self._next_at = at + 1 / rate
         if at > now:
-            if self._journal is not None:
-                self._journal.flush()
             await asyncio.sleep(at - now)
 
     async def _refill(self) -> _Item | None:
         """Return the next row, and read more rows; `None` at the end."""
-        if self._journal is not None:
-            self._journal.flush()
         async with self._reading:
             while not self._items:
                 if self._is_exhausted or self._reader is None:
                     return None
                 chunk = await self._reader.chunk()
                 self._is_exhausted = not chunk
-                self._items.extend(item for item in chunk if item is not None)
+                self._items.extend([item for item in chunk if item is not None])
             return self._items.popleft()
 
     async def _settle_large(self, row: int, result: ToolResult) -> None:
@@ -458,22 +448,21 @@ class BulkRun:
         line: str = "",
     ) -> None:
         """Record the outcome of a row, and hand it to the caller."""
-        if result is not None and (result.exception is not None or not result.success):
-            error = result.error or result.text
-            code = result.exception.code if result.exception is not None else "tool.input_required"
-        if self._journal is not None:
-            self._journal.end(row, status, line or _line(row, status, result, error, code))
         if status == "ok":
             self._ok += 1
-        elif status == "failed":
-            self._failed += 1
         else:
-            self._unknown += 1
-            if self._journal is None:
-                self._unknown_rows.append(row)
+            if result is not None:
+                error = result.error or result.text
+                code = result.exception.code if result.exception is not None else "tool.input_required"
+            if status == "failed":
+                self._failed += 1
+            else:
+                self._unknown += 1
+                if self._journal is None:
+                    self._unknown_rows.append(row)
+        if self._journal is not None:
+            self._journal.end(row, status, line or _line(row, status, result, error, code))
         if self._outbox is not None:
-            if self._journal is not None:
-                self._journal.flush()
             self._outbox.append(_outcome(row, status, result, error, code))
             self._wake.set()
 
@@ -602,18 +591,21 @@ def _check_length(journal: Journal, reader: _Reader, limit: int | None) -> None:
 
 def _line(row: int, status: Status, result: ToolResult | None, error: str, code: str) -> str:
     if result is None:
-        return outcome_line(row, status, error=error, code=code, at=time.time())
+        return outcome_line(row, status, time.time(), 0.0, "", error=error, code=code)
     origin = result.provenance
+    at, sources = (origin.at, origin.sources) if origin is not None else (time.time(), ())
+    if status == "ok" and result.structured is None and not sources:
+        return outcome_line(row, status, at, result.duration, result.text)
     return outcome_line(
         row,
         status,
-        text=result.text,
+        at,
+        result.duration,
+        result.text,
         error=error,
         code=code,
         structured=result.structured,
-        sources=origin.sources if origin is not None else (),
-        seconds=result.duration,
-        at=origin.at if origin is not None else time.time(),
+        sources=sources,
     )
 
 
