@@ -1,14 +1,14 @@
-"""The journal of a bulk run: which rows were sent, and the outcome of each; a text file with one entry a line.
+"""The journal of a bulk run: which rows were sent, and the outcome of each; a text file, one entry a line.
 
-An entry is in the file before the call that it announces is sent, and an outcome before its caller sees it. So a
-killed process loses nothing that was recorded: a row without an entry was not sent, and a row that was sent
-without an outcome may have run. The file is written through a memory map, whose pages the operating system keeps
-when the process is killed: a write costs no system call. For a machine that loses power, `sync` writes the file
-to the disk from time to time.
+An entry is in the file before the call that it announces is sent, and an outcome before its caller sees it.
+So a killed process loses nothing that was recorded: a row without an entry was not sent, and a row that was
+sent without an outcome may have run. The file is written through a memory map, whose pages the operating
+system keeps when the process is killed: a write costs no system call. For a machine that loses power, `sync`
+writes the file to the disk from time to time.
 
 The entries: `{"sent":N,"mark":M}` before each call, `{"unsent":N}` if it certainly did not go out,
-`{"row":N,"status":…}` for an outcome, `{"again":N}` before an unknown row is repeated. `mark` is a checksum of
-the arguments: a row that was sent must not change.
+`{"row":N,"status":…}` for an outcome, `{"again":N}` before an unknown row is repeated. `mark` is a checksum
+of the arguments: a row that was sent must not change.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Journal:
             with self._lock:
                 os.close(self._file)
                 self._file, self._map = -1, None
-            # Removed while it is held: a process that opened it meanwhile sees that it is gone, and tries again.
+            # Removed while it is held: a process that has opened it meanwhile sees that, and tries again.
             with suppress(OSError):
                 Path(self._guard.lock_file).unlink()
             self._guard.release()
@@ -246,8 +246,9 @@ class Journal:
             raise _foreign(self.path)
         for name, value in job.items():
             if header.get(name) != (wanted := json.loads(json.dumps(value))):
-                msg = f"{self.path} is the journal of another job: its `{name}` is {header.get(name)!r}, not {wanted!r}"
-                raise BulkError(msg, hint="use another output, or begin again by removing the journal")
+                was = header.get(name)
+                msg = f"{self.path} is the journal of another job: its `{name}` is {was!r}, not {wanted!r}"
+                raise BulkError(msg, hint="use another output, or remove the journal to begin again")
 
     def _take(self, line: bytes, number: int) -> None:
         found = _ENTRY.match(line)
@@ -263,6 +264,20 @@ class Journal:
                 self._set(row, _STATES[found[4].decode()])
             case _:
                 self._set(row, OPEN)
+
+
+def discard(path: Path) -> None:
+    """Remove a journal, if it exists and no process works on it.
+
+    Raises:
+        BulkError: A process does.
+    """
+    if path.exists():
+        guard = _guard(path)
+        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(guard.lock_file).unlink()
+        guard.release()
 
 
 def _foreign(path: Path) -> BulkError:
@@ -307,7 +322,10 @@ def outcome_line(
 ) -> str:
     """Return the entry for an outcome."""
     # Most results are a text: building this line by hand takes a quarter of the time of `json.dumps`.
-    line = f'{{"row":{row},"status":"{status}","at":{at:.3f},"seconds":{seconds:.6f},"text":{encode_basestring(text)}'
+    line = (
+        f'{{"row":{row},"status":"{status}","at":{at:.3f},"seconds":{seconds:.6f},'
+        f'"text":{encode_basestring(text)}'
+    )
     if error or code:
         line += f',"error":{encode_basestring(error)},"code":{encode_basestring(code)}'
     if structured is not None:

@@ -2,8 +2,8 @@
 
 A row is announced in the journal before its call is sent. A call that certainly did not run goes back and is
 sent again when the server is available; one that may have run is repeated only if the tool is safe to repeat.
-Rows are read as a stream and results are not kept, so memory does not grow with the table, except for five bytes
-a row if there is a journal.
+Rows are read as a stream and results are not kept, so memory does not grow with the table, except for a few
+bytes a row if there is a journal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dragoman.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from dragoman.bulk.outcomes import Status
     from dragoman.call import CallContext
@@ -86,6 +86,7 @@ class BulkRun:
         patience: float = PATIENCE,
         limit: int | None = None,
         repeat_unknown: bool = False,
+        repeat_failed: bool = False,
         coerce: bool | None = None,
     ) -> None:
         """Prepare a run; nothing is read or sent yet. See `McpManager.map`."""
@@ -107,6 +108,7 @@ class BulkRun:
         self._patience = patience
         self._limit = limit
         self._repeats_unknown = repeat_unknown
+        self._repeats_failed = repeat_failed
         # The cells of a table are often texts where the tool expects a number.
         self._coerce = self.table is not None if coerce is None else coerce
         self._total = len(cast("Sized", rows)) if isinstance(rows, Sized) and self.table is None else None
@@ -136,8 +138,8 @@ class BulkRun:
 
         Raises:
             BulkError: The rows, the template or the journal cannot be used.
-            ToolExecutionError: The tool does not exist, or its server was not available for too long. Rows without
-                an outcome stay open: with a journal, the next run goes on with them.
+            ToolExecutionError: The tool does not exist, or its server was not available for too long. Rows
+                without an outcome stay open: with a journal, the next run goes on with them.
         """
         await self._drive()
         return self.report()
@@ -203,7 +205,7 @@ class BulkRun:
             UnknownToolError: No tool has this name.
         """
         context, tool = await self._find()
-        if isinstance(self._rows, AsyncIterable) or iter(cast("Any", self._rows)) is self._rows:
+        if isinstance(self._rows, AsyncIterable) or iter(self._rows) is self._rows:
             msg = "rows that can be read only once cannot be planned"
             raise BulkError(msg, hint="give a list or a file")
         return await asyncio.to_thread(self._plan, context, tool)
@@ -225,7 +227,7 @@ class BulkRun:
             state = OPEN if journal is None else journal.state(row)
             if journal is not None:
                 _check_mark(journal, row, mark)
-            if state in (OK, FAILED):
+            if state == OK or (state == FAILED and not self._repeats_failed):
                 done += 1
                 continue
             if state in (SENT, UNKNOWN):
@@ -237,7 +239,7 @@ class BulkRun:
                 except InvalidArgumentsError as exc:
                     problem = "; ".join(exc.problems)
                 else:
-                    sample = fields if sample is None and state == OPEN else sample
+                    sample = fields if sample is None and state in (OPEN, FAILED) else sample
             if problem:
                 invalid += 1
                 if len(problems) < MAX_PROBLEMS:
@@ -275,7 +277,7 @@ class BulkRun:
         return self._coerce if wanted is None else wanted
 
     def _most_at_once(self, context: CallContext, tool: ToolDef) -> int:
-        """Return the concurrency: no more calls than the server takes, since waiting counts as time of a call."""
+        """Return the concurrency: no more calls than the server takes, since waiting counts as their time."""
         supervisor = context.supervisors.get(tool.server)
         most = supervisor.spec.max_concurrency if supervisor is not None else None
         return min(self._concurrency, most or self._concurrency)
@@ -331,8 +333,8 @@ class BulkRun:
             else:
                 line = _line(row, "unknown", None, INTERRUPTED, "bulk.interrupted")
                 journal.end(row, "unknown", line)
-        if repeats:
-            for row in journal.rows_in(UNKNOWN):
+        for state, is_repeated in ((UNKNOWN, repeats), (FAILED, self._repeats_failed)):
+            for row in journal.rows_in(state) if is_repeated else ():
                 journal.again(row)
         self._earlier = journal.counts[OK] + journal.counts[FAILED] + journal.counts[UNKNOWN]
 
@@ -569,7 +571,7 @@ class _Reader:
 
 
 def _table(rows: object) -> Table | None:
-    return Table(rows) if isinstance(rows, str | PathLike) else None
+    return Table(cast("str | PathLike[str]", rows)) if isinstance(rows, str | PathLike) else None
 
 
 def _check_mark(journal: Journal, row: int, mark: int) -> None:
@@ -582,8 +584,10 @@ def _check_mark(journal: Journal, row: int, mark: int) -> None:
 
 def _check_length(journal: Journal, reader: _Reader, limit: int | None) -> None:
     if limit is None and journal.last() > reader.count:
-        msg = f"the input has {reader.count:,} rows, but row {journal.last():,} is in {journal.path}: rows were removed"
-        raise BulkError(msg, hint="restore them, or begin again with another output")
+        msg = (
+            f"the input has {reader.count:,} rows, and the journal {journal.path} has row {journal.last():,}"
+        )
+        raise BulkError(msg, hint="restore the rows that were removed, or begin again with another output")
 
 
 # ── Results

@@ -1,8 +1,8 @@
 """Tables on disk: rows of CSV, Excel and JSON Lines files, read and written as a stream.
 
-Rows are numbered from 1 without the header; empty rows do not count. An empty cell is `None`. A row that cannot
-be read is a `BadRow` instead of cells, so that the others can be used. Cells that come from a server are
-written as text: a spreadsheet never takes one for a formula.
+Rows are numbered from 1 without the header; empty rows do not count. An empty cell is `None`. A row that
+cannot be read is a `BadRow` instead of cells, so that the others can be used. Cells that come from a server
+are written as text: a spreadsheet never takes one for a formula.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ Row: TypeAlias = "Mapping[str, Any] | BadRow"
 class Table:
     """A table in a file; every iteration reads the file from its beginning."""
 
-    def __init__(self, path: str | os.PathLike[str], *, sheet: str | None = None, encoding: str = "utf-8-sig") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, sheet: str | None = None, encoding: str = "utf-8-sig"
+    ) -> None:
         """Name a table; nothing is read yet.
 
         Args:
@@ -215,7 +217,8 @@ def format_of(path: Path) -> str:
     ending = path.suffix.lower().removeprefix(".")
     ending = {"ndjson": "jsonl", "xlsm": "xlsx"}.get(ending, ending)
     if ending not in FORMATS:
-        msg = f"`{path.name}` is not a table: its name ends in none of {', '.join(f'.{one}' for one in FORMATS)}"
+        known = ", ".join(f".{one}" for one in FORMATS)
+        msg = f"`{path.name}` is not a table: its name ends in none of {known}"
         hint = "save it as .xlsx" if ending == "xls" else "rename it, or convert it"
         raise BulkError(msg, hint=hint)
     return ending
@@ -290,7 +293,9 @@ def _outcome_cells(outcome: RowOutcome | None) -> list[Any]:
     if outcome is None:
         return ["open", None, None, None, None]
     sources = "; ".join(
-        " ".join(part for part in (one.title, one.locator, one.updated and f"({one.updated})", one.url) if part)
+        " ".join(
+            part for part in (one.title, one.locator, one.updated and f"({one.updated})", one.url) if part
+        )
         for one in outcome.sources
     )
     text = outcome.text if outcome.status == "ok" else None

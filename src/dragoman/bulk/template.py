@@ -1,8 +1,8 @@
 """The arguments of a row: a template with `{column}` in its texts, filled with the cells of the row.
 
-A text that is one placeholder takes the cell with its type; an empty cell leaves the argument out. In a longer
-text the cells become text. `{{name}}` is the text `{name}`. Braces around anything but a plain name, as in
-JSON, are text.
+A text that is one placeholder takes the cell with its type; an empty cell leaves the argument out. In a
+longer text the cells become text. `{{name}}` is the text `{name}`. Braces around anything but a plain name,
+as in JSON, are text.
 """
 
 from __future__ import annotations

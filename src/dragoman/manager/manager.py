@@ -474,6 +474,7 @@ class McpManager:
         patience: float = 300.0,
         limit: int | None = None,
         repeat_unknown: bool = False,
+        repeat_failed: bool = False,
         coerce: bool | None = None,
     ) -> BulkRun:
         """Call a tool once for every row: iterate over the outcomes, or `await run.wait()` for a report.
@@ -488,12 +489,14 @@ class McpManager:
             concurrency: Calls at once, at most the server's `max_concurrency`.
             rate: Calls per second at most.
             timeout: Seconds for each call; by default the server's `timeouts.call`.
-            retries: How often a call that may have run is repeated, if the tool is read-only or idempotent and
-                the server's `trust_annotations` is set. Calls that were certainly not run are always repeated.
+            retries: How often a call that may have run is repeated, if the tool is read-only or idempotent
+                and the server's `trust_annotations` is set. Calls that certainly did not run are always
+                repeated.
             patience: Seconds for which the server may be unavailable before the run stops with its error.
             limit: Only the first rows.
-            repeat_unknown: Whether to send rows again that an earlier run sent without a recorded answer. Their
-                outcome is `unknown` otherwise, unless the tool is safe to repeat.
+            repeat_unknown: Whether to send rows again that an earlier run sent without a recorded answer.
+                If not, their outcome is `unknown`, unless the tool is safe to repeat.
+            repeat_failed: Whether to send rows again that failed in an earlier run.
             coerce: Whether to coerce arguments to the schema's types; by default for files, whose cells are
                 texts.
 
@@ -506,6 +509,8 @@ class McpManager:
             self._check_open()
             if not is_loaded(PIPELINE):
                 await late_import_module(PIPELINE)
+            if self.registry.find(name) is None:
+                await self.wait_ready()  # Its server may still be starting.
             return self._call_context
 
         return BulkRun(
@@ -521,6 +526,7 @@ class McpManager:
             patience=patience,
             limit=limit,
             repeat_unknown=repeat_unknown,
+            repeat_failed=repeat_failed,
             coerce=coerce,
         )
 
