@@ -184,11 +184,8 @@ def test_a_rule_that_asks_denies_without_a_terminal_and_yes_allows(table: Path, 
         json.dumps(rules | {"mcp": {"policy": {"rules": [{"tool": "note", "action": "ask"}]}}}), "utf-8"
     )
     dragoman("map", "rows.note", *ARGS, "--out", "denied.csv")
-    denied = {
-        (row["outcome"], "denied" in row["error"] or "confirm" in row["error"])
-        for row in results(tmp_path / "denied.csv")
-    }
-    assert denied == {("failed", True)}
+    assert [row["outcome"] for row in results(tmp_path / "denied.csv")] == ["failed"] * 3
+    assert noted(tmp_path / "notes") == []
     dragoman("map", "rows.note", *ARGS, "--out", "denied.csv", "--yes", "--repeat-failed")
     assert [row["outcome"] for row in results(tmp_path / "denied.csv")] == ["ok", "ok", "failed"]
 
