@@ -34,6 +34,8 @@ class UsersServer:
         """Requests by method, and calls by token."""
         self.began = asyncio.Event()
         """Set when a call of `wait` has begun."""
+        self.ended = asyncio.Event()
+        """Set when a session was ended."""
         self.go = asyncio.Event()
         """Lets calls of `wait` end."""
         self.base = ""
@@ -66,6 +68,7 @@ class UsersServer:
         if self.sessions.get(session) != token_of(request):
             self.crossed.append("a session was ended with another token")
         self.sessions.pop(session, None)
+        self.ended.set()
         return web.Response(status=204)
 
     async def _legacy(self, request: web.Request) -> web.Response:

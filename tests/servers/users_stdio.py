@@ -24,7 +24,7 @@ def call(params: dict[str, Any], _request_id: object) -> dict[str, Any]:
         print(said, file=sys.stderr, flush=True)
         os._exit(3)
     if params["name"] == "tell":
-        notify("notifications/message", {"level": "info", "data": said})
+        notify("notifications/message", level="info", data=said)
     who = {"pid": os.getpid(), "token": os.environ.get("USER_TOKEN", ""), "text": said, "calls": calls}
     return text(json.dumps(who))
 
