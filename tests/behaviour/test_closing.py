@@ -89,11 +89,11 @@ async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path:
             await arrived.wait()
         await has_ended(call)
         assert mcp.status()["s"].state is ServerState.CLOSED
-        for left in descendants(group=pid):
+        for left in descendants(groups=[pid]):
             await is_gone(left)
     lines = heard.read_text().split("\n")
     assert lines[-2:] == ["end of input", ""]
-    assert descendants(group=pid) == []
+    assert descendants(groups=[pid]) == []
 
 
 @pytest.mark.requirement("otter-close")

@@ -325,7 +325,7 @@ def test_folder_that_does_not_exist_has_nothing_to_sweep(tmp_path: Path) -> None
 def test_relatives_are_found_by_mark_and_by_group(sleeper: subprocess.Popen[bytes]) -> None:
     assert descendants(M1) == [sleeper.pid]
     assert descendants("m0", M1) == [sleeper.pid]
-    assert descendants("other", group=sleeper.pid) == [sleeper.pid]
+    assert descendants("other", groups=[sleeper.pid]) == [sleeper.pid]
     assert descendants("other") == []
     assert descendants("") == []
 
@@ -387,7 +387,7 @@ def test_relatives_are_found_by_the_pipes_they_inherited_and_nobody_else_is(
 def test_zombie_is_nobodys_relative() -> None:
     process = subprocess.Popen(["true"], start_new_session=True)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert descendants(group=process.pid) == []
+    assert descendants(groups=[process.pid]) == []
     process.wait()
 
 
