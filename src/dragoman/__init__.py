@@ -47,6 +47,7 @@ if _TYPE_CHECKING:
         Tls,
         ToolDef,
         ToolResult,
+        UserLimits,
     )
     from dragoman.tools.host import HostRegistry
     from dragoman.tools.local import tool
@@ -91,6 +92,7 @@ _MODULES = {
         "Tls",
         "ToolDef",
         "ToolResult",
+        "UserLimits",
     ),
     "dragoman.tools.host": ("HostRegistry",),
     "dragoman.tools.local": ("tool",),
@@ -136,6 +138,7 @@ __all__ = [
     "ToolUnavailableError",
     "UnknownServerError",
     "UnknownToolError",
+    "UserLimits",
     "diagnose",
     "tool",
 ]

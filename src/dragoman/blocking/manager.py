@@ -246,6 +246,11 @@ class McpManager:
         return self._mcp.settings
 
     @property
+    def user(self) -> str:
+        """Whose servers these are, for a manager that `as_user` returned."""
+        return self._mcp.user
+
+    @property
     def trust_project(self) -> bool:
         """Whether the project's own files are trusted."""
         return self._mcp.trust_project
@@ -665,11 +670,6 @@ class BlockingUser(McpManager):
 
     def __repr__(self) -> str:
         return f"BlockingUser({self.user!r})"
-
-    @property
-    def user(self) -> str:
-        """The id of the user."""
-        return self._user.user
 
     def _start(self) -> None:
         self._runner.run(self._user.__aenter__)

@@ -318,7 +318,8 @@ class PinChecker:
 
     def _pins(self) -> Pins:
         if self._store is None:
-            self._store = Pins(self._root, user_data_folder(self._user), default=self._default)
+            folder = user_data_folder(self._user) if self._user else None
+            self._store = Pins(self._root, folder, default=self._default)
         return self._store
 
     def _report(self, spec: ServerSpec, offer: _Offer, verdict: Verdict, now: ServerPins) -> None:
