@@ -47,7 +47,6 @@ if _TYPE_CHECKING:
         Tls,
         ToolDef,
         ToolResult,
-        UserLimits,
     )
     from dragoman.tools.host import HostRegistry
     from dragoman.tools.local import tool
@@ -92,7 +91,6 @@ _MODULES = {
         "Tls",
         "ToolDef",
         "ToolResult",
-        "UserLimits",
     ),
     "dragoman.tools.host": ("HostRegistry",),
     "dragoman.tools.local": ("tool",),
@@ -138,7 +136,6 @@ __all__ = [
     "ToolUnavailableError",
     "UnknownServerError",
     "UnknownToolError",
-    "UserLimits",
     "diagnose",
     "tool",
 ]
