@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
 
 from dragoman.errors import DragomanError
 
@@ -554,6 +554,15 @@ Transport: TypeAlias = Stdio | Http | Sse
 class Auth:
     """How a server behind a URL wants to be logged in to, as far as the configuration says it."""
 
+    SECRETS: ClassVar[tuple[str, ...]] = (
+        "client_secret",
+        "private_key",
+        "assertion",
+        "id_token",
+        "idp_client_secret",
+    )
+    """The fields that are never shown."""
+
     mode: Literal["auto", "none", "oauth"] = "auto"
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
@@ -567,13 +576,22 @@ class Auth:
     """What the token is asked for, if the server's own address is not the right name for it."""
     issuer: str | None = None
     """The authorization server that `client_id` belongs to; the server decides unless given."""
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    """Who logs in: a person, or this program by itself."""
+    grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = "authorization_code"
+    """Who logs in: a person, this program by itself, or this program with a token of another issuer."""
     client_auth: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None = None
     """How the client proves who it is; as the authorization server wishes unless given."""
     private_key: str | None = field(default=None, repr=False)
     """For `private_key_jwt`: the key as PEM, or the path of its file; a template."""
     signing_algorithm: str = "RS256"
+    assertion: str | None = field(default=None, repr=False)
+    """For `jwt_bearer`: the signed token of this workload, or the path of its file; a template."""
+    id_token: str | None = field(default=None, repr=False)
+    """For `jwt_bearer`, to get an assertion: the user's token of an identity provider, or its file."""
+    idp_token_url: str | None = None
+    """Where the identity provider exchanges `id_token` for an assertion."""
+    idp_client_id: str | None = None
+    """This client at the identity provider, if it wants to know."""
+    idp_client_secret: str | None = field(default=None, repr=False)
     client_metadata_url: str | None = None
     """An https address that describes this client, and is its id where the server takes that."""
     hosts: Sequence[str] = ()

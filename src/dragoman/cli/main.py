@@ -6,6 +6,7 @@ Exit codes are in `exits.py`; the topics of `dragoman help` are at the end of th
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -149,11 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             # Escape characters that the terminal or pipe cannot encode instead of raising an error.
             stream.reconfigure(errors="backslashreplace")
+    # Most objects of a command are modules and classes that stay: look through them rarely, and not at exit.
+    gc.set_threshold(50_000, 20, 50)
     code = run(arguments)
     try:
         sys.stdout.flush()
     except OSError:
         _close_quietly()
+    gc.freeze()
     sys.exit(code)
 
 

@@ -491,7 +491,7 @@ class Gate:
         """
         found = secrets_of(transport, env, env_files)
         if auth is not None:
-            found |= {text for text in (auth.client_secret, auth.private_key) if text}
+            found |= {text for name in auth.SECRETS if (text := getattr(auth, name))}
         self.redactor.add(found)
 
     def watch_headers(

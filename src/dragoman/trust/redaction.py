@@ -145,7 +145,7 @@ def spec_values(spec: ServerSpec) -> set[str]:
     """
     found = secret_values(spec.transport)
     if spec.auth is not None:
-        for name in ("client_secret", "private_key"):
+        for name in spec.auth.SECRETS:
             value = getattr(spec.auth, name, None)
             found.update(hidden_parts(value, mask_value(value)) if isinstance(value, str) else ())
     return {value for value in found if "${" not in value}

@@ -169,9 +169,9 @@ def test_values_of_a_spec_are_literals_only() -> None:
         Http(
             "https://h.io/?key=${KEY}", headers={"X-Key": "literal-value", "Authorization": "Bearer ${TOKEN}"}
         ),
-        auth=Auth(client_secret="client-literal"),
+        auth=Auth(client_secret="client-literal", idp_client_secret="provider-literal"),
     )
-    assert spec_values(spec) == {"literal-value", "client-literal"}
+    assert spec_values(spec) == {"literal-value", "client-literal", "provider-literal"}
 
 
 def test_hidden_parts_are_what_the_mask_stands_for() -> None:

@@ -243,10 +243,10 @@ class Authorizer:
         answer = await self._probe()
         # Only logins that a server causes count against the limit.
         self._logins.clear()
-        if self._auth.grant == "client_credentials":
+        if self._auth.grant != "authorization_code":
             if not await self._renew("", answer, force=True):
                 msg = f"cannot log in to `{self.server}` with the configured credentials"
-                raise self._required(msg, hint="check `auth.client_id`, and its secret or key")
+                raise self._required(msg, hint="check `auth.client_id`, and its secret, key or assertion")
             return
         prompts = await _import_prompts()
         prompt = self._prompt or self._start(prompts, answer, use_handler=ui.open_url is None)
@@ -317,7 +317,7 @@ class Authorizer:
         current = self._login
         if current is not None and current.is_better_than(token, time.time()) and not force:
             return True
-        if current is None and self._auth.grant != "client_credentials" and not self._store.stamp():
+        if current is None and self._auth.grant == "authorization_code" and not self._store.stamp():
             return False
         async with self._store.locked():
             stored = await self._stored()
@@ -328,13 +328,13 @@ class Authorizer:
             renewed: Login | None = None
             if stored is not None and stored.refresh_token and not force:
                 renewed = await flow.refresh(self._flow_server(flow), stored)
-            if renewed is None and self._auth.grant == "client_credentials":
+            if renewed is None and self._auth.grant != "authorization_code":
                 refusal = answer or HttpAnswer(401, {}, b"", HttpRequest("POST", self._url, {}, b""))
                 try:
                     renewed = await flow.obtain(self._flow_server(flow), refusal, stored)
                 except flow.LoginError as exc:
                     msg = f"cannot log in to `{self.server}`: {exc}"
-                    hint = "check `auth.issuer`, `auth.client_id`, and its secret or key"
+                    hint = "check `auth.issuer`, `auth.client_id`, and its secret, key or assertion"
                     raise self._required(msg, hint=hint) from None
             if renewed is not None:
                 await self._store.save(renewed)
