@@ -23,6 +23,7 @@ DragomanError                     code (stable string), hint
 │   ├── ProtocolError             rpc_code, data
 │   ├── InvalidResultError        the result breaks the output schema: problems, result
 │   └── ToolFailedError           the tool reported an error (`isError`)
+├── BulkError                     a table, a template or a journal of bulk work cannot be used
 └── AgentError
     ├── ModelError                the model's API failed
     └── BudgetExceededError       a limit of the loop was reached
@@ -363,6 +364,12 @@ class ToolFailedError(ToolExecutionError):
     """The tool ran and reported an error of its own (`isError`)."""
 
     code = "tool.failed"
+
+
+class BulkError(DragomanError):
+    """A table, a template or a journal of bulk work cannot be used; no call was made for it."""
+
+    code = "bulk"
 
 
 class AgentError(DragomanError):

@@ -3,7 +3,7 @@
 The MCP server speaks Streamable HTTP at `/mcp`, or, with `legacy=True`, the older transport at `/sse`.
 
 Everything that a test wants otherwise is a field; everything that it wants to know was counted. Its consent
-page is none: whoever opens the authorization address is sent back with a code at once.
+page is none: the authorization address redirects back with a code at once.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from dragoman.blocking.bulk import BulkRun
+    from dragoman.bulk.run import Rows
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
     from dragoman.manager.manager import Servers
@@ -334,6 +336,49 @@ class McpManager:
                 on_input=on_input,
             )
         )
+
+    def map(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        journal: str | PathLike[str] | None = None,
+        concurrency: int = 8,
+        rate: float | None = None,
+        timeout: float | None = None,
+        retries: int = 2,
+        patience: float = 300.0,
+        limit: int | None = None,
+        repeat_unknown: bool = False,
+        repeat_failed: bool = False,
+        coerce: bool | None = None,
+    ) -> BulkRun:
+        """Call a tool once for every row; as for `dragoman.McpManager`.
+
+        Iterables are read in the manager's own thread.
+
+        Raises:
+            BulkError: The arguments of this method cannot be used, or the file is not a table.
+        """
+        from dragoman.blocking.bulk import BulkRun  # Few programs use it.
+
+        run = self._mcp.map(
+            name,
+            rows,
+            arguments=arguments,
+            journal=journal,
+            concurrency=concurrency,
+            rate=rate,
+            timeout=timeout,
+            retries=retries,
+            patience=patience,
+            limit=limit,
+            repeat_unknown=repeat_unknown,
+            repeat_failed=repeat_failed,
+            coerce=coerce,
+        )
+        return BulkRun(run, self._runner)
 
     def tasks(self) -> list[Task]:
         """Return the tasks that servers of this manager still work on, also those of earlier programs."""

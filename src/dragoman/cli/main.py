@@ -32,6 +32,7 @@ COMMANDS = {
     "tools": ("dragoman.cli.commands.tools:tools", "List tools as signatures or schemas, or export them."),
     "stubs": ("dragoman.cli.commands.stubs:stubs", "Write the tools as typed Python modules."),
     "call": ("dragoman.cli.commands.call:call", "Call a tool and print its result."),
+    "map": ("dragoman.cli.commands.map_:map_", "Call a tool for every row of a table."),
     "resources": ("dragoman.cli.commands.resources:resources", "List the resources of the servers."),
     "read": ("dragoman.cli.commands.resources:read", "Read a resource."),
     "prompts": ("dragoman.cli.commands.resources:prompts", "List the prompts of the servers."),

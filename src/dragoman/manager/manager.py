@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
+    from dragoman.bulk.run import BulkRun, Rows
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
@@ -495,6 +496,76 @@ class McpManager:
             return await self._run(
                 context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
+
+    def map(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        journal: str | PathLike[str] | None = None,
+        concurrency: int = 8,
+        rate: float | None = None,
+        timeout: float | None = None,
+        retries: int = 2,
+        patience: float = 300.0,
+        limit: int | None = None,
+        repeat_unknown: bool = False,
+        repeat_failed: bool = False,
+        coerce: bool | None = None,
+    ) -> BulkRun:
+        """Call a tool once for every row: iterate over the outcomes, or `await run.wait()` for a report.
+
+        Args:
+            name: The tool, as for `call`.
+            rows: The path of a `.csv`, `.tsv`, `.xlsx` or `.jsonl` file, or mappings from any iterable; it is
+                read as a stream.
+            arguments: The arguments with `{column}` in their texts; by default each row is the arguments.
+            journal: A file that records what was sent and each outcome. A run with the same journal goes on
+                where the last one was interrupted, even by a kill.
+            concurrency: Calls at once, at most the server's `max_concurrency`.
+            rate: Calls per second at most.
+            timeout: Seconds for each call; by default the server's `timeouts.call`.
+            retries: How often a call that may have run is repeated, if the tool is read-only or idempotent
+                and the server's `trust_annotations` is set. Calls that certainly did not run are always
+                repeated.
+            patience: Seconds for which the server may be unavailable before the run stops with its error.
+            limit: Only the first rows.
+            repeat_unknown: Whether to send rows again that an earlier run sent without a recorded answer.
+                If not, their outcome is `unknown`, unless the tool is safe to repeat.
+            repeat_failed: Whether to send rows again that failed in an earlier run.
+            coerce: Whether to coerce arguments to the schema's types; by default for files, whose cells are
+                texts.
+
+        Raises:
+            BulkError: The arguments of this method cannot be used, or the file is not a table.
+        """
+        from dragoman.bulk.run import BulkRun
+
+        async def start() -> CallContext:
+            self._check_open()
+            if not is_loaded(PIPELINE):
+                await late_import_module(PIPELINE)
+            if self.registry.find(name) is None:
+                await self.wait_ready()  # Its server may still be starting.
+            return self._call_context
+
+        return BulkRun(
+            start,
+            name,
+            rows,
+            arguments=arguments,
+            journal=journal,
+            concurrency=concurrency,
+            rate=rate,
+            timeout=timeout,
+            retries=retries,
+            patience=patience,
+            limit=limit,
+            repeat_unknown=repeat_unknown,
+            repeat_failed=repeat_failed,
+            coerce=coerce,
+        )
 
     async def tasks(self) -> list[Task]:
         """Return the tasks that servers of this manager still work on, also those of earlier programs."""
