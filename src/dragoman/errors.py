@@ -5,6 +5,7 @@ DragomanError                     code (stable string), hint
 │   ├── ConfigSyntaxError         the file does not parse
 │   ├── InvalidSpecError          an entry is wrong: problems
 │   └── MissingVariableError      a `${…}` has no value: variable
+├── UserLimitError                as many users are connected as may be, and all are busy
 ├── ServerError                   server
 │   ├── UnknownServerError        suggestions
 │   ├── ServerNotReadyError       state, retry_in
@@ -194,6 +195,12 @@ class MissingVariableError(ConfigError):
     code = "config.missing_variable"
 
     variable: str
+
+
+class UserLimitError(DragomanError):
+    """As many users are connected as the limit allows, and none of them can make room."""
+
+    code = "users.limit"
 
 
 class ServerError(DragomanError):
