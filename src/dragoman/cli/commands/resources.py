@@ -21,17 +21,17 @@ from dragoman.model import Handlers
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from dragoman.cli.connect import Connected
     from dragoman.cli.json_shapes import (
         PromptReport,
-        PromptsReport,
+        PromptShape,
         ReadReport,
-        ResourcesReport,
-        SkillsReport,
+        ResourceShape,
+        SkillShape,
     )
-    from dragoman.model import Part, Prompt, Resource
+    from dragoman.model import Part, Prompt, Resource, Skill
 
 T = TypeVar("T")
 
@@ -52,27 +52,19 @@ def resources(options: Options, names: tuple[str, ...]) -> None:
 
     Read one with `dragoman read URI`.
     """
-    found, errors, code = run(_everywhere(options, names, lambda live, name: live.mcp.resources(name)))
-    if options.json:
-        report: ResourcesReport = {
-            "resources": [
-                {
-                    "server": one.server,
-                    "uri": one.uri,
-                    "name": one.name,
-                    "title": one.title,
-                    "description": one.description,
-                    "mime_type": one.mime_type,
-                    "template": one.is_template,
-                }
-                for one in found
-            ],
-            "errors": errors,
+
+    def row(one: Resource) -> ResourceShape:
+        return {
+            "server": one.server,
+            "uri": one.uri,
+            "name": one.name,
+            "title": one.title,
+            "description": one.description,
+            "mime_type": one.mime_type,
+            "template": one.is_template,
         }
-        output.say_json(report)
-    else:
-        _show_groups([(one.server, one.uri, _about(one)) for one in found], "resources")
-    raise click.exceptions.Exit(code)
+
+    _list(options, names, "resources", lambda live, name: live.mcp.resources(name), row, _resource_line)
 
 
 @click.command()
@@ -105,37 +97,19 @@ def skills(options: Options, names: tuple[str, ...], *, approved: str | None, lo
         for line in lines:
             print_text(line, raw=False)
         raise click.exceptions.Exit(code)
-    found, errors, code = run(_everywhere(options, names, lambda live, name: live.mcp.skills.all(name)))
-    if options.json:
-        report: SkillsReport = {
-            "skills": [
-                {
-                    "server": one.server,
-                    "uri": one.uri,
-                    "name": one.name,
-                    "description": one.description,
-                    "files": [file.uri for file in one.files],
-                    "approved": one.is_approved,
-                    "problem": one.problem,
-                }
-                for one in found
-            ],
-            "errors": errors,
+
+    def row(one: Skill) -> SkillShape:
+        return {
+            "server": one.server,
+            "uri": one.uri,
+            "name": one.name,
+            "description": one.description,
+            "files": [file.uri for file in one.files],
+            "approved": one.is_approved,
+            "problem": one.problem,
         }
-        output.say_json(report)
-    else:
-        _show_groups(
-            [
-                (
-                    one.server,
-                    one.uri,
-                    one.problem or f"{'' if one.is_approved else 'not approved: '}{one.description}",
-                )
-                for one in found
-            ],
-            "skills",
-        )
-    raise click.exceptions.Exit(code)
+
+    _list(options, names, "skills", lambda live, name: live.mcp.skills.all(name), row, _skill_line)
 
 
 @click.command()
@@ -180,27 +154,17 @@ def prompts(options: Options, names: tuple[str, ...]) -> None:
 
     Fill one in with `dragoman prompt NAME key=value`.
     """
-    found, errors, code = run(_everywhere(options, names, lambda live, name: live.mcp.prompts(name)))
-    if options.json:
-        report: PromptsReport = {
-            "prompts": [
-                {
-                    "server": one.server,
-                    "name": one.name,
-                    "title": one.title,
-                    "description": one.description,
-                    "arguments": [dict(argument) for argument in one.arguments],
-                }
-                for one in found
-            ],
-            "errors": errors,
+
+    def row(one: Prompt) -> PromptShape:
+        return {
+            "server": one.server,
+            "name": one.name,
+            "title": one.title,
+            "description": one.description,
+            "arguments": [dict(argument) for argument in one.arguments],
         }
-        output.say_json(report)
-    else:
-        _show_groups(
-            [(one.server, _signature(one), one.description or one.title) for one in found], "prompts"
-        )
-    raise click.exceptions.Exit(code)
+
+    _list(options, names, "prompts", lambda live, name: live.mcp.prompts(name), row, _prompt_line)
 
 
 @click.command()
@@ -231,6 +195,23 @@ def prompt(options: Options, name: str, *, words: tuple[str, ...], server: str |
             "\n" * bool(index) + click.style(f"{output.one_line(str(message.get('role')))}:", bold=True)
         )
         click.echo(output.safe(_text(message.get("content"))))
+
+
+def _list(
+    options: Options,
+    names: Sequence[str],
+    what: str,
+    ask: Callable[[Connected, str], Awaitable[list[T]]],
+    row: Callable[[T], Mapping[str, Any]],
+    line: Callable[[T], tuple[str, str, str]],
+) -> None:
+    """Print what the servers have, as JSON or grouped by server, and exit."""
+    found, errors, code = run(_everywhere(options, names, ask))
+    if options.json:
+        output.say_json({what: [row(one) for one in found], "errors": errors})
+    else:
+        _show_groups([line(one) for one in found], what)
+    raise click.exceptions.Exit(code)
 
 
 async def _everywhere(
@@ -334,14 +315,20 @@ def _print_bytes(part: Part) -> None:
     sys.stdout.buffer.flush()
 
 
-def _about(one: Resource) -> str:
+def _resource_line(one: Resource) -> tuple[str, str, str]:
     said = one.title or one.description or (one.name if one.name != one.uri else "")
-    return ", ".join(part for part in (output.one_line(said), output.one_line(one.mime_type)) if part)
+    about = [part for part in (output.one_line(said), output.one_line(one.mime_type)) if part]
+    return one.server, one.uri, ", ".join(about)
 
 
-def _signature(one: Prompt) -> str:
+def _skill_line(one: Skill) -> tuple[str, str, str]:
+    about = one.problem or f"{'' if one.is_approved else 'not approved: '}{one.description}"
+    return one.server, one.uri, about
+
+
+def _prompt_line(one: Prompt) -> tuple[str, str, str]:
     names = [f"{argument.get('name')}{'' if argument.get('required') else '?'}" for argument in one.arguments]
-    return f"{one.name}({', '.join(names)})"
+    return one.server, f"{one.name}({', '.join(names)})", one.description or one.title
 
 
 def _show_groups(rows: Sequence[tuple[str, str, str]], what: str) -> None:
