@@ -135,6 +135,8 @@ class Forwarded:
     """Its `inputResponses` and `requestState`, empty in the first round; `None` if our handlers are asked."""
     meta: Mapping[str, Any] | None = None
     """The `_meta` of its request that goes on to the server."""
+    takes_tasks: bool = False
+    """Whether it follows tasks itself: then the raw answer may be one."""
 
 
 class Caller(Protocol):
@@ -518,6 +520,14 @@ async def _unfinished(
     context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: Unfinished
 ) -> ToolResult:
     """Return the questions of a call, its task, or the result of its task."""
+    if call.forwarded is not None and call.forwarded.takes_tasks and answer.kind == "task":
+        return ToolResult(
+            success=True,
+            text="",
+            raw=dict(answer.data),
+            call_id=call.id,
+            duration=time.monotonic() - call.began,
+        )
     key = context.server_key(supervisor.spec)
     if answer.kind == "input_required":
         made = await asyncio.to_thread(
