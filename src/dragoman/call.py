@@ -27,6 +27,7 @@ from dragoman.errors import (
     InvalidArgumentsError,
     InvalidResultError,
     ServerError,
+    ServerNotReadyError,
     ToolExecutionError,
     ToolFailedError,
     ToolUnavailableError,
@@ -75,6 +76,9 @@ FALLBACK = "dragoman/fallback"
 """The key in a result's `meta` that names the server or tool that answered instead."""
 MAX_TRIES = 3
 RETRY_PAUSE = 1.0
+FORWARDED_WAIT = 5.0
+"""How long a forwarded call waits for the next attempt to connect a server that was lost."""
+LEAST_PAUSE = 0.02
 RETRIED_STATUSES = frozenset({421, 425, 429, 503})
 """HTTP statuses that may change within a second; a retry of any other gets the same answer."""
 
@@ -502,6 +506,10 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
             ) from exc
         except ServerError as exc:
             pause = _pause_before_retry(exc, tool, supervisor.spec)
+            if pause is None and isinstance(exc, ServerNotReadyError) and call.forwarded is not None:
+                # An agent is better told at once; the client of a gateway does not see that a server is gone.
+                pause = _until_retry(exc, tool, supervisor.spec)
+                tries -= pause is not None
             if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= deadline:
                 raise _unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
@@ -713,6 +721,13 @@ def _pause_before_retry(exc: ServerError, tool: ToolDef, spec: ServerSpec) -> fl
         return None
     harmless = tool.annotations.get("readOnlyHint") is True or tool.annotations.get("idempotentHint") is True
     return 0.0 if not exc.may_have_run or (spec.trust_annotations and harmless) else None
+
+
+def _until_retry(exc: ServerNotReadyError, tool: ToolDef, spec: ServerSpec) -> float | None:
+    """Return how long to wait for a server that is connected again soon; `None` if that takes long."""
+    has_other = bool(spec.fallbacks_of(tool.original_name))
+    soon = exc.retry_in is not None and exc.retry_in <= FORWARDED_WAIT and not has_other
+    return max(exc.retry_in or 0.0, LEAST_PAUSE) if soon else None
 
 
 def _unavailable(tool: ToolDef, exc: ServerError) -> ToolUnavailableError:
