@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dragoman.blocking.bulk import BulkRun
-    from dragoman.bulk.run import Rows
+    from dragoman.bulk.run import Executor, Rows
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
     from dragoman.manager.manager import Servers
@@ -338,6 +338,7 @@ class McpManager:
         repeat_unknown: bool = False,
         repeat_failed: bool = False,
         coerce: bool | None = None,
+        on: Executor | None = None,
     ) -> BulkRun:
         """Call a tool once for every row; as for `dragoman.McpManager`.
 
@@ -362,6 +363,7 @@ class McpManager:
             repeat_unknown=repeat_unknown,
             repeat_failed=repeat_failed,
             coerce=coerce,
+            on=on,
         )
         return BulkRun(run, self._runner)
 

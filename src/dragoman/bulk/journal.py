@@ -59,26 +59,39 @@ class Journal:
             BulkError: The journal belongs to another job or process, or cannot be used.
         """
         self.path = path
+        self._job = job
         self._states = bytearray(1)
-        self._marks = array("L", [0])
+        self._marks = array("I", [0])
         self.counts = [0, 0, 0, 0, 0]
         """How many rows are in each state; open rows are not counted."""
+        self._open()
+
+    def reload(self) -> None:
+        """Open the journal again and read what another process has recorded since it was closed.
+
+        Raises:
+            BulkError: As for the constructor.
+        """
+        self._states, self._marks, self.counts = bytearray(1), array("I", [0]), [0, 0, 0, 0, 0]
+        self._open()
+
+    def _open(self) -> None:
         self._map: mmap.mmap | None = None
         """The part of the file that is written now."""
         self._map_begin = self._map_end = self._end = 0
         """Where the map begins and ends in the file, and where the entries end."""
         self._synced = 0
         self._lock = threading.Lock()
-        self._guard = _guard(path)
+        self._guard = _guard(self.path)
         try:
             # Private, since it holds the results.
-            self._file = private_opener(path, os.O_RDWR | os.O_CREAT)
+            self._file = private_opener(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as exc:
             self._guard.release()
-            msg = f"the journal {path} cannot be opened: {exc.strerror}"
+            msg = f"the journal {self.path} cannot be opened: {exc.strerror}"
             raise BulkError(msg, hint="choose another output") from exc
         try:
-            self._load(job)
+            self._load(self._job)
         except BaseException:
             self.close()
             raise

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
-    from dragoman.bulk.run import BulkRun, Rows
+    from dragoman.bulk.run import BulkRun, Executor, Rows
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
@@ -476,6 +476,7 @@ class McpManager:
         repeat_unknown: bool = False,
         repeat_failed: bool = False,
         coerce: bool | None = None,
+        on: Executor | None = None,
     ) -> BulkRun:
         """Call a tool once for every row: iterate over the outcomes, or `await run.wait()` for a report.
 
@@ -499,6 +500,7 @@ class McpManager:
             repeat_failed: Whether to send rows again that failed in an earlier run.
             coerce: Whether to coerce arguments to the schema's types; by default for files, whose cells are
                 texts.
+            on: Where the calls are made, such as `dragoman.adapters.ray.RayCluster()`; by default here.
 
         Raises:
             BulkError: The arguments of this method cannot be used, or the file is not a table.
@@ -517,6 +519,8 @@ class McpManager:
             start,
             name,
             rows,
+            settings=self.settings,
+            on=on,
             arguments=arguments,
             journal=journal,
             concurrency=concurrency,
