@@ -1,6 +1,6 @@
 """A bulk run on a Ray cluster of three nodes on this machine, one of whose workers is killed half-way.
 
-Usage: map_on_ray.py SERVER NOTES ROWS JOURNAL; prints the reports of the run and of the repetition as JSON.
+Usage: map_on_ray.py SERVER NOTES ROWS JOURNAL REPORTS; the last gets the reports of the run and of the repetition.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,28 +38,28 @@ def workers() -> list[int]:
     return found
 
 
-async def kill_one(notes: Path, size: int) -> int:
+def kill_one(notes: Path, size: int) -> int:
     """Kill a worker when the server's notes have grown to a size; return its process id."""
     while notes.stat().st_size < size or not (found := workers()):
-        await asyncio.sleep(0.005)
+        time.sleep(0.005)
     os.kill(found[0], signal.SIGKILL)
     return found[0]
 
 
-async def main(server: str, notes: Path, rows: str, journal: str) -> None:
+async def main(server: str, notes: Path, rows: str, journal: str, half: int) -> str:
     spec = ServerSpec("rows", Stdio(sys.executable, [server, str(notes)]))
     how = {"arguments": {"text": "{text}"}, "journal": journal}
-    half = Path(rows).stat().st_size // 4
     async with McpManager([spec]) as mcp:
         run = mcp.map("mcp_rows_note", rows, on=RayCluster(workers=NODES), **how)
-        killing = asyncio.create_task(kill_one(notes, half))
+        killing = asyncio.create_task(asyncio.to_thread(kill_one, notes, half))
         first = await run.wait()
         killed = await killing
         counted = run.progress().done
         again = mcp.map("mcp_rows_note", rows, on=RayCluster(workers=NODES), repeat_unknown=True, **how)
         second = await again.wait()
     nodes = sum(node["Alive"] for node in ray.nodes())
-    print(json.dumps([asdict(first), asdict(second), {"nodes": nodes, "killed": killed, "counted": counted}]))
+    about = {"nodes": nodes, "killed": killed, "counted": counted}
+    return json.dumps([asdict(first), asdict(second), about])
 
 
 if __name__ == "__main__":
@@ -67,7 +68,10 @@ if __name__ == "__main__":
         cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     try:
-        asyncio.run(main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]))
+        server, notes, rows, journal, reports = sys.argv[1:]
+        half = Path(rows).stat().st_size // 4  # the notes are half as long as the rows
+        # Not to standard output: Ray prints there, too.
+        Path(reports).write_text(asyncio.run(main(server, Path(notes), rows, journal, half)), "utf-8")
     finally:
         ray.shutdown()
         cluster.shutdown()

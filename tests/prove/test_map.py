@@ -117,14 +117,14 @@ def test_a_ray_cluster_that_loses_a_worker_sends_no_row_twice(
     write_rows(rows, RAY_ROWS)
     program = Path(__file__).with_name("map_on_ray.py")
     done = subprocess.run(
-        [with_ray, program, SERVER, notes, rows, tmp_path / "journal"],
+        [with_ray, program, SERVER, notes, rows, tmp_path / "journal", tmp_path / "reports"],
         capture_output=True,
         text=True,
         check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "RAY_DISABLE_IMPORT_WARNING": "1"},
     )
     assert done.returncode == 0, done.stderr
-    first, second, cluster = json.loads(done.stdout.splitlines()[-1])
+    first, second, cluster = json.loads((tmp_path / "reports").read_text("utf-8"))
     assert (first["ok"] + first["unknown"], first["failed"]) == (RAY_ROWS, 0)
     assert (second["ok"], second["unknown"]) == (RAY_ROWS, 0)
     assert first["unknown"] <= 2 * 8, "one batch of the worker that was killed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +245,9 @@ async def _run(
 
             discard(job.journal)
         work = live.mcp.map(tool.name, job.table, journal=job.journal, **how)
-        report = await _watched(work, live, plan)
+        # Ray prints about its workers on standard output, where the report goes.
+        with redirect_stdout(sys.stderr) if how["on"] is not None else nullcontext():
+            report = await _watched(work, live, plan)
         return await _finish(options, tool, job, work, report)
 
 
