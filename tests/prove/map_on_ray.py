@@ -75,3 +75,7 @@ if __name__ == "__main__":
     finally:
         ray.shutdown()
         cluster.shutdown()
+        # Workers end by themselves when their node is gone.
+        until = time.monotonic() + 60
+        while workers() and time.monotonic() < until:
+            time.sleep(0.05)

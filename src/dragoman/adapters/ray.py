@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from dragoman.bulk.run import BulkJob, RowItem
     from dragoman.model import Settings
 
+__all__ = ["RayCluster"]
+
 BLOCK_ROWS = 128
 """Rows in one block of the dataset: what Ray gives to a worker at once, and repeats if the worker dies."""
 _STATUSES: dict[int, Status] = {OK: "ok", FAILED: "failed", UNKNOWN: "unknown"}
@@ -209,6 +211,10 @@ class Worker:
         # The caller's own manager has used this server: it is approved.
         self._mcp = McpManager(settings, trust_project=True)
         self._mcp.__enter__()
+
+    def __del__(self) -> None:
+        # Ray drops the object before it ends the process.
+        self._mcp.shutdown()
 
     def __call__(self, batch: Any) -> Any:
         """Settle the rows of a batch; return their statuses."""

@@ -621,27 +621,26 @@ class RowReader:
         except StopAsyncIteration:
             return []
 
-    def _item(self, row: object) -> RowItem:
+    def _item(self, row: Any) -> RowItem:
         self.count += 1
-        arguments: dict[str, Any] | BadRow
-        if isinstance(row, BadRow):
-            arguments = row
-        elif not isinstance(row, Mapping):
-            arguments = BadRow(f"the row is {type(row).__name__}, not a mapping")
-        elif self._template is None:
-            arguments = dict(cast("Mapping[str, Any]", row))
+        if type(row) is not dict and not isinstance(row, Mapping):  # asking for a `Mapping` is slow
+            what = type(cast("object", row)).__name__
+            problem = row if isinstance(row, BadRow) else BadRow(f"the row is {what}, not a mapping")
+            return RowItem(self.count, problem, 0)
+        cells = cast("Mapping[str, Any]", row)
+        arguments: dict[str, Any]
+        if self._template is None:
+            arguments = dict(cells)
         else:
             try:
-                arguments = self._template.fill(cast("Mapping[str, Any]", row))
+                arguments = self._template.fill(cells)
             except KeyError as exc:
-                arguments = BadRow(f"the row has no column `{exc.args[0]}`")
-        if isinstance(arguments, BadRow):
-            return RowItem(self.count, arguments, 0)
+                return RowItem(self.count, BadRow(f"the row has no column `{exc.args[0]}`"), 0)
         # Not a security measure: it notices a table that was edited or sorted meanwhile.
         return RowItem(self.count, arguments, zlib.crc32(repr(arguments).encode("utf-8", "backslashreplace")))
 
     def _unless_done(self, item: RowItem) -> RowItem | None:
-        if self._journal is None or item.row > self._journal.last():
+        if self._journal is None or item.row > self._journal.last:
             return item
         _check_mark(self._journal, item.row, item.mark)
         return item if self._journal.state(item.row) == OPEN else None
@@ -660,10 +659,8 @@ def _check_mark(journal: Journal, row: int, mark: int) -> None:
 
 
 def _check_length(journal: Journal, reader: RowReader, limit: int | None) -> None:
-    if limit is None and journal.last() > reader.count:
-        msg = (
-            f"the input has {reader.count:,} rows, and the journal {journal.path} has row {journal.last():,}"
-        )
+    if limit is None and journal.last > reader.count:
+        msg = f"the input has {reader.count:,} rows, and the journal {journal.path} has row {journal.last:,}"
         raise BulkError(msg, hint="restore the rows that were removed, or begin again with another output")
 
 
