@@ -176,12 +176,13 @@ class Authorization:
             if self.nonce and claims.get("nonce") != self.nonce:
                 headers = {"DPoP-Nonce": self.nonce}
                 return web.json_response({"error": "use_dpop_nonce"}, status=400, headers=headers)
+        person = ""
         match form["grant_type"]:
             case "authorization_code":
                 asked = self.codes.pop(form["code"])
                 digest = hashlib.sha256(form["code_verifier"].encode()).digest()
                 assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == asked["code_challenge"]
-                scope = asked.get("scope", "")
+                scope, person = asked.get("scope", ""), asked.get("person", "")
             case "refresh_token":
                 token = form["refresh_token"]
                 if token in self.spent:
@@ -201,13 +202,15 @@ class Authorization:
                 scope = form.get("scope", "")
             case _:
                 return web.json_response({"error": "unsupported_grant_type"}, status=400)
-        return web.json_response(self.grant(self.grants if self.grants is not None else scope, bound=bound))
+        return web.json_response(
+            self.grant(scope if self.grants is None else self.grants, bound=bound, person=person)
+        )
 
-    def grant(self, scope: str, *, bound: str = "") -> dict[str, Any]:
-        """Give a token."""
+    def grant(self, scope: str, *, bound: str = "", person: str = "") -> dict[str, Any]:
+        """Give a token; `person` is in answers to calls that are made with it."""
         token = f"at-{secrets.token_hex(16)}"
         key = jwt.get_unverified_header(bound)["jwk"] if bound else None
-        self.issued[token] = {"scope": scope, "key": key}
+        self.issued[token] = {"scope": scope, "key": key, "person": person}
         answer: dict[str, Any] = {
             "access_token": token,
             "token_type": "DPoP" if bound else "Bearer",
@@ -253,7 +256,9 @@ class Authorization:
         message = json.loads(await request.read())
         if "id" not in message:
             return web.Response(status=202)
-        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **self._answer(message)})
+        token = request.headers["Authorization"].partition(" ")[2]
+        answer = self._answer(message, self.issued[token]["person"])
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **answer})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         refusal = await self._refuse(request)
@@ -299,7 +304,7 @@ class Authorization:
             return None
         return self._refusal(403, error="insufficient_scope", scope=wanted)
 
-    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, message: dict[str, Any], person: str = "") -> dict[str, Any]:
         match message["method"]:
             case "initialize":
                 info = {"name": "guarded", "version": "1"}
@@ -313,7 +318,11 @@ class Authorization:
             case "tools/list":
                 return {"result": {"tools": TOOLS}}
             case "tools/call":
-                return {"result": {"content": [{"type": "text", "text": "done"}]}}
+                return {
+                    "result": {
+                        "content": [{"type": "text", "text": f"done for {person}" if person else "done"}]
+                    }
+                }
             case "ping":
                 return {"result": {}}
             case _:

@@ -928,21 +928,36 @@ class McpManager:
         await supervisor.login(LoginUI(open_url=open_url, paste=paste, on_refused=on_refused))
         await supervisor.wait_settled()
 
-    def complete_login(self, address: str) -> str:
-        """Go on with the login that ended at an address; return the name of its server.
+    async def begin_login(self, name: str) -> str:
+        """Begin a login to a server, and return the address to send the person's browser to.
 
-        For applications that are the `redirect_uri` of a login themselves: call it on the manager of the user
-        who is logged in to the application, so that a login of another user is not accepted.
+        The login goes on by itself until the person is done, for ten minutes at most. It ends with
+        `complete_login` if the application is the `redirect_uri` of the server's `auth`, and otherwise at a
+        page on this machine. Calls made meanwhile say that the server requires login.
+
+        Raises:
+            UnknownServerError: No server has this name.
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The server, or its authorization server, refuses.
+        """
+        return await self._open_server(name).begin_login()
+
+    async def complete_login(self, address: str) -> str:
+        """Go on with the login that ended at an address; return the server once it is ready or has failed.
+
+        Call it on the manager of the user who is signed in to the application, so that the login of another
+        person is not accepted.
 
         Args:
-            address: The whole address of the request, with its `code` and `state`.
+            address: The whole address of the request to the `redirect_uri`, with its `code` and `state`.
 
         Raises:
             DragomanError: No login of this manager waits for it.
+            AuthRequiredError: The login was refused.
         """
         self._check_open()
-        for name, supervisor in self._supervisors.items():
-            if supervisor.accept_login(address):
+        for name, supervisor in list(self._supervisors.items()):
+            if await supervisor.complete_login(address):
                 return name
         msg = "no login in progress belongs to this address"
         raise DragomanError(msg, hint="begin the login again; it may be over, or another user's")
