@@ -52,6 +52,8 @@ class Authorization:
         self.echo: Callable[[dict[str, str]], dict[str, Any]] | None = None
         """Makes the refusal of a token request of what it had sent."""
         self.issued: dict[str, dict[str, Any]] = {}
+        self.persons: dict[str, str] = {}
+        """Who logged in, by token; the answers to their calls say it."""
         self.refresh_tokens: dict[str, str] = {}
         self.spent: set[str] = set()
         self.burnt = 0
@@ -202,15 +204,15 @@ class Authorization:
                 scope = form.get("scope", "")
             case _:
                 return web.json_response({"error": "unsupported_grant_type"}, status=400)
-        return web.json_response(
-            self.grant(scope if self.grants is None else self.grants, bound=bound, person=person)
-        )
+        given = self.grant(scope if self.grants is None else self.grants, bound=bound)
+        self.persons[given["access_token"]] = person
+        return web.json_response(given)
 
-    def grant(self, scope: str, *, bound: str = "", person: str = "") -> dict[str, Any]:
-        """Give a token; `person` is in answers to calls that are made with it."""
+    def grant(self, scope: str, *, bound: str = "") -> dict[str, Any]:
+        """Give a token."""
         token = f"at-{secrets.token_hex(16)}"
         key = jwt.get_unverified_header(bound)["jwk"] if bound else None
-        self.issued[token] = {"scope": scope, "key": key, "person": person}
+        self.issued[token] = {"scope": scope, "key": key}
         answer: dict[str, Any] = {
             "access_token": token,
             "token_type": "DPoP" if bound else "Bearer",
@@ -257,7 +259,7 @@ class Authorization:
         if "id" not in message:
             return web.Response(status=202)
         token = request.headers["Authorization"].partition(" ")[2]
-        answer = self._answer(message, self.issued[token]["person"])
+        answer = self._answer(message, self.persons.get(token, ""))
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **answer})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
