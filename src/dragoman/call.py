@@ -750,11 +750,17 @@ def _without_secrets(context: CallContext, result: ToolResult, exc: DragomanErro
 
 def _report(context: CallContext, server: str, call: _Call, result: ToolResult) -> None:
     exc = result.exception
-    if exc is not None:
-        if isinstance(exc, ToolExecutionError):
-            exc.call_id = call.id
-        context.failures.note(server, exc.code, f"{call.id} of `{call.name}`", result.error)
-    _note(context, server, call, result.duration, exc.code if exc else "", result.text)
+    code = exc.code if exc else ""
+    if isinstance(exc, CallDeniedError) and exc.pending:
+        # The call comes again with the person's answer, and counts then.
+        code = CANCELLED
+        context.metrics.withdrawn(server, call.name)
+    else:
+        if exc is not None:
+            if isinstance(exc, ToolExecutionError):
+                exc.call_id = call.id
+            context.failures.note(server, code, f"{call.id} of `{call.name}`", result.error)
+        _note(context, server, call, result.duration, code, result.text)
     if context.is_heard():
         context.publish(
             CallFinished(
@@ -763,7 +769,7 @@ def _report(context: CallContext, server: str, call: _Call, result: ToolResult) 
                 call_id=call.id,
                 success=result.success,
                 duration=result.duration,
-                error_code=exc.code if exc else "",
+                error_code=code,
             )
         )
 
