@@ -106,7 +106,8 @@ lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 		-c requirements/run.txt -o requirements/adapters/ray.txt
 	@for name in $(basename $(wildcard requirements/servers/*.in requirements/peers/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
-	@for folder in tests/real/npm tests/real/conformance requirements/pyright requirements/peers/mcporter; do \
+	@for folder in tests/real/npm tests/real/conformance tests/prove/clients requirements/pyright \
+		requirements/peers/mcporter; do \
 		npm install --prefix "$$folder" --package-lock-only --ignore-scripts --silent || exit 1; done
 
 clean: ## Remove environments, caches and build output

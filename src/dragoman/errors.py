@@ -5,6 +5,7 @@ DragomanError                     code (stable string), hint
 │   ├── ConfigSyntaxError         the file does not parse
 │   ├── InvalidSpecError          an entry is wrong: problems
 │   └── MissingVariableError      a `${…}` has no value: variable
+├── UserLimitError                as many users are connected as may be, and all are busy
 ├── ServerError                   server
 │   ├── UnknownServerError        suggestions
 │   ├── ServerNotReadyError       state, retry_in
@@ -17,7 +18,7 @@ DragomanError                     code (stable string), hint
 │   ├── UnknownToolError          suggestions
 │   ├── ToolUnavailableError      its server is down, lost or needs a login; may_have_run
 │   ├── InvalidArgumentsError     problems, worded for a model
-│   ├── CallDeniedError           rule
+│   ├── CallDeniedError           rule, pending
 │   ├── CallTimeoutError          seconds (also a TimeoutError)
 │   ├── ProtocolError             rpc_code, data
 │   ├── InvalidResultError        the result breaks the output schema: problems, result
@@ -196,6 +197,12 @@ class MissingVariableError(ConfigError):
     variable: str
 
 
+class UserLimitError(DragomanError):
+    """As many users are connected as the limit allows, and none of them can make room."""
+
+    code = "users.limit"
+
+
 class ServerError(DragomanError):
     """Something is wrong with one server; the others are not affected."""
 
@@ -324,6 +331,8 @@ class CallDeniedError(ToolExecutionError):
     code = "tool.denied"
 
     rule: str = ""
+    pending: bool = False
+    """Whether a person is being asked, and the call will be made again with the answer: not a failure."""
 
 
 class CallTimeoutError(ToolExecutionError, TimeoutError):

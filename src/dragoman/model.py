@@ -143,6 +143,8 @@ class CallRequest:
     """The rule that wants it confirmed; empty where the policy's default does."""
     reason: str = ""
     """What the rule says about itself."""
+    user: str = ""
+    """Whose call it is, in a program with many users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,37 @@ class Handlers:
     """Whether to tell servers that questions can be answered although `elicitation` is not set: calls with
     `on_input="return"` hand them to the caller."""
     login: Handler | None = None
-    """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at."""
+    """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at. For a
+    user of `as_user`, `user` says who has to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimits:
+    """How many users of one program have connections at a time; see `McpManager.as_user`."""
+
+    open: int = 200
+    """How many users may be connected. The one who was idle for longest makes room for the next; who is busy
+    is never disconnected."""
+    idle: float = 600.0
+    """Seconds without use after which a user is disconnected."""
+
+    def __post_init__(self) -> None:
+        if self.open < 1 or self.idle <= 0:
+            msg = "`open` is at least 1, and `idle` is more than 0 seconds"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserStatus:
+    """A user of a program, as `McpManager.users` shows it."""
+
+    user: str
+    is_open: bool
+    """Whether the user may have connections."""
+    is_waiting: bool
+    """Whether the user waits for others to make room."""
+    idle: float | None
+    """Seconds since the user was last active; `None` for one who is not connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,6 +441,8 @@ __all__ = [
     "ToolDef",
     "ToolResult",
     "Transport",
+    "UserLimits",
+    "UserStatus",
 ]
 """The public names of the data model."""
 
@@ -646,8 +680,10 @@ class ServerSpec:
     denied_tools: Sequence[str] = ()
     """Names and globs; wins over `allowed_tools`."""
     max_concurrency: int | None = None
-    share: bool = True
-    """Whether clients of the daemon may share one process of it, if their entries are the same."""
+    share: bool | None = None
+    """Who may share one process of it, if their entries are the same. `True`: also the users of one program
+    (`McpManager.as_user`). `False`: each client of the daemon has its own. Unless given, clients of the
+    daemon share it, and users do not."""
     parallel: bool = False
     """Whether an agent may run several calls to this server at once."""
     coerce_arguments: bool | None = None

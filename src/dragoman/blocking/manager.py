@@ -25,7 +25,7 @@ from dragoman.manager.manager import McpManager as AsyncManager
 from dragoman.model import RemoteTool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from pathlib import Path
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from dragoman.events import ConfigReloaded, Event
     from dragoman.manager.manager import Servers
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
+    from dragoman.manager.users import UserManager
     from dragoman.model import (
         App,
         Audience,
+        Auth,
         Continuation,
         Handlers,
         HeaderProvider,
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
         Settings,
         Task,
         ToolResult,
+        UserLimits,
+        UserStatus,
     )
     from dragoman.observe.call_log import CallLog
     from dragoman.observe.metrics import ServerMetrics
@@ -87,13 +91,15 @@ class _LoopManager(AsyncManager):
         self.runner = BlockingRunner()
         super().__init__(*args, **settings)
 
-    def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
-        return BlockingRemoteTool(server, tool, self._execute_blocking).call
+    def _tool_func(
+        self, server: str, tool: str, execute: Callable[..., Awaitable[ToolResult]]
+    ) -> Callable[..., Any]:
+        def run(
+            server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
+        ) -> ToolResult:
+            return self.runner.run(lambda: execute(server, tool, arguments, timeout=timeout))
 
-    def _execute_blocking(
-        self, server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
-    ) -> ToolResult:
-        return self.runner.run(lambda: self._execute(server, tool, arguments, timeout=timeout))
+        return BlockingRemoteTool(server, tool, run).call
 
 
 class McpManager:
@@ -114,6 +120,7 @@ class McpManager:
         default_trust: Trust = "warn",
         missing_ok: bool = False,
         env: Mapping[str, str] | None = None,
+        users: UserLimits | None = None,
     ) -> None:
         """Create a manager without starting any server; as for `dragoman.McpManager`.
 
@@ -133,6 +140,7 @@ class McpManager:
                 default_trust=default_trust,
                 missing_ok=missing_ok,
                 env=env,
+                users=users,
             )
         )
 
@@ -153,6 +161,7 @@ class McpManager:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
+        users: UserLimits | None = None,
     ) -> Self:
         """Create a manager from the configuration files; as for `dragoman.McpManager`."""
         made = cls.__new__(cls)
@@ -171,6 +180,7 @@ class McpManager:
                 policy=policy,
                 call_log=call_log,
                 default_trust=default_trust,
+                users=users,
             )
         )
         return made
@@ -236,6 +246,11 @@ class McpManager:
     def settings(self) -> Settings:
         """The configuration in effect."""
         return self._mcp.settings
+
+    @property
+    def user(self) -> str:
+        """Whose servers these are, for a manager that `as_user` returned."""
+        return self._mcp.user
 
     @property
     def trust_project(self) -> bool:
@@ -477,6 +492,53 @@ class McpManager:
             lambda: self._mcp.approve(name, tools=tools, in_project=in_project, fingerprint=fingerprint)
         )
 
+    def as_user(
+        self,
+        user: str,
+        *,
+        headers: Mapping[str, str] | HeaderProvider | None = None,
+        auth: str | Auth | Mapping[str, str | Auth] | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        handlers: Handlers | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> BlockingUser:
+        """Return these servers as one user of the program sees them; as for `dragoman.McpManager`.
+
+        Raises:
+            DragomanError: The manager is not started, or closed, or the id is not valid.
+            ConfigError: The policy cannot be read.
+        """
+        given = _in_threads(handlers)
+        found = self._runner.read(
+            lambda: self._mcp.as_user(
+                user, headers=headers, auth=auth, policy=policy, handlers=given, env=env
+            )
+        )
+        return BlockingUser(found, self._runner)
+
+    def users(self) -> dict[str, UserStatus]:
+        """Return the users of `as_user` who are connected, or whose managers are in use, by id."""
+        return self._runner.read(self._mcp.users)
+
+    def begin_login(self, name: str) -> str:
+        """Begin a login to a server, and return the address to send the person's browser to.
+
+        Raises:
+            UnknownServerError: No server has this name.
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The server, or its authorization server, refuses.
+        """
+        return self._runner.run(lambda: self._mcp.begin_login(name))
+
+    def complete_login(self, address: str) -> str:
+        """Go on with the login that ended at an address; as for `dragoman.McpManager`.
+
+        Raises:
+            DragomanError: No login of this manager waits for it.
+            AuthRequiredError: The login was refused.
+        """
+        return self._runner.run(lambda: self._mcp.complete_login(address))
+
     def status(self) -> dict[str, ServerStatus]:
         """Return the status of every server, by name; this starts no server."""
         return self._runner.read(self._mcp.status)
@@ -650,6 +712,38 @@ class McpManager:
         Invisible characters and terminal control codes are removed, and long texts are cut.
         """
         return self._runner.read(self._mcp.instructions)
+
+
+class BlockingUser(McpManager):
+    """The servers of a manager as one user sees them, without `await`; `as_user` makes it.
+
+    Inside `with`, the servers that start by themselves are started, and the user stays connected.
+    """
+
+    def __init__(self, user: UserManager, runner: BlockingRunner) -> None:
+        """Use the loop of the manager that has made it."""
+        self._mcp = self._user = user
+        self._runner = runner
+        self.registry = ToolRegistry(user.registry, runner)
+
+    def __repr__(self) -> str:
+        return f"BlockingUser({self.user!r})"
+
+    def _start(self) -> None:
+        self._runner.run(self._user.__aenter__)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.run(lambda: self._user.__aexit__(None, None, None))
+
+    def __del__(self) -> None:
+        """Leave the thread alone: it is the manager's."""
+
+    def shutdown(self) -> None:
+        """Disconnect the user at once; safe to call twice."""
+        if not self._runner.closed:
+            self._runner.run(self._user.shutdown)
 
 
 def _in_threads(handlers: Handlers | None) -> Handlers | None:

@@ -213,7 +213,7 @@ async def test_headers_that_take_their_time_are_hidden_too() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, 5, {"X-Key": 5}, {5: b"x"}, ["X-Key"]])
-def test_headers_that_cannot_be_sent_are_left_to_whoever_refuses_them(odd: Any) -> None:
+def test_headers_that_cannot_be_sent_are_left_for_the_transport_to_refuse(odd: Any) -> None:
     gate = Gate()
     assert gate.watch_headers(lambda _: odd, lambda: None)("far") is odd
     assert len(gate.redactor) == 0

@@ -295,7 +295,7 @@ def test_values_that_pass_are_masked_until_so_many_others_have_passed() -> None:
     for number in range(MAX_PASSING - 1):
         redactor.add_passing([f"passing-{number:04}-value"])
     assert redactor.holds("first-passing-one")
-    # Whoever is used again is the newest again.
+    # A value that is used again is the newest again.
     redactor.add_passing(["first-passing-one"])
     redactor.add_passing(["the-last-straw-here"])
     assert redactor.holds("first-passing-one")
