@@ -102,6 +102,8 @@ lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 		-c requirements/run.txt -o requirements/dev.txt
 	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/adapters/frameworks.in \
 		-c requirements/run.txt -o requirements/adapters/frameworks.txt
+	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/adapters/ray.in \
+		-c requirements/run.txt -o requirements/adapters/ray.txt
 	@for name in $(basename $(wildcard requirements/servers/*.in requirements/peers/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
 	@for folder in tests/real/npm tests/real/conformance tests/prove/clients requirements/pyright \

@@ -33,6 +33,7 @@ MODULES = (
     "dragoman.adapters.langchain",
     "dragoman.adapters.pydantic_ai",
     "dragoman.adapters.openai_agents",
+    "dragoman.adapters.ray",
 )
 """The public modules. Public names are those in `__all__`, or all names without an underscore."""
 TOLD_ELSEWHERE = {
