@@ -320,6 +320,11 @@ class McpManager:
             )
         )
 
+    @property
+    def answers_later(self) -> bool:
+        """Whether an agent should call with `on_input="return"`: questions may wait, and no handler asks them."""
+        return self._mcp.answers_later
+
     def tasks(self) -> list[Task]:
         """Return the tasks that servers of this manager still work on, also those of earlier programs."""
         return self._runner.run(self._mcp.tasks)

@@ -459,6 +459,11 @@ class McpManager:
                 context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
 
+    @property
+    def answers_later(self) -> bool:
+        """Whether an agent should call with `on_input="return"`: questions may wait, and no handler asks them."""
+        return self._answers_later
+
     async def tasks(self) -> list[Task]:
         """Return the tasks that servers of this manager still work on, also those of earlier programs."""
         from dragoman.call import as_task
