@@ -147,7 +147,28 @@ class Bridge:
         self._loop = None if self._blocks else _running_loop()
 
     def offered(self) -> dict[str, Offer]:
-        """Return the current tools by alias."""
+        """Return the current tools by alias; any thread may ask.
+
+        Raises:
+            DragomanError: The manager's loop does not answer.
+        """
+        if self._loop is None or self._loop is _running_loop() or not self._loop.is_running():
+            return self._offered()
+        found: concurrent.futures.Future[dict[str, Offer]] = concurrent.futures.Future()
+
+        def read() -> None:
+            try:
+                found.set_result(self._offered())
+            except Exception as exc:  # noqa: BLE001 -- raised again in the other thread
+                found.set_exception(exc)
+
+        self._loop.call_soon_threadsafe(read)
+        try:
+            return found.result(LOOP_PATIENCE)
+        except TimeoutError as exc:
+            raise _blocked() from exc
+
+    def _offered(self) -> dict[str, Offer]:
         export = self._view.export(self._api)
         found: dict[str, Offer] = {}
         for (name, alias), form in zip(export.aliases.items(), export.tools, strict=True):
@@ -163,10 +184,15 @@ class Bridge:
 
     async def call(self, alias: str, arguments: Mapping[str, Any] | None) -> ToolResult:
         """Call a tool by its alias; a failure is a result."""
-        name, restored = self._restore(alias, arguments)
-        if self._view.get(name) is None:
-            return self._other(name)
-        return await self._await(partial(self._mcp.call, name, restored, **self._options(alias)))
+        options = self._options(alias)
+
+        def ask() -> Any:
+            name, restored = self._restore(alias, arguments)
+            if self._view.get(name) is None:
+                return self._other(name)
+            return self._mcp.call(name, restored, **options)
+
+        return await self._await(ask)
 
     def call_and_wait(self, alias: str, arguments: Mapping[str, Any] | None) -> ToolResult:
         """Call a tool from synchronous code.
@@ -174,10 +200,10 @@ class Bridge:
         Raises:
             DragomanError: The manager's loop runs in this thread, or is unknown.
         """
-        name, restored = self._restore(alias, arguments)
-        if self._view.get(name) is None:
-            return self._other(name)
         if self._blocks:
+            name, restored = self._restore(alias, arguments)
+            if self._view.get(name) is None:
+                return self._other(name)
             return cast("ToolResult", self._mcp.call(name, restored, **self._options(alias)))
         if self._loop is None or self._loop is _running_loop():
             msg = f"`{alias}` cannot be called without `await` here: it would block the loop that answers it"
@@ -226,16 +252,17 @@ class Bridge:
         """
         if self._blocks:
             return await asyncio.to_thread(ask)
+
+        async def asked() -> ToolResult:
+            found = ask()
+            return found if isinstance(found, ToolResult) else await found
+
         if self._loop is None or self._loop is asyncio.get_running_loop():
-            return await ask()
+            return await asked()
         try:
             await asyncio.wait_for(asyncio.wrap_future(self._sign_of_life()), LOOP_PATIENCE)
         except TimeoutError as exc:
             raise _blocked() from exc
-
-        async def asked() -> ToolResult:
-            return await ask()
-
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked(), self._loop))
 
     def _sign_of_life(self) -> concurrent.futures.Future[None]:

@@ -186,7 +186,7 @@ async def cancel() -> None:
         )
         await begun.wait()
         await (DRIVER.cancel(run) if hasattr(DRIVER, "cancel") else stopped(run))
-        told = await mcp.call("mcp_shop_cancelled", timeout=20)
+        told = await mcp.call("mcp_shop_cancelled", timeout=10)
         assert told.text == "1", told
 
 
