@@ -14,10 +14,12 @@ from jsonrpc import NO_ANSWER, answer, notify, serve, text, tool
 
 COMPLETE = {"resultType": "complete"}
 KEPT = {**COMPLETE, "ttlMs": 60_000, "cacheScope": "public"}
-PNG = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="  # one pixel
-)
-FORM = {"type": "object", "properties": {"size": {"type": "string", "enum": ["S", "L"]}}, "required": ["size"]}
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="  # one pixel
+FORM = {
+    "type": "object",
+    "properties": {"size": {"type": "string", "enum": ["S", "L"]}},
+    "required": ["size"],
+}
 WORD = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 FOUND = {"law": "Sample Act", "article": 4}
 TOOLS = [

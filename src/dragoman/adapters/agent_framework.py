@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dragoman.adapters.bridge import Bridge, images, question
+from dragoman.adapters.bridge import Bridge, images, needs, question
 from dragoman.trust.sanitizing import for_model
 
 try:
     from agent_framework import ChatMiddleware, Content, FunctionTool, Message, UserInputRequiredException
 except ModuleNotFoundError as exc:
-    msg = (
-        "dragoman.adapters.agent_framework needs the package `agent-framework-core`: "
-        "install `dragoman[agent-framework]`"
-    )
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="agent-framework-core", adapter="agent_framework") from exc
 
 if TYPE_CHECKING:
     from collections.abc import Callable

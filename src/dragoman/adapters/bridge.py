@@ -173,11 +173,12 @@ class Bridge:
         found: dict[str, Offer] = {}
         for (name, alias), form in zip(export.aliases.items(), export.tools, strict=True):
             if (tool := self._view.get(name)) is not None:
-                schema = next(value for key, value in form.items() if key in _SCHEMAS)
-                found[self._legal(alias, found)] = Offer(tool, form["description"], schema)
+                fields = form.get("function", form)
+                schema = next(value for key, value in fields.items() if key in _SCHEMAS)
+                found[self._legal(alias, found)] = Offer(tool, fields["description"], schema)
         if MISSING not in found and (missing := self._missing()):
             about = f"Show which configured servers cannot be used now, and why. {_now(missing)}"
-            schema = {"type": "object", "properties": {}}
+            schema = {"type": "object", "properties": cast("dict[str, Any]", {})}
             tool = ToolDef(name=MISSING, description=about, input_schema=schema)
             found[MISSING] = Offer(tool, about, schema)
         return found
@@ -270,7 +271,10 @@ class Bridge:
         future: concurrent.futures.Future[None] = concurrent.futures.Future()
         if self._loop is None or self._loop.is_closed():
             raise _blocked()
-        self._loop.call_soon_threadsafe(future.set_result, None)
+        # It may be cancelled by then: the loop was blocked for too long.
+        self._loop.call_soon_threadsafe(
+            lambda: future.set_running_or_notify_cancel() and future.set_result(None)
+        )
         return future
 
     def _options(self, alias: str) -> dict[str, Any]:
@@ -323,6 +327,13 @@ _SCHEMAS = ("inputSchema", "parameters", "parameters_json_schema", "input_schema
 
 def _now(missing: list[str]) -> str:
     return "\n".join(["Now:", *missing]) if missing else "All servers can be used."
+
+
+def needs(*, package: str, adapter: str) -> ModuleNotFoundError:
+    """Return the error of an adapter whose framework is not installed."""
+    extra = adapter.replace("_", "-")
+    msg = f"dragoman.adapters.{adapter} needs the package `{package}`: install `dragoman[{extra}]`"
+    return ModuleNotFoundError(msg, name=package)
 
 
 def question(result: ToolResult) -> dict[str, Any] | None:

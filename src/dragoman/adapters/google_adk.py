@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dragoman.adapters.bridge import Bridge, images, question
+from dragoman.adapters.bridge import Bridge, images, needs, question
 from dragoman.trust.sanitizing import for_model
 
 try:
@@ -16,8 +16,7 @@ try:
     from google.adk.tools.base_toolset import BaseToolset
     from google.genai import types
 except ModuleNotFoundError as exc:
-    msg = "dragoman.adapters.google_adk needs the package `google-adk`: install `dragoman[google-adk]`"
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="google-adk", adapter="google_adk") from exc
 
 if TYPE_CHECKING:
     from dragoman.adapters.bridge import Manager, Offer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from dragoman.adapters.bridge import Bridge, images
+from dragoman.adapters.bridge import Bridge, images, needs
 from dragoman.trust.sanitizing import for_model
 
 try:
@@ -18,8 +18,7 @@ try:
 
     from dragoman.adapters.langgraph import call_or_interrupt, inside_graph
 except ModuleNotFoundError as exc:
-    msg = "dragoman.adapters.langchain needs the package `langchain-core`: install `dragoman[langchain]`"
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="langchain-core", adapter="langchain") from exc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,14 +59,14 @@ def langchain_tools(
     """Return a manager's tools, as they are now, for `bind_tools`, `create_agent` or `ToolNode`.
 
     A failed call gives a message with status `error` for the model; nothing is raised. With
-    `Handlers(durable_questions=True)`, a question of a server is an `interrupt()` of the graph; resume it with
-    the answers by key, as for `McpManager.resume`, or with `"decline"`.
+    `Handlers(durable_questions=True)`, a question of a server is an `interrupt()` of the graph: resume it
+    with the answers by key, as for `McpManager.resume`, or with `"decline"`.
 
     Args:
         mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for synchronous code.
         allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
         deny: The same; these win.
-        on_progress: Called with a tool's name, progress, total and message; `get_stream_writer()` works in it.
+        on_progress: Called with a tool's name, progress, total and message; may use `get_stream_writer()`.
     """
     bridge = Bridge(mcp, "ai-sdk", allow=allow, deny=deny, on_progress=on_progress, pauses=True)
     return [

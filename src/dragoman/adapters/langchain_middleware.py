@@ -1,4 +1,4 @@
-"""The current tools for each step of a LangChain agent: `create_agent(model, middleware=[DragomanMiddleware(mcp)])`."""
+"""The current tools for each step of a LangChain agent: `middleware=[DragomanMiddleware(mcp)]`."""
 
 # The framework is an extra: where dragoman's own types are checked, it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dragoman.adapters.langchain import langchain_tools
+from langchain.agents.middleware import AgentMiddleware
 
-try:
-    from langchain.agents.middleware import AgentMiddleware
-except ModuleNotFoundError as exc:
-    msg = "dragoman.adapters.langchain_middleware needs the package `langchain`: install `dragoman[langchain]`"
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+from dragoman.adapters.langchain import langchain_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +29,10 @@ class DragomanMiddleware(AgentMiddleware):
             options: `allow`, `deny` and `on_progress`, as for `langchain_tools`.
         """
         super().__init__()
-        self._current = lambda: {tool.name: tool for tool in langchain_tools(mcp, **options)}
+        self._mcp, self._options = mcp, options
+
+    def _current(self) -> dict[str, Any]:
+        return {tool.name: tool for tool in langchain_tools(self._mcp, **self._options)}
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Offer the current tools to the model."""

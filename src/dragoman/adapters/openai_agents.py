@@ -10,17 +10,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.adapters.bridge import Bridge, question
+from dragoman.adapters.bridge import Bridge, needs, question
 from dragoman.tools.result.render import responses_output
 from dragoman.trust.sanitizing import for_model
 
 try:
     from agents import Agent, FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
 except ModuleNotFoundError as exc:
-    msg = (
-        "dragoman.adapters.openai_agents needs the package `openai-agents`: install `dragoman[openai-agents]`"
-    )
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="openai-agents", adapter="openai_agents") from exc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,21 +38,16 @@ class DragomanTools:
         """Serve the tools of `mcp`.
 
         Args:
-            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking.manager`.
+            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking`.
             options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
                 called with a tool's name, progress, total and message.
         """
         self._bridge = Bridge(mcp, "responses", pauses=True, **options)
         self._results: dict[str, ToolResult] = {}
-        self._made: dict[str, tuple[Offer, FunctionTool]] = {}
 
     def current(self) -> list[FunctionTool]:
-        """Return the tools of this moment; the same object for a tool that did not change."""
-        known, self._made = self._made, {}
-        for alias, offer in self._bridge.offered().items():
-            kept = known.get(alias)
-            self._made[alias] = kept if kept and kept[0] == offer else (offer, self._tool(alias, offer))
-        return [tool for _, tool in self._made.values()]
+        """Return the tools of this moment."""
+        return [self._tool(*one) for one in self._bridge.offered().items()]
 
     def question(self, interruption: Any) -> dict[str, Any] | None:
         """Return what a server asks, as JSON: keep it beside the run's state to answer in another process."""
@@ -114,20 +106,14 @@ class DragomanAgent(Agent):
 
     async def get_all_tools(self, run_context: Any) -> list[Any]:
         """Return the agent's own tools and the current ones of dragoman."""
-        return [*await super().get_all_tools(run_context), *(self.dragoman.current() if self.dragoman else [])]
+        current = self.dragoman.current() if self.dragoman else []
+        return [*await super().get_all_tools(run_context), *current]
 
 
 def _output(result: ToolResult) -> Any:
     """Return a result in the framework's types; plain text stays text."""
     blocks = responses_output(for_model(result.text), result.parts)
-    return blocks if isinstance(blocks, str) else [_piece(block) for block in blocks]
+    return blocks if isinstance(blocks, str) else [_PIECES[one.pop("type")](**one) for one in blocks]
 
 
-def _piece(block: dict[str, Any]) -> Any:
-    match block["type"]:
-        case "input_image":
-            return ToolOutputImage(image_url=block["image_url"])
-        case "input_file":
-            return ToolOutputFileContent(file_data=block["file_data"], filename=block.get("filename"))
-        case _:
-            return ToolOutputText(text=block["text"])
+_PIECES = {"input_text": ToolOutputText, "input_image": ToolOutputImage, "input_file": ToolOutputFileContent}

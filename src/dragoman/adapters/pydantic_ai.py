@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dragoman.adapters.bridge import Bridge, images, question
+from dragoman.adapters.bridge import Bridge, images, needs, question
 from dragoman.errors import InvalidArgumentsError
 from dragoman.trust.sanitizing import for_model
 
 try:
-    from pydantic_ai import BinaryContent, DeferredToolRequests, DeferredToolResults, ModelRetry
-    from pydantic_ai import RunContext, ToolReturn
+    from pydantic_ai import BinaryContent, ModelRetry, ToolReturn
     from pydantic_ai.exceptions import CallDeferred, ToolFailed
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
     from pydantic_core import SchemaValidator, core_schema
 except ModuleNotFoundError as exc:
-    msg = (
-        "dragoman.adapters.pydantic_ai needs the package `pydantic-ai-slim`: install `dragoman[pydantic-ai]`"
-    )
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="pydantic-ai-slim", adapter="pydantic_ai") from exc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from dragoman.adapters.bridge import Manager, ToolProgress
+    from pydantic_ai import DeferredToolRequests, DeferredToolResults, RunContext
+
+    from dragoman.adapters.bridge import Manager
     from dragoman.model import ToolResult
 
 # Accept any object here: dragoman checks arguments against the tool's schema, with messages for a model.
@@ -42,25 +40,21 @@ class DragomanToolset(AbstractToolset[Any]):
         self,
         mcp: Manager,
         *,
-        allow: Iterable[str] | None = None,
-        deny: Iterable[str] = (),
-        on_progress: ToolProgress | None = None,
         max_retries: int = 2,
         id: str | None = None,  # noqa: A002 -- the framework's name for it
+        **options: Any,
     ) -> None:
         """Serve the tools of `mcp`; start and close the manager yourself.
 
         Args:
-            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking.manager`.
-            allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
-            deny: The same; these win.
-            on_progress: Called with a tool's name, progress, total and message.
+            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking`.
+            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
+                called with a tool's name, progress, total and message.
             max_retries: How often in a row a model may get a tool's arguments wrong before the run ends.
             id: For durable execution.
         """
-        self._bridge = Bridge(mcp, "ai-sdk", allow=allow, deny=deny, on_progress=on_progress, pauses=True)
-        self._max_retries = max_retries
-        self._id = id
+        self._bridge = Bridge(mcp, "ai-sdk", pauses=True, **options)
+        self._max_retries, self._id = max_retries, id
 
     @property
     def id(self) -> str | None:
@@ -69,7 +63,7 @@ class DragomanToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the current tools."""
-        del ctx  # The tools do not depend on the run.
+        del ctx
         return {
             alias: ToolsetTool(
                 toolset=self,
@@ -106,9 +100,7 @@ class DragomanToolset(AbstractToolset[Any]):
             raise ToolFailed(for_model(result.text))
         return _returned(result)
 
-    async def answer(
-        self, requests: DeferredToolRequests, answers: Mapping[str, Any]
-    ) -> DeferredToolResults:
+    async def answer(self, requests: DeferredToolRequests, answers: Mapping[str, Any]) -> DeferredToolResults:
         """Go on with calls that asked a person; return what the next run takes as `deferred_tool_results`.
 
         Args:

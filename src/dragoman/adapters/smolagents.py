@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.adapters.bridge import Bridge, images
+from dragoman.adapters.bridge import Bridge, images, needs
 from dragoman.errors import ToolExecutionError
 from dragoman.trust.sanitizing import for_model
 
@@ -17,8 +17,7 @@ try:
     from PIL import Image
     from smolagents import Tool
 except ModuleNotFoundError as exc:
-    msg = "dragoman.adapters.smolagents needs the package `smolagents`: install `dragoman[smolagents]`"
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="smolagents", adapter="smolagents") from exc
 
 if TYPE_CHECKING:
     from dragoman.adapters.bridge import Manager, Offer

@@ -7,28 +7,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from dragoman.adapters.bridge import Bridge, images, question
+from dragoman.adapters.bridge import Bridge, images, needs, question
 from dragoman.trust.sanitizing import for_model
 
 try:
     from strands.hooks import BeforeModelCallEvent, HookProvider, HookRegistry
     from strands.types.tools import AgentTool, ToolContext
 except ModuleNotFoundError as exc:
-    msg = "dragoman.adapters.strands needs the package `strands-agents`: install `dragoman[strands]`"
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="strands-agents", adapter="strands") from exc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dragoman.adapters.bridge import Manager, Offer
     from dragoman.model import ToolResult
-
-logger = logging.getLogger(__name__)
-GLANCE = 0.1
-"""Seconds between two looks at the agent's cancel signal, which cannot be awaited."""
 
 
 def strands_tools(mcp: Manager, **options: Any) -> list[DragomanTool]:
@@ -60,13 +55,14 @@ class DragomanTools(HookProvider):
     def _refresh(self, event: BeforeModelCallEvent) -> None:
         tools, current = event.agent.tool_registry, {tool.tool_name: tool for tool in self.current()}
         for name, known in [*tools.registry.items()]:
-            if isinstance(known, DragomanTool) and current.get(name) != known:
+            if isinstance(known, DragomanTool) and (
+                name not in current or current[name].offer != known.offer
+            ):
                 del tools.registry[name]
         for name in current.keys() - tools.registry.keys():
-            try:
+            # The framework refuses a name that differs from another one only by `-` and `_`.
+            with suppress(ValueError):
                 tools.register_tool(current[name])
-            except ValueError as exc:  # A name that differs from another one only by `-` and `_`.
-                logger.warning("%s is left out: %s", name, exc)
 
 
 class DragomanTool(AgentTool):
@@ -76,12 +72,7 @@ class DragomanTool(AgentTool):
 
     def __init__(self, bridge: Bridge, name: str, offer: Offer) -> None:
         super().__init__()
-        self._bridge, self._name, self._offer = bridge, name, offer
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DragomanTool) and (self._name, self._offer) == (other._name, other._offer)
-
-    __hash__ = None
+        self._bridge, self._name, self.offer = bridge, name, offer
 
     @property
     def tool_name(self) -> str:
@@ -91,40 +82,39 @@ class DragomanTool(AgentTool):
     @property
     def tool_spec(self) -> Any:
         """The definition for the model."""
-        schema = {"json": self._offer.schema}
-        return {"name": self._name, "description": self._offer.description, "inputSchema": schema}
+        schema = {"json": self.offer.schema}
+        return {"name": self._name, "description": self.offer.description, "inputSchema": schema}
 
     async def stream(self, tool_use: Any, invocation_state: dict[str, Any], **_: Any) -> AsyncIterator[Any]:
         """Call the tool; the event is the result."""
-        agent, call_id = invocation_state["agent"], tool_use["toolUseId"]
-        key = f"dragoman:{call_id}"
+        agent, key = invocation_state["agent"], f"dragoman:{tool_use['toolUseId']}"
+        interrupt = ToolContext(tool_use, agent, invocation_state).interrupt
         if (asked := agent.state.get(key)) is None:
             result = await _unless_cancelled(self._bridge.call(self._name, tool_use["input"]), agent)
         else:
-            context = ToolContext(tool_use, agent, invocation_state)
-            result = await self._bridge.resume(asked, context.interrupt("dragoman", reason=asked))
+            result = await self._bridge.resume(asked, interrupt(asked["continuation"]))
             agent.state.delete(key)
         if (asked := question(result)) is not None:
             agent.state.set(key, asked)  # The session keeps it: another process may get the answers.
-            ToolContext(tool_use, agent, invocation_state).interrupt("dragoman", reason=asked)
-        yield _content(result, call_id)
+            interrupt(asked["continuation"], reason=asked)
+        yield _content(result, tool_use["toolUseId"])
 
 
 async def _unless_cancelled(call: Any, agent: Any) -> ToolResult:
     task = asyncio.ensure_future(call)
     try:
         while not task.done() and not agent.cancel_signal.is_set():
-            await asyncio.wait({task}, timeout=GLANCE)
+            await asyncio.wait(
+                {task}, timeout=0.1
+            )  # The signal is a thread's event, which cannot be awaited.
     finally:
-        if not task.done():
-            task.cancel()
+        task.cancel()
     return await task
 
 
 def _content(result: ToolResult, call_id: str) -> dict[str, Any]:
     pieces: list[dict[str, Any]] = [{"text": for_model(result.text)}]
-    for data, kind in images(result):
-        pieces.append({"image": {"format": kind.partition("/")[2], "source": {"bytes": data}}})
-    status = "success" if result.success else "error"
-    made = {"toolUseId": call_id, "status": status, "content": pieces}
+    shown = [(kind.partition("/")[2], {"bytes": data}) for data, kind in images(result)]
+    pieces += [{"image": {"format": kind, "source": source}} for kind, source in shown]
+    made = {"toolUseId": call_id, "status": "success" if result.success else "error", "content": pieces}
     return made if result.structured is None else {**made, "structuredContent": result.structured}

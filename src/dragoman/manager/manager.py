@@ -461,7 +461,7 @@ class McpManager:
 
     @property
     def answers_later(self) -> bool:
-        """Whether an agent should call with `on_input="return"`: questions may wait, and no handler asks them."""
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
         return self._answers_later
 
     async def tasks(self) -> list[Task]:

@@ -37,7 +37,9 @@ class Scripted(BaseLlm):
 
 
 async def run(mcp: Any, script: Script, **options: Any) -> Outcome:
-    agent = LlmAgent(name="a", model=Scripted(model="x", script=script), tools=[DragomanToolset(mcp, **options)])
+    agent = LlmAgent(
+        name="a", model=Scripted(model="x", script=script), tools=[DragomanToolset(mcp, **options)]
+    )
     runner = InMemoryRunner(agent=agent)
     session = await runner.session_service.create_session(app_name=runner.app_name, user_id="u")
     return await _go(runner, session.id, types.Part.from_text(text="go"), [])

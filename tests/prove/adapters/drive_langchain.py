@@ -26,7 +26,7 @@ CANNOT: dict[str, str] = {}
 
 class Model(BaseChatModel):
     script: Any
-    tools: dict[str, str] = {}
+    tools: Any = None
 
     @property
     def _llm_type(self) -> str:
@@ -36,7 +36,7 @@ class Model(BaseChatModel):
         return Model(script=self.script, tools={one.name: one.description for one in tools})
 
     def _generate(self, *_: Any, **__: Any) -> ChatResult:
-        step = self.script.next(self.tools)
+        step = self.script.next(self.tools or {})
         if step is None:
             message = AIMessage("done")
         else:
@@ -68,7 +68,9 @@ async def _go(agent: Any, given: Any) -> Outcome:
 
 def _seen(message: ToolMessage) -> Seen:
     blocks = message.content if isinstance(message.content, list) else []
-    structured = message.artifact.structured if message.artifact else None
+    # A checkpoint gives the artifact back as a dict.
+    artifact = message.artifact if isinstance(message.artifact, dict) else {"structured": None}
+    structured = getattr(message.artifact, "structured", artifact["structured"])
     json.dumps(message.content)
     return Seen(
         message.text,

@@ -7,7 +7,7 @@ from typing import Any
 
 from agents import Model, ModelResponse, Runner, RunState, Usage, set_tracing_disabled
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from script import Outcome, Script, Seen
+from script import Outcome, Script, Seen, json_in
 
 from dragoman.adapters.openai_agents import DragomanAgent, DragomanTools
 
@@ -62,7 +62,9 @@ async def resume(mcp: Any, script: Script, outcome: Outcome, answers: Any) -> Ou
 
 
 def _outcome(agent: Any, tools: DragomanTools, ended: Any) -> Outcome:
-    seen = [_seen(item.raw_item["output"]) for item in ended.new_items if item.type == "tool_call_output_item"]
+    seen = [
+        _seen(item.raw_item["output"]) for item in ended.new_items if item.type == "tool_call_output_item"
+    ]
     waiting = ended.interruptions
     question = tools.question(waiting[0]) if waiting else None
     return Outcome(seen, final=ended.final_output or "", question=question, state=(agent, tools, ended))
@@ -70,13 +72,8 @@ def _outcome(agent: Any, tools: DragomanTools, ended: Any) -> Outcome:
 
 def _seen(output: Any) -> Seen:
     if isinstance(output, str):
-        return Seen(output, failed="the disk is full" in output, structured=_json(output))
+        return Seen(output, failed="the disk is full" in output, structured=json_in(output))
     text = "".join(piece.get("text", "") for piece in output)
-    return Seen(text, images=sum(piece["type"] == "input_image" for piece in output), structured=_json(text))
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text[text.index("{") :])
-    except ValueError:
-        return None
+    return Seen(
+        text, images=sum(piece["type"] == "input_image" for piece in output), structured=json_in(text)
+    )

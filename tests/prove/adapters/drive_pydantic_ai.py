@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic_ai import Agent, BinaryContent, DeferredToolRequests
-from pydantic_ai.messages import ModelMessage, ModelResponse, RetryPromptPart, TextPart, ToolCallPart
-from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    RetryPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from script import Outcome, Script, Seen
 

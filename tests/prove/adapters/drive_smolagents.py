@@ -43,7 +43,9 @@ async def run(mcp: Any, script: Script, **options: Any) -> Outcome:
         tools.current(), Scripted(script), step_callbacks=[tools], verbosity_level=-1, max_steps=6
     )
     final = await asyncio.to_thread(agent.run, "go")
-    steps = [step for step in agent.memory.steps if hasattr(step, "observations") and not step.is_final_answer]
+    steps = [
+        step for step in agent.memory.steps if hasattr(step, "observations") and not step.is_final_answer
+    ]
     return Outcome([_seen(step, agent) for step in steps], final=str(final))
 
 
@@ -59,4 +61,6 @@ def _seen(step: Any, agent: Any) -> Seen:
         structured = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         structured = None
-    return Seen(text, images=int("Stored 'image.png'" in text and "image.png" in agent.state), structured=structured)
+    return Seen(
+        text, images=int("Stored 'image.png'" in text and "image.png" in agent.state), structured=structured
+    )

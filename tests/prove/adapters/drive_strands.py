@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from script import Outcome, Script, Seen
 from strands import Agent
 from strands.models import Model
 
 from dragoman.adapters.strands import DragomanTools
+
+if TYPE_CHECKING:
+    import asyncio
 
 HOW = {
     "tools of each moment": "`DragomanTools` as a hook; `strands_tools` is a snapshot",

@@ -145,7 +145,7 @@ async def broken_server() -> None:
 async def elicitation() -> None:
     LOG.unlink(missing_ok=True)
     async with Open(handlers=Handlers(durable_questions=True)) as mcp:
-        script = Script(("mcp_shop_order", {}), ("double", {"number": 4}))
+        script = Script(("mcp_shop_image", {}), ("mcp_shop_order", {}), ("double", {"number": 4}))
         outcome = await DRIVER.run(mcp, script)
         assert outcome.question is not None, outcome
         assert outcome.question["questions"]["size"]["message"] == "Which size?"
@@ -174,7 +174,9 @@ async def handler() -> None:
 async def progress() -> None:
     heard: list[Any] = []
     async with Open() as mcp:
-        await DRIVER.run(mcp, Script(("mcp_shop_steps", {})), on_progress=lambda *report: heard.append(report))
+        await DRIVER.run(
+            mcp, Script(("mcp_shop_steps", {})), on_progress=lambda *report: heard.append(report)
+        )
         assert heard == [("mcp_shop_steps", number, 3, f"step {number}") for number in (1, 2, 3)], heard
 
 
@@ -240,7 +242,7 @@ async def main() -> None:
         try:
             await asyncio.wait_for(check(), 60)
             row[cell] = {"holds": True, "how": DRIVER.HOW.get(cell, "")}
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 -- the test shows it
             row[cell] = {"holds": False, "error": "".join(traceback.format_exception(exc))}
         if cell in DRIVER.CANNOT:
             # It must fail: else the page would name a limit that is gone.

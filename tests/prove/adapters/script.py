@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -44,6 +45,14 @@ class Seen:
     images: int = 0
     structured: Any = None
     """The structured result, where the framework has a place for it."""
+
+
+def json_in(text: str) -> Any:
+    """Return the JSON that a text ends with, if it does."""
+    try:
+        return json.loads(text[text.index("{") :])
+    except ValueError:
+        return None
 
 
 @dataclass
