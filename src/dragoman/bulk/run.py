@@ -435,8 +435,19 @@ class BulkRun:
                     exc = result.exception
                     if exc is None:
                         self._down_since = None
+                        origin = result.provenance
                         if len(result.text) > LARGE_CHARS:
                             await self._settle_large(row, result)
+                        elif (
+                            journal is not None
+                            and origin is not None
+                            and not origin.sources
+                            and result.structured is None
+                            and result.success
+                            and self._outbox is None
+                        ):
+                            journal.end_ok(row, origin.at, result.duration, result.text)
+                            self._ok += 1
                         else:
                             self._settle(row, "ok" if result.success else "failed", result)
                         break
