@@ -337,6 +337,11 @@ class McpManager:
             )
         )
 
+    @property
+    def answers_later(self) -> bool:
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
+        return self._mcp.answers_later
+
     def map(
         self,
         name: str,

@@ -497,6 +497,11 @@ class McpManager:
                 context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
 
+    @property
+    def answers_later(self) -> bool:
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
+        return self._answers_later
+
     def map(
         self,
         name: str,
