@@ -68,6 +68,7 @@ async def _gateway(folder: Path, version: str) -> tuple[int, int]:
     )
     assert process.stdout is not None
     connections: list[Connection] = []
+    before = 0
     try:
         while b"serving at http" not in (line := await process.stdout.readline()):
             assert line, "the gateway ended"
