@@ -87,9 +87,11 @@ class BulkJob:
     is_safe: bool
     """Whether a call may be repeated although it may have run."""
     concurrency: int
+    rate: float | None
     timeout: float | None
     retries: int
     patience: float
+    coerce: bool
     on_outcome: Callable[[Status], None]
     """Counts an outcome for the progress; it may be called from any thread."""
     is_stopped: Callable[[], bool]
@@ -385,9 +387,11 @@ class BulkRun:
             header=self._job(tool),
             is_safe=self._is_safe,
             concurrency=self._most_at_once(context, tool),
+            rate=self._rate,
             timeout=self._timeout,
             retries=self._retries,
             patience=self._patience,
+            coerce=self._coerce,
             on_outcome=self._count,
             is_stopped=lambda: self._stops,
         )
