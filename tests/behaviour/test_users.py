@@ -366,6 +366,13 @@ async def test_the_error_of_a_call_that_found_no_room_names_the_limit() -> None:
         assert (await running).success
 
 
+async def test_users_who_wait_until_all_servers_are_ready_find_them_ready() -> None:
+    async with program(stdio("one", share=True), limits=UserLimits(open=1)) as (mcp, server):
+        users = [mcp.as_user(f"user-{number}", auth=f"user-{number}") for number in range(8)]
+        assert all(await asyncio.gather(*(one.wait_ready() for one in users)))
+        assert server.most == 1
+
+
 async def test_an_idle_user_is_disconnected_and_comes_back() -> None:
     async with program(stdio("own"), limits=UserLimits(idle=0.1)) as (mcp, server):
         alice = mcp.as_user("alice", auth="alice")
