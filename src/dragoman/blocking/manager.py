@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dragoman.blocking.bulk import BulkRun
-    from dragoman.bulk.run import Rows
+    from dragoman.bulk.run import Executor, Rows
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
     from dragoman.manager.manager import Servers
@@ -337,6 +337,11 @@ class McpManager:
             )
         )
 
+    @property
+    def answers_later(self) -> bool:
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
+        return self._mcp.answers_later
+
     def map(
         self,
         name: str,
@@ -353,6 +358,7 @@ class McpManager:
         repeat_unknown: bool = False,
         repeat_failed: bool = False,
         coerce: bool | None = None,
+        on: Executor | None = None,
     ) -> BulkRun:
         """Call a tool once for every row; as for `dragoman.McpManager`.
 
@@ -377,6 +383,7 @@ class McpManager:
             repeat_unknown=repeat_unknown,
             repeat_failed=repeat_failed,
             coerce=coerce,
+            on=on,
         )
         return BulkRun(run, self._runner)
 

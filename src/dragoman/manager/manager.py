@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
-    from dragoman.bulk.run import BulkRun, Rows
+    from dragoman.bulk.run import BulkRun, Executor, Rows
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
@@ -497,6 +497,11 @@ class McpManager:
                 context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
 
+    @property
+    def answers_later(self) -> bool:
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
+        return self._answers_later
+
     def map(
         self,
         name: str,
@@ -513,6 +518,7 @@ class McpManager:
         repeat_unknown: bool = False,
         repeat_failed: bool = False,
         coerce: bool | None = None,
+        on: Executor | None = None,
     ) -> BulkRun:
         """Call a tool once for every row: iterate over the outcomes, or `await run.wait()` for a report.
 
@@ -536,6 +542,7 @@ class McpManager:
             repeat_failed: Whether to send rows again that failed in an earlier run.
             coerce: Whether to coerce arguments to the schema's types; by default for files, whose cells are
                 texts.
+            on: Where the calls are made, such as `dragoman.adapters.ray.RayCluster()`; by default here.
 
         Raises:
             BulkError: The arguments of this method cannot be used, or the file is not a table.
@@ -554,6 +561,8 @@ class McpManager:
             start,
             name,
             rows,
+            settings=self.settings,
+            on=on,
             arguments=arguments,
             journal=journal,
             concurrency=concurrency,
