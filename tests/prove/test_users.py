@@ -30,7 +30,7 @@ from dragoman.model import Auth, UserLimits
 from dragoman.storage.files import user_data_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from tests.prove.conftest import Proof
 
@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 
 
 @contextmanager
-def http_server() -> Iterator[str]:
+def http_server() -> Generator[str]:
     """Run a server for users in a process; give its address."""
     words = [sys.executable, str(SERVERS / "users_http.py")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:

@@ -24,7 +24,7 @@ from dragoman.manager.pool import wait_all
 from dragoman.model import Auth, Handlers, Stdio, UserStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from dragoman.call import CallContext
@@ -352,7 +352,7 @@ class UserManager(McpManager):
         return self
 
     @contextmanager
-    def _hold(self) -> Iterator[None]:
+    def _hold(self) -> Generator[None]:
         """Keep the user connected."""
         self._held += 1
         try:
