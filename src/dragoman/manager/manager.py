@@ -44,7 +44,7 @@ from dragoman.model import (
 )
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
-from dragoman.server.late_import import is_loaded, late_import_module
+from dragoman.server.late_import import late_import_module
 from dragoman.server.prepare import connection_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
@@ -444,8 +444,7 @@ class McpManager:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         mode = None
         if detach or on_input == "return":
             from dragoman.call import CallMode
@@ -885,8 +884,7 @@ class McpManager:
     async def _call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> ToolResult:
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
     def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
@@ -897,8 +895,7 @@ class McpManager:
     ) -> ToolResult:
         """Call a tool of a server under whatever name it has now."""
         self._check_open()
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         return await self._run(self._call_context, Pair(server, tool), arguments, timeout=timeout)
 
     @cached_property
@@ -935,10 +932,10 @@ class McpManager:
             self._metrics.watch(name, supervisor.state, time.monotonic())
         try:
             await self._pool.refuse_unapproved()
+            await self._pool.start_all()
         except BaseException:
             await self.shutdown()
             raise
-        self._pool.start_all()
         if any(self._pool.starts(one.spec) for one in self._supervisors.values()):
             self._preloading = asyncio.create_task(_preload())
         self._watch_files()

@@ -29,6 +29,7 @@ from dragoman.model import Handlers, ServerState, Settings, Stdio
 from dragoman.server.protocol.wire import caller_headers
 from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
+from dragoman.tools.registry import SLICE
 from dragoman.trust.layers import rivalry, without_effect
 from dragoman.trust.own_gateway import is_own_gateway
 
@@ -139,16 +140,21 @@ class ServerPool:
         for name, error in (await asyncio.to_thread(self._gate.refused, specs) if specs else {}).items():
             self.supervisors[name].refuse(error)
 
-    def start_all(self) -> None:
+    async def start_all(self) -> None:
         """Offer the cached tools of every server, and start those that start by themselves."""
         self._warn_of_unapproved(Settings())
-        supervisors = self.supervisors.values()
+        supervisors = list(self.supervisors.values())
+        loaded = 0
         for supervisor in supervisors if self.settings.enabled else ():
             if not supervisor.is_refused:
                 spec, starts = supervisor.spec, self.starts(supervisor.spec)
-                supervisor.tools = self._catalog.load_cached(spec, self.settings.naming, starts=starts)
+                supervisor.tools = await self._catalog.load_cached(spec, self.settings.naming, starts=starts)
+                loaded += supervisor.tools
+            if loaded >= SLICE:
+                loaded = 0
+                await asyncio.sleep(0)
         for supervisor in supervisors:
-            if self.starts(supervisor.spec):
+            if self.starts(supervisor.spec) and not self._closed:
                 supervisor.start()
 
     def start_now(self, supervisor: Supervisor) -> None:
@@ -325,6 +331,13 @@ class ServerPool:
                 is_private=supervisor.has_private_listing(adds_headers=self._adds_headers),
             )
 
+        async def read_ahead(listing: Sequence[dict[str, Any]]) -> None:
+            def is_current() -> bool:
+                return self.supervisors.get(spec.name) is supervisor and supervisor.is_connected
+
+            naming = self.settings.naming
+            await self._catalog.read_ahead(supervisor.spec, listing, naming, is_current=is_current)
+
         def publish(event: Event) -> None:
             # Drop the events of a server that starts next to the one in use, or was replaced.
             if self.supervisors.get(spec.name, supervisor) is supervisor:
@@ -340,6 +353,7 @@ class ServerPool:
             ),
             publish=publish,
             listed=listed,
+            read_ahead=read_ahead,
             slots=self._slots,
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,

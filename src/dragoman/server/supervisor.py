@@ -207,6 +207,7 @@ class Supervisor(ConnectionEvents):
         expansion: ExpansionContext,
         publish: Callable[[Event], None],
         listed: Callable[[ServerSpec, Sequence[dict[str, Any]]], int],
+        read_ahead: Callable[[Sequence[dict[str, Any]]], Awaitable[None]] | None = None,
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
@@ -222,6 +223,7 @@ class Supervisor(ConnectionEvents):
             expansion: Resolves its variables, again for each connection.
             publish: Called with every change of state.
             listed: Called with the raw listing of every connection; returns how many tools are exposed.
+            read_ahead: Called with the same listing before, to prepare it without blocking the event loop.
             slots: Limits how many servers start at once.
             health_check_interval: Seconds without a message after which an idle connection is probed.
             handlers: The application's handlers for requests from the server.
@@ -241,6 +243,7 @@ class Supervisor(ConnectionEvents):
         self._expansion = expansion
         self._publish = publish
         self._listed = listed
+        self._read_ahead = read_ahead
         self._slots = slots
         self._handlers = handlers
         self._connections = connections
@@ -285,6 +288,11 @@ class Supervisor(ConnectionEvents):
     def state(self) -> ServerState:
         """The state of the server."""
         return self._state
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is connected, or connecting."""
+        return self._state in (ServerState.CONNECTING, ServerState.READY)
 
     @property
     def is_refused(self) -> bool:
@@ -702,6 +710,8 @@ class Supervisor(ConnectionEvents):
         """Compare a listing with the pins."""
         checker = self._gate.pin_checker
         await checker.check_listing(self.spec, listing, instructions, declared=connection.declared)
+        if self._read_ahead is not None and self._connection is connection:
+            await self._read_ahead(listing)
 
     def on_ready(self, connection: Connection) -> None:
         """Offer the tools of a connection that has just opened."""

@@ -17,7 +17,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 from dragoman.errors import (
     CallTimeoutError,
@@ -43,7 +43,7 @@ from dragoman.tools.names import (
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import JsonObject, ToolDef, ToolResult
     from dragoman.tools.export.export import Api, Export, Exporter
@@ -236,6 +236,11 @@ MAX_SHOWN = 200
 ALIAS_RULES = (OPENAI, GEMINI)
 """The rules of every export: those of Anthropic and the AI SDK are OpenAI's."""
 
+SLICE = 250
+"""Tools that are registered at once; the event loop runs in between."""
+
+T = TypeVar("T")
+
 MAX_NAME = 1_000
 """Characters of a name that is looked up; no tool has a longer one."""
 
@@ -299,6 +304,8 @@ class ToolRegistry(ToolSet):
         self._own_names: dict[str, list[ToolDef]] | None = None
         self._remotes: dict[str, RemoteCall] = {}
         self._claims: dict[Pair, _Claim] = {}
+        self._servers: dict[str, dict[Pair, _Claim]] = {}
+        """The same claims by server: a change of one server does not look at the others."""
         self._names = NameTable()
         self._permits: list[Permit] = []
         self._sorted: list[ToolDef] | None = None
@@ -337,9 +344,9 @@ class ToolRegistry(ToolSet):
             elif (pair := _pair(tool)) in self._claims:
                 logger.warning("%s is skipped: it is already registered", _called(tool))
             else:
-                claim = self._claims[pair] = _Claim(pair, tool, remote)
+                claim = _Claim(pair, tool, remote)
                 claims.append(claim)
-                keys[self._names.add(pair, tool.name)] = None
+                keys[self._claim(claim)] = None
         self._settle(keys, Settled())
         return added + [claim.offered for claim in claims if claim.offered is not None]
 
@@ -359,20 +366,52 @@ class ToolRegistry(ToolSet):
             remote: Calls them.
             withheld: Tools that are not offered, but whose names stay reserved.
         """
+        work = self.replacing(server, tools, remote=remote, withheld=withheld)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return cast("Settled", end.value)
+
+    def replacing(
+        self,
+        server: str,
+        tools: Iterable[ToolDef],
+        *,
+        remote: RemoteCall | None = None,
+        withheld: Iterable[ToolDef] = (),
+    ) -> Generator[None, None, Settled]:
+        """Do what `replace_server` does in slices: each `next` takes a few milliseconds.
+
+        Other changes may happen between two slices. If one of them replaces the tools of the same server, the
+        rest must not be run.
+        """
         settled = Settled()
         keys: dict[str, None] = {}
         wanted: dict[Pair, tuple[ToolDef, bool]] = {}
-        for tool, is_withheld in [*((tool, False) for tool in tools), *((tool, True) for tool in withheld)]:
-            if wanted.setdefault(_pair(tool), (tool, is_withheld))[0] is not tool:
-                logger.warning("%s is skipped: it is listed twice", _called(tool))
-        for claim in [claim for claim in self._claims.values() if claim.pair.server == server]:
-            if wanted.get(claim.pair) != (claim.tool, claim.is_withheld):
-                keys[self._drop(claim, settled)] = None
-        for pair, (tool, is_withheld) in sorted(wanted.items()):
-            if pair not in self._claims:
-                self._claims[pair] = _Claim(pair, tool, remote, is_withheld)
-                keys[self._names.add(pair, tool.name)] = None
-        self._settle(keys, settled)
+        given = [*((tool, False) for tool in tools), *((tool, True) for tool in withheld)]
+        for some in _slices(given):
+            for tool, is_withheld in some:
+                if wanted.setdefault(_pair(tool), (tool, is_withheld))[0] is not tool:
+                    logger.warning("%s is skipped: it is listed twice", _called(tool))
+            if len(some) == SLICE:
+                yield
+        for some in _slices(list(self._servers.get(server, {}).values())):
+            for claim in some:
+                if wanted.get(claim.pair) != (claim.tool, claim.is_withheld):
+                    keys[self._drop(claim, settled)] = None
+            if len(some) == SLICE:
+                yield
+        for some in _slices(sorted(wanted)):
+            for pair in some:
+                if pair not in self._claims:
+                    keys[self._claim(_Claim(pair, wanted[pair][0], remote, wanted[pair][1]))] = None
+            if len(some) == SLICE:
+                yield
+        for some in _slices(list(keys)):
+            self._settle(some, settled)
+            if len(some) == SLICE:
+                yield
         return settled
 
     def arrange(self, order: Iterable[str] | None) -> Settled:
@@ -456,11 +495,7 @@ class ToolRegistry(ToolSet):
 
     def wanted(self, server: str) -> list[ToolDef]:
         """Return a server's tools under their preferred names."""
-        return [
-            claim.tool
-            for claim in self._claims.values()
-            if claim.pair.server == server and not claim.is_withheld
-        ]
+        return [claim.tool for claim in self._servers.get(server, {}).values() if not claim.is_withheld]
 
     def contenders(self, name: str) -> list[ToolDef]:
         """Return the tools that could be meant by an ambiguous name."""
@@ -530,6 +565,7 @@ class ToolRegistry(ToolSet):
             self._computed = {
                 alias: _pair(self._tools[name])
                 for rule in ALIAS_RULES
+                if not rule.allows_all(self._tools)
                 for name, alias in assign(self._tools, rule).items()
                 if alias != name
             }
@@ -633,8 +669,18 @@ class ToolRegistry(ToolSet):
         self._change()
         return True
 
+    def _claim(self, claim: _Claim) -> str:
+        """Add a claim; return the key to settle."""
+        self._claims[claim.pair] = claim
+        self._servers.setdefault(claim.pair.server, {})[claim.pair] = claim
+        return self._names.add(claim.pair, claim.tool.name)
+
     def _drop(self, claim: _Claim, settled: Settled) -> str:
         del self._claims[claim.pair]
+        own = self._servers[claim.pair.server]
+        del own[claim.pair]
+        if not own:
+            del self._servers[claim.pair.server]
         self._withdraw(claim, settled)
         return self._names.discard(claim.pair, claim.tool.name)
 
@@ -715,6 +761,10 @@ class ToolRegistry(ToolSet):
             event = NameContested(name=renamed[0][0].name, servers=tuple(servers), offered=names)
             settled.contested.append(event)
         return said
+
+
+def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[start : start + SLICE] for start in range(0, len(items), SLICE))
 
 
 def _pair(tool: ToolDef) -> Pair:
