@@ -25,6 +25,7 @@ MODULES = (
     "dragoman.model",
     "dragoman.agent",
     "dragoman.blocking",
+    "dragoman.bulk",
     "dragoman.events",
     "dragoman.observe.metrics",
     "dragoman.testing",

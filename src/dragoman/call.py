@@ -114,6 +114,8 @@ class CallContext:
     tasks: TaskStore = field(default_factory=TaskStore)
     server_key: Callable[[ServerSpec], str] = lambda spec: spec.name
     """Returns the fingerprint of a server's entry, without its secrets."""
+    user: str = ""
+    """Whose calls these are, in a program with many users."""
     audience: Audience = "model"
     """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
     while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None
@@ -518,7 +520,9 @@ async def _unfinished(
     """Return the questions of a call, its task, or the result of its task."""
     key = context.server_key(supervisor.spec)
     if answer.kind == "input_required":
-        made = await asyncio.to_thread(paused_call, answer, tool=tool, server_key=key, call=call)
+        made = await asyncio.to_thread(
+            paused_call, answer, tool=tool, server_key=key, call=call, user=context.user
+        )
         text = f"`{tool.name}` asks: {'; '.join(_question(one) for one in made.questions.values())}"
         return ToolResult(
             success=False,
@@ -598,7 +602,9 @@ def as_task(record: TaskRecord) -> Task:
     )
 
 
-def paused_call(answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Call) -> Continuation:
+def paused_call(
+    answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Call, user: str = ""
+) -> Continuation:
     """Return a signed continuation of a call that asks a person; reads the user's key."""
     raw = cast("dict[str, Any]", answer.data.get("inputRequests") or {})
     answered = dict(answer.answered or {})
@@ -613,7 +619,7 @@ def paused_call(answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Ca
         answers=answered,
         meta=call.meta,
     )
-    return replace(made, signature=signature_of(made, signing_key()))
+    return replace(made, signature=signature_of(made, signing_key(user=user)))
 
 
 def signature_of(continuation: Continuation, key: bytes) -> str:
@@ -775,6 +781,9 @@ def _note(context: CallContext, server: str, call: _Call, seconds: float, code: 
             duration=seconds,
             text=text,
             code=code,
+            user=context.user,
+            # The log masks what the program knows; this user's secrets are known here only.
+            mask=context.gate.redactor.mask if context.user else None,
         )
 
 

@@ -5,6 +5,7 @@ DragomanError                     code (stable string), hint
 │   ├── ConfigSyntaxError         the file does not parse
 │   ├── InvalidSpecError          an entry is wrong: problems
 │   └── MissingVariableError      a `${…}` has no value: variable
+├── UserLimitError                as many users are connected as may be, and all are busy
 ├── ServerError                   server
 │   ├── UnknownServerError        suggestions
 │   ├── ServerNotReadyError       state, retry_in
@@ -22,6 +23,7 @@ DragomanError                     code (stable string), hint
 │   ├── ProtocolError             rpc_code, data
 │   ├── InvalidResultError        the result breaks the output schema: problems, result
 │   └── ToolFailedError           the tool reported an error (`isError`)
+├── BulkError                     a table, a template or a journal of bulk work cannot be used
 └── AgentError
     ├── ModelError                the model's API failed
     └── BudgetExceededError       a limit of the loop was reached
@@ -195,6 +197,12 @@ class MissingVariableError(ConfigError):
     variable: str
 
 
+class UserLimitError(DragomanError):
+    """As many users are connected as the limit allows, and none of them can make room."""
+
+    code = "users.limit"
+
+
 class ServerError(DragomanError):
     """Something is wrong with one server; the others are not affected."""
 
@@ -356,6 +364,12 @@ class ToolFailedError(ToolExecutionError):
     """The tool ran and reported an error of its own (`isError`)."""
 
     code = "tool.failed"
+
+
+class BulkError(DragomanError):
+    """A table, a template or a journal of bulk work cannot be used; no call was made for it."""
+
+    code = "bulk"
 
 
 class AgentError(DragomanError):

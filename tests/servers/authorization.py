@@ -3,7 +3,7 @@
 The MCP server speaks Streamable HTTP at `/mcp`, or, with `legacy=True`, the older transport at `/sse`.
 
 Everything that a test wants otherwise is a field; everything that it wants to know was counted. Its consent
-page is none: whoever opens the authorization address is sent back with a code at once.
+page is none: the authorization address redirects back with a code at once.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Authorization:
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.proofs: list[str] = []
         self.codes: dict[str, dict[str, str]] = {}
+        self.assertions = {"e30.assertion.of-the-idp"}
         self.refuses_all = False
         self.legacy = False
         self.host = "127.0.0.1"
@@ -190,6 +191,13 @@ class Authorization:
                 scope = self.refresh_tokens.pop(token)
                 self.spent.add(token)
             case "client_credentials":
+                scope = form.get("scope", "")
+            case "urn:ietf:params:oauth:grant-type:token-exchange":
+                given = {"access_token": "e30.assertion.of-the-idp", "token_type": "N_A"}
+                return web.json_response(given)
+            case "urn:ietf:params:oauth:grant-type:jwt-bearer":
+                if form["assertion"] not in self.assertions:
+                    return web.json_response({"error": "invalid_grant"}, status=400)
                 scope = form.get("scope", "")
             case _:
                 return web.json_response({"error": "unsupported_grant_type"}, status=400)

@@ -200,9 +200,12 @@ async def last(context: Context, words: str) -> RenderableType:
 
 
 async def tools(context: Context, words: str) -> RenderableType:
-    """List all tools, or those that match all words."""
+    """List all tools, those of a server, or those that match all words."""
     searched = words.lower().split()
-    found = [tool for tool in context.mcp.registry if all(word in _words_of(tool) for word in searched)]
+    found = [tool for tool in context.mcp.registry if tool.server == words]
+    found = found or [
+        tool for tool in context.mcp.registry if all(word in _words_of(tool) for word in searched)
+    ]
     if not found:
         text = f"No tool matches `{words}`. /tools lists all tools." if words else "No tools."
         return Text(text, style="dim")
@@ -700,7 +703,7 @@ COMMANDS: dict[str, Command] = {
         Command("/mcp logs", "SERVER [LINES]", "Show the stderr output of a server.", logs),
         Command("/call", "TOOL [KEY=VALUE … | JSON]", "Call a tool.", call, _CALL),
         Command("/last", "[NUMBER]", "Show the full result of the last call.", last, _LAST),
-        Command("/tools", "[WORD …]", "List all tools, or search them.", tools),
+        Command("/tools", "[WORD …]", "List or search tools, or those of a server.", tools),
         Command("/resources", "[SERVER]", "List the resources.", resources),
         Command("/read", "URI [SERVER]", "Read a resource.", read),
         Command("/prompts", "[SERVER]", "List the prompts.", prompts),

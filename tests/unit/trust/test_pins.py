@@ -133,7 +133,7 @@ def test_tools_that_come_go_or_change_their_name_are_told_apart() -> None:
     assert found == {("read2", "renamed", "read"), ("new", "added", ""), ("other", "removed", "")}
     assert judge(now, [PINS], "strict").withheld == {"read2", "new"}
     assert "tool `read2`: renamed from `read`" in [str(change) for change in compare(PINS, now)]
-    # Whoever is to approve something new sees all of it.
+    # An approval shows the whole new definition.
     assert "tool `new`: added\n  title:\n    + N" in [str(change) for change in compare(PINS, now)]
 
 
@@ -295,7 +295,7 @@ def test_a_tool_that_differs_from_every_set_is_changed_in_a_new_set_too() -> Non
     assert names(kept, turned) == [("changed", "a")]
     agreed = approved(kept, turned)
     assert names(agreed, turned) == []
-    # The other set has its own definition, which nobody approved otherwise.
+    # The other set has its own definition, which was not approved by another way.
     assert names(agreed, offer(a="A")) == []
     assert names(agreed, offer("roots", a="worse", c="C")) == [("changed", "a")]
 
