@@ -93,8 +93,8 @@ if TYPE_CHECKING:
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
     from dragoman.tools.host import HostRegistry
-    from dragoman.tools.registry import ToolView
     from dragoman.tools.result.budget import TextBudget
+    from dragoman.tools.view import ToolView
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.pin_checker import Changes
     from dragoman.trust.pins import Trust
@@ -480,14 +480,9 @@ class McpManager:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
-<<<<<<< HEAD
         await late_import_module(PIPELINE)
-=======
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
         if self._of_user is not None:
             await self._prepare_call(name, timeout)
->>>>>>> main
         mode = None
         if detach or on_input == "return":
             from dragoman.call import CallMode
@@ -548,8 +543,7 @@ class McpManager:
 
         async def start() -> CallContext:
             self._check_open()
-            if not is_loaded(PIPELINE):
-                await late_import_module(PIPELINE)
+            await late_import_module(PIPELINE)
             if self.registry.find(name) is None:
                 await self.wait_ready()  # Its server may still be starting.
             return self._call_context

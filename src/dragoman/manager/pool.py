@@ -363,12 +363,8 @@ class ServerPool:
             ),
             publish=publish,
             listed=listed,
-<<<<<<< HEAD
             read_ahead=read_ahead,
-            slots=self._slots,
-=======
             slots=self.slots,
->>>>>>> main
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,
             gate=self._gate,

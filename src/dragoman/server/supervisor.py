@@ -23,6 +23,7 @@ from dragoman.server.authorizer_slot import AuthorizerSlot
 from dragoman.server.late_import import anyio_shield
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
+from dragoman.server.process.environment import copy_of
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
 from dragoman.server.process.stderr_log import kept_path
 from dragoman.server.protocol.wire import ConnectionEvents
@@ -619,7 +620,7 @@ class Supervisor(ConnectionEvents):
             if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
                 return
         transport, auth = await self._prepared()
-        start = None if is_imported() else await prespawn(self.spec, transport, self._expansion.env)
+        start = None if is_imported() else await prespawn(self.spec, transport, copy_of(self._expansion.env))
         try:
             await self._serve(transport, auth, start)
         finally:
@@ -644,7 +645,7 @@ class Supervisor(ConnectionEvents):
                 spec,
                 transport,
                 events=events,
-                env=self._expansion.env,
+                env=copy_of(self._expansion.env),
                 era=self._era,
                 slots=self._slots,
                 health_check_interval=self._health_check_interval,
@@ -671,7 +672,9 @@ class Supervisor(ConnectionEvents):
         self.error = why
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
-        transport, auth = await prepare(self.spec, self._expansion, self._gate)
+        # Variables are read again for each connection.
+        expansion = replace(self._expansion, env=copy_of(self._expansion.env))
+        transport, auth = await prepare(self.spec, expansion, self._gate)
         if self._keeps_stderr and isinstance(transport, Stdio) and transport.log_file is None:
             transport = replace(transport, log_file=str(kept_path(self.spec)))
         return transport, auth
