@@ -143,7 +143,7 @@ def test_child_that_is_crossed_out_and_a_line_that_was_cut_count_for_nothing(
 def test_child_that_is_gone_already_is_not_entered(tmp_path: Path) -> None:
     process = subprocess.Popen(["true"])
     process.wait()
-    Ledger(tmp_path).add(process.pid, "s", "m")
+    Ledger(tmp_path).add(identify(process.pid), "s", "m")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -396,3 +396,20 @@ def test_folder_follows_the_state_home(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert default_folder() == tmp_path / "dragoman" / "children"
     monkeypatch.delenv("XDG_STATE_HOME")
     assert default_folder() == home / ".local" / "state" / "dragoman" / "children"
+
+
+def test_children_that_start_together_are_written_together(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    ledger = Ledger(tmp_path)
+    page = tmp_path / f"{os.getpid()}.jsonl"
+    ledger.add(identify(os.getpid()), "one", "m0", more=True)
+    assert not page.exists()
+    ledger.add(identify(sleeper.pid), "two", M1)
+    assert [json.loads(line).get("name") for line in page.read_bytes().splitlines()] == [None, "one", "two"]
+    ledger.add(identify(os.getpid()), "one", "m0", more=True)
+    ledger.remove(sleeper.pid)
+    assert json.loads(page.read_bytes().splitlines()[-1]) == {"gone": sleeper.pid}
+    ledger.add(identify(sleeper.pid), "three", M1, more=True)
+    ledger.flush()
+    assert json.loads(page.read_bytes().splitlines()[-1])["name"] == "three"
