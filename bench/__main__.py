@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("startup", "commands", "daemon", "calls", "fleet", "tools", "agent", "context", "peers")
+NAMES = ("startup", "commands", "daemon", "calls", "fleet", "catalogue", "tools", "agent", "context", "peers")
 
 
 def main(arguments: list[str]) -> int:
