@@ -18,7 +18,7 @@ DragomanError                     code (stable string), hint
 │   ├── UnknownToolError          suggestions
 │   ├── ToolUnavailableError      its server is down, lost or needs a login; may_have_run
 │   ├── InvalidArgumentsError     problems, worded for a model
-│   ├── CallDeniedError           rule
+│   ├── CallDeniedError           rule, pending
 │   ├── CallTimeoutError          seconds (also a TimeoutError)
 │   ├── ProtocolError             rpc_code, data
 │   ├── InvalidResultError        the result breaks the output schema: problems, result
@@ -331,6 +331,8 @@ class CallDeniedError(ToolExecutionError):
     code = "tool.denied"
 
     rule: str = ""
+    pending: bool = False
+    """Whether a person is being asked, and the call will be made again with the answer: not a failure."""
 
 
 class CallTimeoutError(ToolExecutionError, TimeoutError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import pytest
 from tests.unit.gateway.test_app import TOKEN, post
 
+from dragoman.events import StateChanged
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import AccessToken, Refused
 from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
-from dragoman.model import ServerSpec, Stdio
+from dragoman.model import ServerSpec, ServerState, Stdio
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 FEATURES = Path(__file__).parents[1] / "servers" / "all_features.py"
 KEY = "k" * 32
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 CAN_BE_ASKED: Any = {"elicitation": {"form": {}}}
 
 
@@ -96,6 +100,18 @@ async def test_a_question_of_an_older_server_is_answered_at_the_replica_that_hol
         assert "another process" in refused["message"]
         done = (await form(first, inputs=answer(asked)))["result"]
         assert done["content"][0]["text"] == "accept {'seats': 3}"
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "auto"])
+async def test_what_a_server_says_before_its_result_comes_before_the_result(protocol: str) -> None:
+    async with replica(protocol) as client:
+        for _ in range(10):
+            params: Any = {"name": "mcp_s_log", "arguments": {}}
+            response = await post(client, "tools/call", params, meta={LOG_LEVEL: "error"})
+            # The stream ends with the result, so what comes later is lost.
+            said = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
+            assert [one.get("method", "result") for one in said] == ["notifications/message", "result"]
+            assert said[0]["params"]["data"] == {"said": "wanted"}
 
 
 async def test_a_client_that_cannot_be_asked_is_told_so() -> None:
@@ -182,6 +198,32 @@ async def test_restarts_of_a_server_are_not_noticed() -> None:
                 assert result["content"][0]["text"] == "pong"
     finally:
         await app.close()
+
+
+async def test_a_call_waits_for_a_server_that_was_lost_a_moment_ago() -> None:
+    server = ScriptedServer("s")
+    server.add(ping)
+    app = asgi_app(McpManager([server.spec()], cache=False), token=TOKEN)
+    await app.start()
+    await app.gateway.mcp.wait_ready()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            lost = asyncio.create_task(_lost(app.gateway.mcp))
+            await asyncio.sleep(0)
+            server.crash()
+            await lost
+            params: Any = {"name": "mcp_s_ping", "arguments": {}}
+            result = (await post(client, "tools/call", params)).json()["result"]
+            assert result["content"][0]["text"] == "pong"
+    finally:
+        await app.close()
+
+
+async def _lost(mcp: McpManager) -> None:
+    async for event in mcp.events():
+        if isinstance(event, StateChanged) and event.after is ServerState.BACKOFF:
+            return
 
 
 async def test_a_gateway_in_its_own_configuration_is_never_started() -> None:

@@ -18,7 +18,6 @@ from tests.servers.users_http import UsersServer
 
 from dragoman import DragomanError, Handlers, Http, McpManager, ServerSpec, Stdio, tool
 from dragoman.blocking import McpManager as BlockingManager
-from dragoman.events import StateChanged
 from dragoman.model import Auth, CallRequest, UserLimits
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.files import data_folder, user_data_folder
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from dragoman.manager.users import UserManager
     from dragoman.model import ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -275,15 +273,6 @@ class Persons:
                 await self.changed.wait()
 
 
-async def until_ready(user: UserManager, name: str) -> None:
-    events = user.events()
-    with anyio.fail_after(30):
-        while user.status()[name].state != "ready":
-            async for event in events:
-                if isinstance(event, StateChanged):
-                    break
-
-
 async def test_each_user_logs_in_with_an_address_of_their_own() -> None:
     persons = Persons()
     auth = Auth(redirect_uri="https://app.example/callback")
@@ -297,16 +286,15 @@ async def test_each_user_logs_in_with_an_address_of_their_own() -> None:
         await persons.wait("alice", "bob")
         ended = {user: await server.where(url) for user, url in persons.shown.items()}
         with pytest.raises(DragomanError, match="another user's"):
-            bob.complete_login(ended["alice"])
+            await bob.complete_login(ended["alice"])
         with pytest.raises(DragomanError, match="another user's"):
-            mcp.complete_login(ended["alice"])
-        assert alice.complete_login(ended["alice"]) == "mail"
-        await until_ready(alice, "mail")
+            await mcp.complete_login(ended["alice"])
+        assert await alice.complete_login(ended["alice"]) == "mail"
+        assert alice.status()["mail"].state == "ready"
         assert bob.status()["mail"].state != "ready"
         assert (await alice.call("mcp_mail_read")).success
         assert not (await bob.call("mcp_mail_read")).success
-        assert bob.complete_login(ended["bob"]) == "mail"
-        await until_ready(bob, "mail")
+        assert await bob.complete_login(ended["bob"]) == "mail"
         await asyncio.gather(*starting)
         assert (await bob.call("mcp_mail_read")).success
         tokens = [path for user in ("alice", "bob") for path in user_data_folder(user).glob("logins/*.json")]
@@ -317,11 +305,8 @@ async def test_each_user_logs_in_with_an_address_of_their_own() -> None:
         # The next user logs in with the client that the program has registered already.
         registered = server.seen["/register"]
         carol = mcp.as_user("carol")
-        connecting = asyncio.create_task(carol.wait_ready())
-        await persons.wait("carol")
-        carol.complete_login(await server.where(persons.shown["carol"]))
-        await until_ready(carol, "mail")
-        await connecting
+        assert await carol.complete_login(await server.where(await carol.begin_login("mail"))) == "mail"
+        assert (await carol.call("mcp_mail_read")).success
         assert server.seen["/register"] == registered
         # A logout is of one user.
         assert await alice.logout("mail")

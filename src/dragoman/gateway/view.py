@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import re
 import secrets
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from dragoman.errors import (
     CallDeniedError,
@@ -27,14 +31,19 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.gateway import ids
+from dragoman.gateway.announce import Client
 from dragoman.gateway.code import ProgramTool
+from dragoman.gateway.direct import Exchange
+from dragoman.gateway.extensions import Extensions
 from dragoman.gateway.principal import principal
 from dragoman.gateway.questions import ELICIT, LEVELS, approval_form, says_yes
 from dragoman.gateway.rounds import (
     HeldRequest,
     approval_of,
+    can_be_asked,
     input_required,
     inputs_of,
+    is_held_state,
     lacks,
     pass_on,
     server_inputs,
@@ -52,17 +61,18 @@ from dragoman.gateway.sdk_server import (
 )
 from dragoman.gateway.search import ToolFinder
 from dragoman.model import ServerState
+from dragoman.server.protocol.extensions import TASKS
 from dragoman.tools.names import Pair, unambiguous
 from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-    from dragoman.gateway.announce import Client
+    from dragoman.gateway.direct import DirectContext
     from dragoman.gateway.gateway import Gateway
     from dragoman.model import CallRequest, ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
@@ -83,6 +93,8 @@ SERVER_ERROR = -32000
 RESERVED = "io.modelcontextprotocol/"
 _PASSED_ON = (LOG_LEVEL_META_KEY, CLIENT_CAPABILITIES_META_KEY)
 """The reserved keys that concern the server behind."""
+MIRROR = "x-mcp-header"
+"""In a schema: an argument that a header must mirror."""
 NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 """Names of tools that every client takes."""
 
@@ -106,6 +118,12 @@ class View:
         """The last listings, for servers that are slow to list again."""
         self._renamed: dict[str, str] = {}
         """Exposed names that some clients refuse, by the names they are given instead."""
+        self.sessions: dict[str, Client] = {}
+        """Connections of the older protocol that are sessions over HTTP, by session id."""
+        self._mirrors: dict[str, tuple[Any, bool]] = {}
+        """Whether headers mirror arguments, with the schema that says so, by name of the tool."""
+        self._chain: tuple[bool, Any] | None = None
+        """Whether calls are traced, and the middleware around them."""
         self._greeted = False
         self._waited = False
         self._finder = ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode != "all" else None
@@ -139,12 +157,15 @@ class View:
             "notifications/roots/list_changed", types.NotificationParams, self._roots_changed
         )
         server.middleware += [self._greet, RawResults(server)]
+        self._extensions = Extensions(self, self._forward)
+        server.extensions = self._extensions.declared()
 
     def forget(self, server: str) -> None:
         """Drop what is known of a server's listings, because they have changed."""
         for key in [key for key in self._known if key[0] == server]:
             del self._known[key]
         self.server.instructions = self._instructions()
+        self.server.extensions = self._extensions.declared()
 
     async def owner(self, uri: str) -> tuple[str, str]:
         """Return the server of a resource, and the URI that the server knows it by.
@@ -160,6 +181,24 @@ class View:
         # A URI out of a text or a setting is not prefixed: it is clear if only one server has it.
         return await self._forward.owner(uri), uri
 
+    def page(
+        self, names: Sequence[str], params: types.PaginatedRequestParams | None
+    ) -> tuple[Sequence[str], dict[str, str]]:
+        """Return the names of a page, and the cursor of the next one.
+
+        Raises:
+            MCPError: The cursor is not ours.
+        """
+        return _page(names, params)
+
+    @contextmanager
+    def refusing(self) -> Generator[None]:
+        """Turn our errors into those of the protocol."""
+        try:
+            yield
+        except (DragomanError, TimeoutError) as exc:
+            raise _refusal(exc) from exc
+
     async def _greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Let a handshake wait, once, for servers that are starting: it carries their instructions."""
         if ctx.method in ("initialize", "server/discover") and not self._greeted:
@@ -171,6 +210,7 @@ class View:
             await self._mcp.wait_ready(starting, timeout=self._gateway.first_wait)
             self._greeted = True
             self.server.instructions = self._instructions()
+            self.server.extensions = self._extensions.declared()
         return await call_next(ctx)
 
     # ── Tools
@@ -187,7 +227,7 @@ class View:
             put_aside({"tools": tools})
             return types.ListToolsResult(tools=[])
         tools = {self._name(tool): tool for tool in self._shown()}
-        names, following = _page(sorted(tools), params)
+        names, following = self.page(sorted(tools), params)
         put_aside({"tools": [self._definition(name, tools[name]) for name in names], **following})
         return types.ListToolsResult(tools=[])
 
@@ -200,9 +240,38 @@ class View:
         }
         return {**entry, **texts}
 
-    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> Any:
+    async def _call_tool(self, ctx: Context, _params: types.CallToolRequestParams) -> Any:
+        put_aside(await self._call(ctx))
+        return types.CallToolResult(content=[])
+
+    async def handle_directly(self, ctx: DirectContext) -> Mapping[str, Any]:
+        """Answer a tool call that has not come through the SDK's server, by the same middleware.
+
+        Raises:
+            MCPError: The call is refused.
+        """
+        traces = not isinstance(get_tracer_provider(), ProxyTracerProvider)
+        if self._chain is None or self._chain[0] is not traces:
+            chain: Any = self._call
+            # The first traces; the last two are for handshakes and for results that the SDK would change.
+            for middleware in reversed(self.server.middleware[0 if traces else 1 : -2]):
+                chain = partial(cast("Any", middleware), call_next=chain)
+            self._chain = (traces, chain)
+        return await self._chain[1](ctx)
+
+    def mirrors_arguments(self, name: str) -> bool:
+        """Return whether headers must mirror arguments of a tool, which the SDK compares."""
+        tool = self._tool(name)
+        if tool is None:
+            return False
+        known = self._mirrors.get(name)
+        if known is None or known[0] is not tool.input_schema:
+            known = self._mirrors[name] = (tool.input_schema, MIRROR in json.dumps(tool.input_schema))
+        return known[1]
+
+    async def _call(self, ctx: Any) -> Mapping[str, Any]:
         given = dict(ctx.params or {})
-        name, arguments = params.name, given.get("arguments")
+        name, arguments = given["name"], given.get("arguments")
         if self._finder is not None:
             if name == self._finder.search_name:
                 found = await self._finder.search(arguments or {})
@@ -210,11 +279,9 @@ class View:
                     names = [one["name"] for one in found["structuredContent"]["tools"]]
                     shown = ["In a program:", *await self._programs.signatures(names)]
                     found["content"].append({"type": "text", "text": "\n".join(shown)})
-                put_aside(found)
-                return types.CallToolResult(content=[])
+                return found
             if self._programs is not None and name == self._programs.name:
-                put_aside(await self._programs.run(arguments or {}))
-                return types.CallToolResult(content=[])
+                return await self._programs.run(arguments or {})
             if name == self._finder.call_name:
                 name, arguments = self._finder.call(arguments or {})
         tool = self._tool(name)
@@ -225,6 +292,7 @@ class View:
         if tool is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name}")
         exposed, server = tool.name, tool.server
+        takes_tasks = is_modern(ctx.protocol_version) and declares_tasks(ctx)
 
         async def call(inputs: Mapping[str, Any] | None, report: ProgressHandler) -> Mapping[str, Any]:
             wants = "progressToken" in _meta_of(given)
@@ -234,11 +302,11 @@ class View:
                 inputs=inputs,
                 meta=self._onward_meta(ctx),
                 on_progress=report if wants else None,
+                takes_tasks=takes_tasks,
             )
             return answer_of(result)
 
-        put_aside(self._outer(await self._run(ctx, server, call), server))
-        return types.CallToolResult(content=[])
+        return self._outer(await self._run(ctx, server, call), server)
 
     def close(self) -> None:
         """Free what the view has built."""
@@ -315,7 +383,7 @@ class View:
                 if isinstance(own, str):
                     name = self._outer_name(kind, server, own)
                     found.setdefault(name, {**entry, key: name})
-        names, following = _page(sorted(found), params)
+        names, following = self.page(sorted(found), params)
         put_aside({kind: [found[name] for name in names], **following})
 
     async def _entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
@@ -390,6 +458,8 @@ class View:
         return found
 
     def _outer(self, result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        if result.get("resultType") == "task":
+            return self._extensions.outer_task(result, server)
         return result if self.only is not None or input_required(result) else ids.outer_result(result, server)
 
     # ── Requests that servers may interrupt with a question
@@ -437,7 +507,8 @@ class View:
         job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
     ) -> Mapping[str, Any]:
         approved, inputs = approval_of(inputs_of(ctx.params or {}))
-        request = HeldRequest(ctx, principal() or connection_of(ctx.session).outbound, approved=approved)
+        client = principal() or getattr(ctx.session, "_connection", ctx.session)
+        request = HeldRequest(ctx, client, approved=approved)
         try:
             answer = await self._round(ctx, server, job, request=request, inputs=inputs)
         except (DragomanError, MCPError):
@@ -459,9 +530,20 @@ class View:
         if rounds.is_held(inputs):
             return await rounds.resume(ctx, inputs)
         if await self._forward.forwards_input(server):
+            if can_be_asked(ctx) and TASKS in self._forward.extensions(server) and not declares_tasks(ctx):
+                # A task is followed here, and its questions come in the middle of the request.
+                sent = server_inputs(inputs)
+                answer = await rounds.begin(
+                    request, lambda held: job(sent, held.report), lambda held: questions.during(server, held)
+                )
+                return pass_on(ctx, answer) if _is_of_server(answer) else answer
             with questions.during(server, request):
                 answer = await job(server_inputs(inputs), request.report)
             return pass_on(ctx, answer) if input_required(answer) else answer
+        if not can_be_asked(ctx):
+            # Every question is refused at once, so the request never waits here.
+            with questions.during(server, request):
+                return await job(None, request.report)
         return await rounds.begin(
             request, lambda held: job(None, held.report), lambda held: questions.during(server, held)
         )
@@ -473,12 +555,19 @@ class View:
 
     def _client(self, ctx: Context) -> Client:
         """Return the record of a connection of the older protocol, which ends with the connection."""
+        if isinstance(ctx.session, Exchange):
+            return ctx.session.record or Client(cast("Any", ctx.session), self.only)
         connection = connection_of(ctx.session)
         key = id(connection)
         announcer = self._gateway.announcer
-        if not announcer.knows(key):
+        is_new = not announcer.knows(key)
+        client = announcer.add(key, ctx.session, self.only)
+        if is_new:
             connection.exit_stack.push_async_callback(announcer.remove, key)
-        return announcer.add(key, ctx.session, self.only)
+            if connection.session_id is not None:
+                self.sessions[connection.session_id] = client
+                connection.exit_stack.callback(self.sessions.pop, connection.session_id, None)
+        return client
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         server, uri = await self._owner(params.uri)
@@ -569,14 +658,20 @@ class Connected:
 # ── Parameters, results and errors
 
 
+def declares_tasks(ctx: Context) -> bool:
+    """Return whether a client follows tasks itself."""
+    declared = ctx.session.client_capabilities
+    return TASKS in (getattr(declared, "extensions", None) or {})
+
+
+def _is_of_server(answer: Mapping[str, Any]) -> bool:
+    """Return whether a request for input comes from the server, and not from a request that is held here."""
+    return input_required(answer) and not is_held_state(answer.get("requestState"))
+
+
 def _page(
     names: Sequence[str], params: types.PaginatedRequestParams | None
 ) -> tuple[Sequence[str], dict[str, str]]:
-    """Return the names of a page, and the cursor of the next one.
-
-    Raises:
-        MCPError: The cursor is not ours.
-    """
     cursor = params.cursor if params is not None else None
     if cursor is not None:
         try:

@@ -396,10 +396,6 @@ class Supervisor(ConnectionEvents):
             self._owner, self._holds_watchdog = None, False
             await let_go_of_watchdog()
 
-    def accept_login(self, address: str) -> bool:
-        """Take the address that a login ended at; return whether it is the one that is in progress here."""
-        return self._authorizer_slot.accept(address)
-
     async def wait_unused(self, seconds: float | None = None) -> bool:
         """Wait up to `seconds` until no request is in progress; return whether that is the case."""
         if self._users:
@@ -484,6 +480,28 @@ class Supervisor(ConnectionEvents):
         await self._authorizer_slot.login(*await self._prepared(), ui)
         if self._state is not ServerState.READY:
             self._signal(Signal.RESTART)
+
+    async def begin_login(self) -> str:
+        """Begin a login, and return the address that a person has to open; the server connects after it.
+
+        Raises:
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The login was refused.
+        """
+        return await self._authorizer_slot.begin_login(*await self._prepared())
+
+    async def complete_login(self, address: str) -> bool:
+        """Take the address that a login ended at, and connect; return False if it is another login's.
+
+        Raises:
+            AuthRequiredError: The login was refused.
+        """
+        if not await self._authorizer_slot.complete_login(address):
+            return False
+        if self._state in (ServerState.NEEDS_AUTH, ServerState.FAILED, ServerState.BACKOFF):
+            self._signal(Signal.RESTART)
+        await self.wait_settled()
+        return True
 
     async def logout(self) -> bool:
         """Forget the login and reconnect without it; return whether there was one."""

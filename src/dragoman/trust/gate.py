@@ -14,7 +14,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.errors import ConfigError, DragomanError, InvalidResultError, ToolFailedError, printable
+from dragoman.errors import (
+    CallDeniedError,
+    ConfigError,
+    DragomanError,
+    InvalidResultError,
+    ToolFailedError,
+    printable,
+)
 from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.trust.approvals import fingerprint, input_ids
 from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced
@@ -663,7 +670,9 @@ class Gate:
                 answer = await asyncio.to_thread(handler, question)
             if inspect.isawaitable(answer):
                 answer = await answer
-        except Exception:
+        except Exception as exc:
+            if isinstance(exc, CallDeniedError) and exc.pending:
+                raise
             logger.exception("%s: the `approval` handler failed; the call is denied", request.server)
             return False
         # Only a literal True is consent.
