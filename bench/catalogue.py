@@ -89,8 +89,8 @@ def _timed(registry: ToolRegistry, name: str) -> float:
 
 
 async def _connect(servers: int) -> None:
-    command = [sys.executable, ["-S", SERVER, str(MANY // servers)]]
-    specs = [ServerSpec(f"s{one}", Stdio(*command)) for one in range(servers)]
+    stdio = Stdio(sys.executable, ["-S", SERVER, str(MANY // servers)])
+    specs = [ServerSpec(f"s{one}", stdio) for one in range(servers)]
     stalls: list[float] = []
 
     async def watch() -> None:
