@@ -47,13 +47,14 @@ class Task:
     plan: tuple[str, ...]
 
 
-def read_tasks() -> list[Task]:
-    """Read all tasks."""
+def read_tasks(part: str) -> list[Task]:
+    """Read the tasks of a part, `tune` or `unseen`."""
     lines = (DATA / "tasks.tsv").read_text("utf-8").splitlines()
     rows = (line.split("\t") for line in lines if line[:1] != "#")
     return [
         Task(text, tuple(frozenset(step.split()) for step in steps.split(";")), tuple(plan.split(";")))
-        for _, steps, text, plan in rows
+        for found, steps, text, plan in rows
+        if found == part
     ]
 
 

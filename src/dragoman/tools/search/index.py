@@ -54,6 +54,8 @@ _OTHER_SHARE = 0.6
 """How much a request with the words that tools use counts beside the request itself."""
 _COMMON_SHARE = 0.3
 """How much of what all tools have in common is taken away, so that vague tools do not win every time."""
+_WHOLE_SHARE = 0.3
+"""How much the whole request counts beside each of its steps."""
 _USED_SHARE, _MOST_USED = 0.01, 0.05
 # Chosen on the requests of bench/data, the half `test` and `later.tsv` included; see docs/search.md.
 _WEAK_BELOW = 0.27
@@ -221,17 +223,16 @@ class ToolIndex:
         asked = [text[:MAX_QUERY_CHARS] for text in asked if text.strip()]
         if not asked or limit < 1:
             return []
-        if len(asked) == 1:
-            # A request with several steps needs several tools.
-            asked += words.steps(asked[0])
+        # A request with several steps needs several tools.
+        steps = words.steps(asked[0]) if len(asked) == 1 else []
         with self._lock:
             if self._closed.is_set() or not self._entries:
                 return []
-            ranked = self._ranked(asked, limit, among=among, used=used or {})
+            ranked = self._ranked([*asked, *steps], limit, stepwise=bool(steps), among=among, used=used or {})
         found: dict[str, Hit] = {}
         for row in zip_longest(*ranked):
-            for hit in row:
-                if hit is not None and (hit.name not in found or found[hit.name].strength < hit.strength):
+            for hit in sorted(filter(None, row), key=lambda hit: -hit.score):
+                if hit.name not in found or found[hit.name].strength < hit.strength:
                     found[hit.name] = hit
         return list(found.values())[:limit]
 
@@ -240,15 +241,23 @@ class ToolIndex:
         asked: Sequence[str],
         limit: int,
         *,
+        stepwise: bool,
         among: Callable[[str], bool] | None,
         used: Mapping[str, int],
     ) -> list[list[Hit]]:
+        """Rank the tools for each request; `stepwise`, the first is the whole and the others are its steps."""
         meant = [words.english(text) if words.is_chinese(text) else text for text in asked]
         others = [words.other_words(text) for text in meant]
         similar = self._similarities(asked, meant, others)
+        matches = [self._matched(*one) for one in zip(asked, meant, others, strict=True)]
+        if stepwise:
+            if similar is not None:
+                similar[1:] = (similar[1:] + _WHOLE_SHARE * similar[0]) / (1 + _WHOLE_SHARE)
+            for matched in matches[1:]:
+                for number, worth in matches[0].items():
+                    matched[number] = matched.get(number, 0.0) + _WHOLE_SHARE * worth
         ranked: list[list[Hit]] = []
-        for at, (text, meaning, other) in enumerate(zip(asked, meant, others, strict=True)):
-            matched = self._matched(text, meaning, other)
+        for at, (text, meaning, matched) in enumerate(zip(asked, meant, matches, strict=True)):
             scored = (
                 self._by_words(matched, among=among, used=used)
                 if similar is None

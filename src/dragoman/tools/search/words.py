@@ -26,9 +26,10 @@ _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U0003134f]+")
 """Scripts without spaces between words."""
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]+")
-_SENTENCE = re.compile(
-    r"[.;!?。；！？\n]+\s*|,? (?:and then|then|after that|finally) |，?(?:然后|接着|最后|并且)"
+_CLAUSE = re.compile(
+    r"[.;:!?。；：！？\n]+(?:\s+|$)|[。；：！？，]|, |,? (?:and then|then|after that|finally|and also|and) |(?:然后|接着|最后|并且|再)"
 )
+_WORDS_OF_A_STEP = 3
 _NOT_A_GLOSS = re.compile(
     r"^(?:surname|variant of|old variant|abbr\.|CL:|see |also written|used in|Japanese variant|\(bound|erhua)"
     r"|classifier"
@@ -80,12 +81,19 @@ def query_words(text: str) -> list[str]:
 
 
 def steps(text: str) -> list[str]:
-    """Return the steps of a request with several sentences; nothing for a single one."""
+    """Return the sentences and clauses of a request, if it has several."""
     # Single spaces keep the pattern linear.
     spaced = "\n".join(" ".join(line.split()) for line in text.splitlines())
-    pieces = [piece.strip(" ,，") for piece in _SENTENCE.split(spaced) if piece]
-    pieces = [piece for piece in pieces if len(query_words(piece)) > 2]
-    return pieces[:6] if len(pieces) > 1 else []
+    pieces: list[str] = []
+    begun = ""
+    for piece in filter(None, (piece.strip(" ,，") for piece in _CLAUSE.split(spaced))):
+        begun = f"{begun} {piece}".strip()
+        if len(query_words(begun)) >= _WORDS_OF_A_STEP:
+            pieces.append(begun)
+            begun = ""
+    if begun and pieces:
+        pieces[-1] += f" {begun}"
+    return pieces[:MAX_STEPS] if len(pieces) > 1 else []
 
 
 def is_chinese(text: str) -> bool:
