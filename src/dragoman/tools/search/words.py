@@ -212,10 +212,12 @@ def _chinese() -> dict[str, list[str]]:
 @cache
 def _phrases() -> dict[tuple[str, ...], list[tuple[str, ...]]]:
     found: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    own = {_stem(word) for concept in _concepts() for word in concept.words}
     for concept in _concepts():
         for phrase in concept.phrases:
             said = tuple(_stem(word) for word in _WORD.findall(phrase.lower()))
-            if said and not (len(said) == 1 and said[0] in _STOP):
+            # A single word that tools use themselves says enough.
+            if said and not (len(said) == 1 and (said[0] in own or said[0] in _STOP)):
                 found.setdefault(said, []).append(concept.words)
     return found
 
