@@ -57,9 +57,10 @@ _COMMON_SHARE = 0.3
 _WHOLE_SHARE = 0.3
 """How much the whole request counts beside each of its steps."""
 _USED_SHARE, _MOST_USED = 0.01, 0.05
-# Chosen on the requests of bench/data, the half `test` and `later.tsv` included; see docs/search.md.
-_WEAK_BELOW = 0.27
-"""A similarity under this is weak, unless the tool has most words of the request."""
+# Chosen on bench/data/requests.tsv; see docs/search.md.
+_WEAK_BELOW, _WEAK_TOOLS = 0.22, 5
+"""All matches are weak if the mean similarity of the closest tools is under this: a request that can be
+answered usually has several tools near it. A tool with most words of the request is never weak."""
 _WEAK_WORDS_BELOW = 0.6
 """A share of the request's words under this is weak, unless the similarity says something else."""
 _WEAK_WORDS_ALONE = 0.3
@@ -245,7 +246,7 @@ class ToolIndex:
         among: Callable[[str], bool] | None,
         used: Mapping[str, int],
     ) -> list[list[Hit]]:
-        """Rank the tools for each request; `stepwise`, the first is the whole and the others are its steps."""
+        """Rank the tools for each request; `stepwise`, the first is the whole and the others its steps."""
         meant = [words.english(text) if words.is_chinese(text) else text for text in asked]
         others = [words.other_words(text) for text in meant]
         similar = self._similarities(asked, meant, others)
@@ -265,7 +266,10 @@ class ToolIndex:
             )
             scored.sort(key=lambda one: (-one[0], one[2].name))
             said = _said(text, meaning)
-            ranked.append([_hit(said, *one) for one in scored[:limit]])
+            far = _far(
+                [similarity for _, similarity, _ in scored if similarity is not None], len(self._placed)
+            )
+            ranked.append([_hit(said, *one, far=far) for one in scored[:limit]])
         return ranked
 
     def _matched(self, text: str, meaning: str, other: Sequence[str]) -> dict[int, float]:
@@ -500,11 +504,19 @@ def _usage(used: Mapping[str, int], name: str) -> float:
     return min(_MOST_USED, _USED_SHARE * math.log1p(used.get(name, 0))) if used else 0.0
 
 
-def _hit(said: Sequence[str], score: float, similarity: float | None, entry: _Entry) -> Hit:
+def _far(similarities: list[float], tools: int) -> bool:
+    """Return whether even the closest tools are far from a request."""
+    # Few tools are seldom close to each other, so fewer of them count.
+    count = max(1, min(_WEAK_TOOLS, tools // 20))
+    closest = sorted(similarities)[-count:]
+    return bool(closest) and sum(closest) / len(closest) < _WEAK_BELOW
+
+
+def _hit(said: Sequence[str], score: float, similarity: float | None, entry: _Entry, *, far: bool) -> Hit:
     covered = _covered(said, entry)
     if similarity is None:
         return Hit(entry.name, score, covered, weak=covered < _WEAK_WORDS_ALONE)
-    weak = covered < _WEAK_WORDS_BELOW and similarity < _WEAK_BELOW
+    weak = covered < _WEAK_WORDS_BELOW and (far or similarity < _WEAK_BELOW)
     return Hit(entry.name, score, similarity, weak=weak)
 
 
