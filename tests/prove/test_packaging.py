@@ -40,6 +40,7 @@ EXTRAS = {
     "openai": "import openai, dragoman.agent.providers.openai_chat, dragoman.agent.providers.openai_responses",
     "openai-agents": "import dragoman.adapters.openai_agents",
     "pydantic-ai": "import dragoman.adapters.pydantic_ai",
+    "search": "from dragoman.tools.search.vectors import encoder; encoder().encode(['a tool'])",
     "tui": "import dragoman.cli.dashboard.app",
 }
 """What each extra is for: without it this fails."""

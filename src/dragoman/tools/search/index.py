@@ -36,7 +36,7 @@ STORED = 64
 
 # Weights of a hit in the name, in title and description, in the parameters, and in the server's texts.
 _WEIGHTS = "6.0, 2.0, 1.0, 3.0"
-_MOST = 200
+_MOST = 100
 """Tools that match by words and are ranked."""
 _WORDS_SHARE = 0.2
 """The most that matching words add to a similarity, which is between -1 and 1."""
@@ -316,8 +316,9 @@ class ToolIndex:
     ) -> list[tuple[float, float | None, _Entry]]:
         scored: list[tuple[float, float | None, _Entry]] = []
         servers: dict[str, list[float]] = {}
+        similarities: list[float] = similar.tolist()
         for entry in self._candidates(matched, similar, among=among):
-            similarity = float(similar[entry.place]) if entry.place >= 0 else None
+            similarity = similarities[entry.place] if entry.place >= 0 else None
             worth = matched.get(entry.number, 0.0)
             share = _WORDS_ALONE if similarity is None else _WORDS_SHARE
             close = _UNKNOWN if similarity is None else similarity
@@ -375,8 +376,11 @@ class ToolIndex:
         for at, text in enumerate(spoken):
             if text:
                 means[at] = (1 - _OTHER_SHARE) * means[at] + _OTHER_SHARE * next(further)
-        lengths = (means * means).sum(1, keepdims=True) ** 0.5
-        return (means / lengths - _COMMON_SHARE * self._common) @ self._matrix[:count].T
+        means /= (means * means).sum(1, keepdims=True) ** 0.5
+        means -= _COMMON_SHARE * self._common
+        # Not `@`: its threads wait for each other longer than this product takes.
+        numpy: Any = importlib.import_module("numpy")
+        return numpy.stack([numpy.einsum("ij,j->i", self._matrix[:count], row) for row in means])
 
     def _place(self) -> None:
         """Give each tool with a known vector its row, and free rows for the others."""
