@@ -8,7 +8,10 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("startup", "daemon", "calls", "fleet", "tools", "agent", "context", "peers")
+NAMES = (
+    *("startup", "commands", "daemon", "gateway", "calls", "bulk", "fleet", "tools", "agent", "context"),
+    "peers",
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -30,6 +30,7 @@ LAYERS = [
     {"tools", "config", "observe"},
     {"server"},
     {"call"},
+    {"bulk"},
     {"manager"},
     {"blocking", "testing", "agent", "diagnosis", "resource_tools"},
     {"adapters", "gateway", "demo"},

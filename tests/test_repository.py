@@ -18,10 +18,14 @@ UNTRACKED |= {".hypothesis", ".pytest_cache", ".ruff_cache"}
 LOCKS = [
     *sorted((ROOT / "requirements").glob("*.txt")),
     *sorted((ROOT / "requirements/adapters").glob("*.txt")),
+    *sorted((ROOT / "requirements/apart").glob("*.txt")),
     *sorted((ROOT / "requirements/peers").glob("*.txt")),
     *sorted((ROOT / "requirements/servers").glob("*.txt")),
 ]
-NPM_LOCKS = [ROOT / "tests/real/npm/package-lock.json", ROOT / "requirements/pyright/package-lock.json"]
+NPM_LOCKS = [
+    ROOT / folder / "package-lock.json"
+    for folder in ("tests/real/npm", "tests/prove/clients", "requirements/pyright")
+]
 
 # Put together from pieces, so that this file holds none of them.
 HOSTS = [

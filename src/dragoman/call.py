@@ -114,6 +114,8 @@ class CallContext:
     tasks: TaskStore = field(default_factory=TaskStore)
     server_key: Callable[[ServerSpec], str] = lambda spec: spec.name
     """Returns the fingerprint of a server's entry, without its secrets."""
+    user: str = ""
+    """Whose calls these are, in a program with many users."""
     audience: Audience = "model"
     """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
     while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None
@@ -518,7 +520,9 @@ async def _unfinished(
     """Return the questions of a call, its task, or the result of its task."""
     key = context.server_key(supervisor.spec)
     if answer.kind == "input_required":
-        made = await asyncio.to_thread(paused_call, answer, tool=tool, server_key=key, call=call)
+        made = await asyncio.to_thread(
+            paused_call, answer, tool=tool, server_key=key, call=call, user=context.user
+        )
         text = f"`{tool.name}` asks: {'; '.join(_question(one) for one in made.questions.values())}"
         return ToolResult(
             success=False,
@@ -598,7 +602,9 @@ def as_task(record: TaskRecord) -> Task:
     )
 
 
-def paused_call(answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Call) -> Continuation:
+def paused_call(
+    answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Call, user: str = ""
+) -> Continuation:
     """Return a signed continuation of a call that asks a person; reads the user's key."""
     raw = cast("dict[str, Any]", answer.data.get("inputRequests") or {})
     answered = dict(answer.answered or {})
@@ -613,7 +619,7 @@ def paused_call(answer: Unfinished, *, tool: ToolDef, server_key: str, call: _Ca
         answers=answered,
         meta=call.meta,
     )
-    return replace(made, signature=signature_of(made, signing_key()))
+    return replace(made, signature=signature_of(made, signing_key(user=user)))
 
 
 def signature_of(continuation: Continuation, key: bytes) -> str:
@@ -744,11 +750,17 @@ def _without_secrets(context: CallContext, result: ToolResult, exc: DragomanErro
 
 def _report(context: CallContext, server: str, call: _Call, result: ToolResult) -> None:
     exc = result.exception
-    if exc is not None:
-        if isinstance(exc, ToolExecutionError):
-            exc.call_id = call.id
-        context.failures.note(server, exc.code, f"{call.id} of `{call.name}`", result.error)
-    _note(context, server, call, result.duration, exc.code if exc else "", result.text)
+    code = exc.code if exc else ""
+    if isinstance(exc, CallDeniedError) and exc.pending:
+        # The call comes again with the person's answer, and counts then.
+        code = CANCELLED
+        context.metrics.withdrawn(server, call.name)
+    else:
+        if exc is not None:
+            if isinstance(exc, ToolExecutionError):
+                exc.call_id = call.id
+            context.failures.note(server, code, f"{call.id} of `{call.name}`", result.error)
+        _note(context, server, call, result.duration, code, result.text)
     if context.is_heard():
         context.publish(
             CallFinished(
@@ -757,7 +769,7 @@ def _report(context: CallContext, server: str, call: _Call, result: ToolResult) 
                 call_id=call.id,
                 success=result.success,
                 duration=result.duration,
-                error_code=exc.code if exc else "",
+                error_code=code,
             )
         )
 
@@ -775,6 +787,9 @@ def _note(context: CallContext, server: str, call: _Call, seconds: float, code: 
             duration=seconds,
             text=text,
             code=code,
+            user=context.user,
+            # The log masks what the program knows; this user's secrets are known here only.
+            mask=context.gate.redactor.mask if context.user else None,
         )
 
 

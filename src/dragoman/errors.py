@@ -5,6 +5,7 @@ DragomanError                     code (stable string), hint
 │   ├── ConfigSyntaxError         the file does not parse
 │   ├── InvalidSpecError          an entry is wrong: problems
 │   └── MissingVariableError      a `${…}` has no value: variable
+├── UserLimitError                as many users are connected as may be, and all are busy
 ├── ServerError                   server
 │   ├── UnknownServerError        suggestions
 │   ├── ServerNotReadyError       state, retry_in
@@ -17,11 +18,12 @@ DragomanError                     code (stable string), hint
 │   ├── UnknownToolError          suggestions
 │   ├── ToolUnavailableError      its server is down, lost or needs a login; may_have_run
 │   ├── InvalidArgumentsError     problems, worded for a model
-│   ├── CallDeniedError           rule
+│   ├── CallDeniedError           rule, pending
 │   ├── CallTimeoutError          seconds (also a TimeoutError)
 │   ├── ProtocolError             rpc_code, data
 │   ├── InvalidResultError        the result breaks the output schema: problems, result
 │   └── ToolFailedError           the tool reported an error (`isError`)
+├── BulkError                     a table, a template or a journal of bulk work cannot be used
 └── AgentError
     ├── ModelError                the model's API failed
     └── BudgetExceededError       a limit of the loop was reached
@@ -195,6 +197,12 @@ class MissingVariableError(ConfigError):
     variable: str
 
 
+class UserLimitError(DragomanError):
+    """As many users are connected as the limit allows, and none of them can make room."""
+
+    code = "users.limit"
+
+
 class ServerError(DragomanError):
     """Something is wrong with one server; the others are not affected."""
 
@@ -323,6 +331,8 @@ class CallDeniedError(ToolExecutionError):
     code = "tool.denied"
 
     rule: str = ""
+    pending: bool = False
+    """Whether a person is being asked, and the call will be made again with the answer: not a failure."""
 
 
 class CallTimeoutError(ToolExecutionError, TimeoutError):
@@ -356,6 +366,12 @@ class ToolFailedError(ToolExecutionError):
     """The tool ran and reported an error of its own (`isError`)."""
 
     code = "tool.failed"
+
+
+class BulkError(DragomanError):
+    """A table, a template or a journal of bulk work cannot be used; no call was made for it."""
+
+    code = "bulk"
 
 
 class AgentError(DragomanError):

@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
 
 from dragoman.errors import DragomanError
 
@@ -143,6 +143,8 @@ class CallRequest:
     """The rule that wants it confirmed; empty where the policy's default does."""
     reason: str = ""
     """What the rule says about itself."""
+    user: str = ""
+    """Whose call it is, in a program with many users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,37 @@ class Handlers:
     """Whether to tell servers that questions can be answered although `elicitation` is not set: calls with
     `on_input="return"` hand them to the caller."""
     login: Handler | None = None
-    """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at."""
+    """Gets `{"url": …}`, which a person has to open to log in; may return the address it ended at. For a
+    user of `as_user`, `user` says who has to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimits:
+    """How many users of one program have connections at a time; see `McpManager.as_user`."""
+
+    open: int = 200
+    """How many users may be connected. The one who was idle for longest makes room for the next; who is busy
+    is never disconnected."""
+    idle: float = 600.0
+    """Seconds without use after which a user is disconnected."""
+
+    def __post_init__(self) -> None:
+        if self.open < 1 or self.idle <= 0:
+            msg = "`open` is at least 1, and `idle` is more than 0 seconds"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserStatus:
+    """A user of a program, as `McpManager.users` shows it."""
+
+    user: str
+    is_open: bool
+    """Whether the user may have connections."""
+    is_waiting: bool
+    """Whether the user waits for others to make room."""
+    idle: float | None
+    """Seconds since the user was last active; `None` for one who is not connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,6 +441,8 @@ __all__ = [
     "ToolDef",
     "ToolResult",
     "Transport",
+    "UserLimits",
+    "UserStatus",
 ]
 """The public names of the data model."""
 
@@ -520,6 +554,15 @@ Transport: TypeAlias = Stdio | Http | Sse
 class Auth:
     """How a server behind a URL wants to be logged in to, as far as the configuration says it."""
 
+    SECRETS: ClassVar[tuple[str, ...]] = (
+        "client_secret",
+        "private_key",
+        "assertion",
+        "id_token",
+        "idp_client_secret",
+    )
+    """The fields that are never shown."""
+
     mode: Literal["auto", "none", "oauth"] = "auto"
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
@@ -533,13 +576,22 @@ class Auth:
     """What the token is asked for, if the server's own address is not the right name for it."""
     issuer: str | None = None
     """The authorization server that `client_id` belongs to; the server decides unless given."""
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    """Who logs in: a person, or this program by itself."""
+    grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = "authorization_code"
+    """Who logs in: a person, this program by itself, or this program with a token of another issuer."""
     client_auth: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] | None = None
     """How the client proves who it is; as the authorization server wishes unless given."""
     private_key: str | None = field(default=None, repr=False)
     """For `private_key_jwt`: the key as PEM, or the path of its file; a template."""
     signing_algorithm: str = "RS256"
+    assertion: str | None = field(default=None, repr=False)
+    """For `jwt_bearer`: the signed token of this workload, or the path of its file; a template."""
+    id_token: str | None = field(default=None, repr=False)
+    """For `jwt_bearer`, to get an assertion: the user's token of an identity provider, or its file."""
+    idp_token_url: str | None = None
+    """Where the identity provider exchanges `id_token` for an assertion."""
+    idp_client_id: str | None = None
+    """This client at the identity provider, if it wants to know."""
+    idp_client_secret: str | None = field(default=None, repr=False)
     client_metadata_url: str | None = None
     """An https address that describes this client, and is its id where the server takes that."""
     hosts: Sequence[str] = ()
@@ -628,8 +680,10 @@ class ServerSpec:
     denied_tools: Sequence[str] = ()
     """Names and globs; wins over `allowed_tools`."""
     max_concurrency: int | None = None
-    share: bool = True
-    """Whether clients of the daemon may share one process of it, if their entries are the same."""
+    share: bool | None = None
+    """Who may share one process of it, if their entries are the same. `True`: also the users of one program
+    (`McpManager.as_user`). `False`: each client of the daemon has its own. Unless given, clients of the
+    daemon share it, and users do not."""
     parallel: bool = False
     """Whether an agent may run several calls to this server at once."""
     coerce_arguments: bool | None = None

@@ -42,7 +42,7 @@ LETTERS = string.ascii_letters + string.digits + "-_/+=~%&\"' ä"
 
 
 class Seen(logging.Handler):
-    """Everything that is logged, by anybody, as a file would have it."""
+    """Everything that is logged, as a file would have it."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -69,7 +69,7 @@ class Garden:
         return self.secrets[-1]
 
     def see(self, where: str, *things: object) -> None:
-        """Take down something that somebody could read."""
+        """Record text that a person could read."""
         for thing in things:
             self.outputs += [(where, str(thing)), (where, repr(thing))]
             if isinstance(thing, BaseException):
@@ -99,7 +99,7 @@ async def echoing(status: str) -> AsyncIterator[str]:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
-            writer.close()  # Somebody only looked whether there is anybody.
+            writer.close()  # A connection that sends nothing.
             return
         if head.startswith(b"POST /half") and (said := await half(reader, head)) is not None:
             kind = b"Content-Type: application/json\r\n" if said else b""
@@ -292,7 +292,7 @@ async def live(garden: Garden, folder: Path, monkeypatch: Any, status: str) -> N
 
 
 async def log_in(garden: Garden, url: str) -> None:
-    """Plant a login, as if somebody had logged in."""
+    """Plant a login, as if a user had logged in."""
     store = TokenStore("logged", url)
     login = Login(
         issuer="https://issuer.example",

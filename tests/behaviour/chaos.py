@@ -144,7 +144,7 @@ async def _until_all_begun(scene: Storm, calls: int) -> None:
 
 
 def note(outcome: Outcome, result: ToolResult, token: str) -> None:
-    """Sort one result in; an answer for somebody else is strange, and so is any untyped error."""
+    """Sort one result in; an answer for another call is strange, and so is any untyped error."""
     match result.exception:
         case None if result.text == token:
             outcome.answered += 1

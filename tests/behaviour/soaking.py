@@ -26,7 +26,7 @@ SERVER = ROOT / "bench" / "echo_server.py"
 SERVERS = 20
 AT_ONCE = 64
 KILLS = 5
-"""In each round. Who is killed in one round is restarted in the next: nobody gets into a crash loop."""
+"""In each round. A server killed in one round is restarted in the next, so none gets into a crash loop."""
 STILL = 10
 """So many equal readings in a row mean that the last traces of a lost server are gone."""
 SETTLING = 10.0

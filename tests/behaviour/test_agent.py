@@ -435,7 +435,7 @@ async def test_instructions_of_servers_and_the_rule_of_sources_are_in_the_system
     assert "Sources:" in system
 
 
-async def test_a_server_may_use_the_model_only_if_somebody_agrees(server: Make) -> None:
+async def test_a_server_may_use_the_model_only_with_consent(server: Make) -> None:
     asked: list[str] = []
 
     def approve(name: str, params: object) -> bool:

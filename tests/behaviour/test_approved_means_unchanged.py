@@ -160,7 +160,7 @@ async def test_the_program_that_was_looked_at_is_the_one_that_is_started(
             await mcp.restart("coat")
             assert f"`serve` is now another program: {second / 'serve'}" in why(mcp)
             monkeypatch.setenv("PATH", f"{first}:{path}")
-            # An upgrade of the program itself asks nobody.
+            # An upgrade of the program itself asks no question.
             (first / "serve").write_text((first / "serve").read_text() + "# newer\n")
             await mcp.restart("coat")
             assert mcp.status()["coat"].state is ServerState.READY
@@ -223,7 +223,7 @@ async def test_files_are_looked_at_beside_the_loop(tmp_path: Path, monkeypatch: 
     assert loop_thread not in looked
 
 
-async def test_a_pipe_in_the_place_of_a_script_makes_nobody_wait(tmp_path: Path) -> None:
+async def test_a_pipe_in_the_place_of_a_script_does_not_block(tmp_path: Path) -> None:
     project = Project(tmp_path)
     approve("coat", tmp_path)
     project.script.unlink()

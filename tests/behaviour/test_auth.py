@@ -18,6 +18,8 @@ from dragoman.model import Auth
 if TYPE_CHECKING:
     from pathlib import Path
 
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
 pytestmark = pytest.mark.anyio
 
 
@@ -140,3 +142,70 @@ async def test_login_is_configured_with_variables(tmp_path: Path, monkeypatch: p
             assert await mcp.wait_ready(timeout=30)
         form = next(form for what, form in server.requests if what == "token")
         assert form["client_secret"] == "s3cret"
+
+
+WORKLOAD = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ3b3JrbG9hZCJ9.c2lnbmF0dXJl"
+
+
+def forms(server: Authorization) -> list[dict[str, str]]:
+    return [form for what, form in server.requests if what == "token"]
+
+
+@pytest.mark.parametrize("form", ["value", "file"])
+async def test_a_workload_logs_in_with_its_own_token(form: str, tmp_path: Path) -> None:
+    async with Authorization(pkce=None, methods=["none"], assertions={WORKLOAD}) as server:
+        file = tmp_path / "token"
+        file.write_text(f"{WORKLOAD}\n", "utf-8")
+        given = WORKLOAD if form == "value" else str(file)
+        auth = Auth(grant="jwt_bearer", issuer=server.base, client_id="me", assertion=given, scopes=["read"])
+        async with McpManager([spec(server, auth=auth)]) as mcp:
+            assert await mcp.wait_ready(timeout=30)
+        (sent,) = forms(server)
+        assert (sent["grant_type"], sent["assertion"]) == (JWT_BEARER, WORKLOAD)
+        assert (sent["client_id"], sent["scope"], sent["resource"]) == ("me", "read", server.url)
+        assert (server.seen["/register"], server.seen["/authorize"]) == (0, 0)
+
+
+async def test_the_identity_provider_of_a_company_vouches_for_the_user() -> None:
+    async with Authorization() as provider, Authorization(methods=["client_secret_basic"]) as server:
+        auth = Auth(
+            grant="jwt_bearer",
+            issuer=server.base,
+            client_id="me",
+            client_secret="s3cret-of-me",
+            id_token=WORKLOAD,
+            idp_token_url=f"{provider.base}/token",
+            idp_client_id="me-there",
+        )
+        async with McpManager([spec(server, auth=auth)]) as mcp:
+            assert await mcp.wait_ready(timeout=30)
+        (exchanged,), (sent,) = forms(provider), forms(server)
+        assert (exchanged["subject_token"], exchanged["client_id"]) == (WORKLOAD, "me-there")
+        assert (exchanged["audience"], exchanged["resource"]) == (server.base, server.url)
+        assert sent["assertion"] == "e30.assertion.of-the-idp"
+        assert sent["authorization"].startswith("Basic ")
+        assert "client_secret" not in exchanged, "the secret belongs to another server"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"assertion": None}, "needs `assertion`, or `id_token` and `idp_token_url`"),
+        ({"assertion": None, "id_token": WORKLOAD}, "needs `assertion`, or `id_token` and `idp_token_url`"),
+        ({"issuer": None}, "needs `issuer`"),
+        ({"client_id": None}, "needs `client_id`"),
+        ({"assertion": "/no/such/file"}, "`assertion` cannot be read"),
+        ({"issuer": "https://other.example"}, "issuer mismatch"),
+        ({}, "refused the login (HTTP 400, invalid_grant)"),
+    ],
+)
+async def test_a_login_with_a_token_says_what_is_missing(changes: dict[str, Any], words: str) -> None:
+    async with Authorization(pkce=None, methods=["none"], assertions=set()) as server:
+        known: dict[str, Any] = {"issuer": server.base, "client_id": "me", "assertion": WORKLOAD}
+        auth = Auth(grant="jwt_bearer", **(known | changes))
+        async with McpManager([spec(server, auth=auth)]) as mcp:
+            await mcp.wait_ready(timeout=30)
+            status = mcp.status()["law"]
+            assert words in str(status.last_error)
+            assert WORKLOAD not in str(status.last_error)
+        assert len(forms(server)) == (not changes), "one attempt, and nothing sent elsewhere"

@@ -22,7 +22,7 @@ CALLS = 100
 
 
 class Browser:
-    """Opens what it is told to when somebody says so, and counts how many are open at once."""
+    """Opens what it is told to on command, and counts how many are open at once."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -35,7 +35,7 @@ class Browser:
         self.open += 1
         self.most = max(self.most, self.open)
         await self.may.wait()
-        # From here on the login is over for whoever looks at it.
+        # From here on the login is over.
         self.open -= 1
         await Authorization.open(None, request["url"])  # type: ignore[arg-type]
 
@@ -59,7 +59,7 @@ async def test_ten_servers_that_want_a_login_at_once_open_one_browser_at_a_time(
         assert not await mcp.wait_ready(timeout=50)
         await reach(mcp, "needs_auth")
         assert len(browser.opened) == browser.most == 1
-        # Nobody has to wait for the browser: every address is known.
+        # No login waits for the browser: every address is known.
         urls = {name: status.login_url for name, status in mcp.status().items()}
         assert all(urls.values())
         last = next(name for name in reversed(urls) if name not in browser.opened)

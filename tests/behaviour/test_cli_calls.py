@@ -133,7 +133,7 @@ def test_status_adds_the_logged_calls_up(capsys: pytest.CaptureFixture[str]) -> 
     assert "2 (1 failed)" in capsys.readouterr().out
 
 
-def test_a_call_that_nobody_made_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_call_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["show", "7"], ["again", "no-such-id"]):
         assert run(["calls", *words]) == 1
         assert "no recorded call" in capsys.readouterr().err

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def dragoman(*arguments: str, server: Authorization | None = None) -> tuple[int, str, str]:
-    """Run the program; open the address that it prints, if there is somebody to open it."""
+    """Run the program; open the address that it prints, if there is a browser."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
         *arguments,
@@ -68,7 +68,7 @@ async def test_logging_in_makes_the_server_usable_and_logging_out_forgets_it() -
         assert (await dragoman("logout", "law"))[1] == "not logged in to `law`\n"
 
 
-async def test_nobody_who_logs_in_is_an_end_in_time() -> None:
+async def test_login_that_is_not_made_ends_in_time() -> None:
     async with Authorization() as server:
         configure(law={"type": "http", "url": server.url}, plain=entry("plain.py"))
         code, _, said = await dragoman("login", "law", "--no-browser", "--timeout", "1")
@@ -162,7 +162,7 @@ async def test_person_who_gives_up_at_the_paste_ends_it_at_once(key: str) -> Non
         assert "Traceback" not in terminal.shown
 
 
-async def test_paste_that_nobody_does_ends_in_time() -> None:
+async def test_paste_that_never_comes_ends_in_time() -> None:
     async with Authorization() as server:
         configure(law={"type": "http", "url": server.url})
         async with on_a_terminal("login", "law", "--paste", "--timeout", "3") as terminal:
@@ -206,7 +206,7 @@ async def test_browser_is_given_plain_addresses_only(tmp_path: Path, monkeypatch
     assert opened.read_text("utf-8") == "https://github.com/x\n"
 
 
-async def test_program_with_credentials_of_its_own_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_program_with_its_own_credentials_asks_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Authorization(methods=["client_secret_basic"], pkce=None) as server:
         login = {
             "grant": "client_credentials",

@@ -51,7 +51,7 @@ async def faults() -> AsyncIterator[FaultServer]:
 
 
 def begin(mcp: McpManager, name: str, **arguments: Any) -> asyncio.Task[Any]:
-    """Start a call that nobody answers."""
+    """Start a call that is never answered."""
     return asyncio.create_task(mcp.call(name, arguments, timeout=60))
 
 
@@ -89,11 +89,11 @@ async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path:
             await arrived.wait()
         await has_ended(call)
         assert mcp.status()["s"].state is ServerState.CLOSED
-        for left in descendants(group=pid):
+        for left in descendants(groups=[pid]):
             await is_gone(left)
     lines = heard.read_text().split("\n")
     assert lines[-2:] == ["end of input", ""]
-    assert descendants(group=pid) == []
+    assert descendants(groups=[pid]) == []
 
 
 @pytest.mark.requirement("otter-close")
@@ -107,7 +107,7 @@ async def test_session_over_http_is_deleted_after_its_calls_were_broken_off(faul
         await has_ended(call)
         [deleted] = faults.sent("DELETE")
         assert deleted.headers["mcp-session-id"]
-        # The server sees that nobody waits for the call any more.
+        # The server sees that the call was given up.
         await faults.until(lambda: any(one.rpc_method == "tools/call" for one in faults.closed))
 
 

@@ -115,7 +115,7 @@ async def test_connection_logs_the_servers_name_and_its_number_of_tools(
     assert any("pages" in line and "3 tools" in line for line in lines)
 
 
-async def test_entering_waits_for_no_server_and_a_hanging_one_delays_nobody(server: Make) -> None:
+async def test_entering_waits_for_no_server_and_a_hanging_one_delays_no_other(server: Make) -> None:
     hanging = server("hangs", "mute.py", timeouts={"connect": 600})
     with anyio.fail_after(20):
         async with McpManager([hanging, server("good", "plain.py")]) as mcp:

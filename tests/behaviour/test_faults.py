@@ -76,7 +76,7 @@ async def test_fault_of_one_call_ends_that_call_and_nothing_else(fault: Fault) -
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-async def test_server_that_misbehaves_from_the_beginning_harms_nobody(mode: Mode) -> None:
+async def test_server_that_misbehaves_from_the_beginning_harms_no_other(mode: Mode) -> None:
     specs = [faulty("bad", mode.name, timeouts={"connect": mode.connect}), faulty("good", "good")]
     with anyio.fail_after(50):
         async with McpManager(specs) as mcp:
@@ -107,7 +107,7 @@ async def test_server_that_is_stuck_is_found_out_by_its_silence(fault: Fault) ->
             await mcp.wait_ready()
             pid, events = mcp.status()["bad"].pid, mcp.events()
             check(await mcp.call("mcp_bad_fault", {"kind": fault.kind}, timeout=fault.timeout), fault)
-            # Somebody goes on calling it, so that it is never idle.
+            # Calls go on, so that it is never idle.
             while mcp.status()["bad"].pid == pid:
                 result = await mcp.call("mcp_bad_echo", {"text": "?"}, timeout=0.2)
                 assert isinstance(result.exception, CallTimeoutError | ToolUnavailableError)
@@ -176,7 +176,7 @@ async def test_server_that_announces_a_change_with_every_listing_is_listed_ever_
             assert (await mcp.call("mcp_bad_echo", {"text": "x"})).text == "x"
 
 
-async def test_answer_that_comes_too_late_reaches_nobody() -> None:
+async def test_answer_that_comes_too_late_is_dropped() -> None:
     with anyio.fail_after(20):
         async with McpManager([faulty("bad")]) as mcp:
             await mcp.wait_ready()
@@ -187,7 +187,7 @@ async def test_answer_that_comes_too_late_reaches_nobody() -> None:
             assert "notifications/cancelled" in asked("sound")
 
 
-async def test_unreadable_answer_with_an_id_of_somebody_else_inside_fails_its_own_call_alone() -> None:
+async def test_unreadable_answer_with_the_id_of_another_call_inside_fails_its_own_call_alone() -> None:
     with anyio.fail_after(20):
         async with McpManager([faulty("bad")]) as mcp:
             await mcp.wait_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import pytest
 from tests.unit.gateway.test_app import TOKEN, post
 
 from dragoman.gateway.app import asgi_app
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 FEATURES = Path(__file__).parents[1] / "servers" / "all_features.py"
 KEY = "k" * 32
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 CAN_BE_ASKED: Any = {"elicitation": {"form": {}}}
 
 
@@ -96,6 +99,18 @@ async def test_a_question_of_an_older_server_is_answered_at_the_replica_that_hol
         assert "another process" in refused["message"]
         done = (await form(first, inputs=answer(asked)))["result"]
         assert done["content"][0]["text"] == "accept {'seats': 3}"
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "auto"])
+async def test_what_a_server_says_before_its_result_comes_before_the_result(protocol: str) -> None:
+    async with replica(protocol) as client:
+        for _ in range(10):
+            params: Any = {"name": "mcp_s_log", "arguments": {}}
+            response = await post(client, "tools/call", params, meta={LOG_LEVEL: "error"})
+            # The stream ends with the result, so what comes later is lost.
+            said = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
+            assert [one.get("method", "result") for one in said] == ["notifications/message", "result"]
+            assert said[0]["params"]["data"] == {"said": "wanted"}
 
 
 async def test_a_client_that_cannot_be_asked_is_told_so() -> None:

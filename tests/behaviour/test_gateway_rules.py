@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -154,6 +155,15 @@ async def test_a_tool_that_differs_from_its_pin_is_withheld(tmp_path: Path) -> N
         names = [tool.name for tool in (await connected.list_tools()).tools]
         assert "mcp_old_echo" in names
         assert "mcp_new_echo" not in names
+    approve = [sys.executable, "-m", "dragoman", "--config", str(config), "trust", "approve", "new", "--yes"]
+    done = await asyncio.to_thread(
+        subprocess.run, approve, capture_output=True, encoding="utf-8", check=False, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    async with client("serve", "--config", str(config)) as connected:
+        names = [tool.name for tool in (await connected.list_tools()).tools]
+        assert "mcp_new_echo" in names
+        assert await text(connected, "mcp_new_echo", {"said": "hallo"}) == (False, "hallo")
 
 
 async def test_some_servers_can_be_chosen(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Servers over HTTP that flood, pack, redirect and number as nobody should: calls end, nothing runs twice."""
+"""Servers over HTTP that flood, pack, redirect and number wrongly: calls end, nothing runs twice."""
 
 from __future__ import annotations
 

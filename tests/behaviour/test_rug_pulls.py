@@ -165,7 +165,7 @@ async def test_a_remembered_tool_that_has_changed_by_the_time_it_is_called_is_no
 
 
 @pytest.mark.parametrize("trust", ["warn", "strict"])
-async def test_a_withheld_tool_stands_in_for_nobody(tmp_path: Path, trust: Any) -> None:
+async def test_a_withheld_tool_is_no_fallback(tmp_path: Path, trust: Any) -> None:
     coat = Turncoat(tmp_path, trust=trust)
     front = Turncoat(tmp_path, "front")
     front.spec = replace(front.spec, fallback=["coat"], reconnect=False, lazy=True)

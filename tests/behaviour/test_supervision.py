@@ -97,7 +97,7 @@ async def test_server_that_crashes_before_it_reads_anything_is_started_once_a_tr
 
 
 @pytest.mark.requirement("otter-crash")
-async def test_loss_without_reconnect_is_a_failure_until_somebody_calls() -> None:
+async def test_loss_without_reconnect_is_a_failure_until_the_next_call() -> None:
     with anyio.fail_after(30):
         async with McpManager([faulty("once", reconnect=False)]) as mcp:
             await mcp.wait_ready()
@@ -131,7 +131,7 @@ async def test_call_whose_retry_is_far_fails_fast_with_retry_in() -> None:
             assert cause.retry_in is not None
             assert cause.retry_in > 30
             assert "ended with code 7" in str(result.exception)
-            # Somebody who knows better does not have to wait, and the past is forgotten.
+            # A manual restart does not wait, and forgets the past.
             await mcp.restart("bad")
             status = mcp.status()["bad"]
             assert (status.state, status.crash_loop, status.retry_in) == (ServerState.READY, False, None)

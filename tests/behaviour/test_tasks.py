@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.behaviour.test_apps import managed, modern
+from tests.unit.cli.test_slash import answer as answer_to
 
 from dragoman import CallTimeoutError, DragomanError, Handlers, McpManager, ProtocolError, ToolFailedError
 from dragoman.blocking import McpManager as BlockingManager
+from dragoman.cli import slash
 from dragoman.model import Continuation
 from dragoman.storage.files import data_folder
 
@@ -162,6 +164,20 @@ async def test_should_store_task_ids_as_secrets(state: Path) -> None:
         assert (await mcp.tasks()) == [result.task]
         assert (await mcp.resume(result.task)).text == "work done {}"
         assert await mcp.tasks() == []
+
+
+async def test_a_session_lists_tasks_and_waits_for_one(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        assert await answer_to(mcp, "/tasks") == "No tasks.\n"
+        task = (await mcp.call("mcp_m_work", {"polls": 2}, detach=True)).task
+        assert task is not None
+        listed = await answer_to(mcp, "/tasks")
+        assert f"{task.id} mcp_m_work" in listed
+        assert "working, 0 s: 2 to go" in listed
+        with pytest.raises(slash.UsageError, match=r"Unknown task `x`\. /tasks lists them\."):
+            await answer_to(mcp, "/tasks x")
+        assert "work done {}" in await answer_to(mcp, f"/tasks {task.id}")
+        assert await answer_to(mcp, "/tasks") == "No tasks.\n"
 
 
 CRASHING = """

@@ -65,7 +65,7 @@ def approve(name: str, root: Path) -> None:
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-async def test_a_project_server_that_nobody_approved_is_not_touched(
+async def test_an_unapproved_project_server_is_not_touched(
     tmp_path: Path, lazy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coat = Turncoat(tmp_path)
@@ -114,7 +114,7 @@ async def test_an_approval_counts_at_once_for_that_content_and_that_project_only
         async with McpManager.from_config(root=tmp_path) as mcp:
             assert not await mcp.wait_ready()
             assert "has changed since it was approved" in str(mcp.status()["coat"].last_error)
-            # What it offered last time is not remembered for whoever changed it.
+            # What it offered last time is not remembered after a change.
             assert mcp.tools() == []
     assert coat.log.count("start") == 1
 
@@ -143,7 +143,7 @@ async def test_a_changed_project_file_asks_again_and_the_approved_server_goes_on
             report = await mcp.reload()
             assert report.failed == {}
             assert mcp._supervisors["coat"].spec.trust == "off"
-            # A time limit needs nobody's yes.
+            # A time limit needs no approval.
             project(tmp_path, coat.spec, trust="off", trust_annotations=True, timeouts={"call": 5})
             assert (await mcp.reload()).kept == ("coat",)
 
@@ -510,7 +510,7 @@ def test_no_deadline_runs_while_a_person_thinks() -> None:
     assert clock.elapsed == pytest.approx(3600, abs=60)
 
 
-async def test_where_nobody_can_be_asked_the_call_is_denied(tmp_path: Path) -> None:
+async def test_where_no_user_can_be_asked_the_call_is_denied(tmp_path: Path) -> None:
     coat = Turncoat(tmp_path)
     with anyio.fail_after(20):
         async with McpManager([coat.spec], policy={"default": "ask"}) as mcp:

@@ -83,7 +83,7 @@ async def test_cancelled_call_ends_its_caller_and_nothing_else(wired: ServerSpec
 
 
 @pytest.mark.parametrize("protocol", ["legacy", "auto"])
-async def test_server_is_told_of_calls_that_nobody_waits_for(wire: Any, protocol: Any) -> None:
+async def test_server_is_told_of_calls_that_were_given_up(wire: Any, protocol: Any) -> None:
     stdio = Stdio(sys.executable, [str(SERVERS / "plain.py")])
     with anyio.fail_after(40):
         async with McpManager([ServerSpec("plain", stdio, wire=wire, protocol=protocol)]) as mcp:

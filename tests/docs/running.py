@@ -10,7 +10,7 @@
 | `toml`, `json` | a configuration without a problem |
 
 In what a page shows, `…` stands for anything within a line, and a line of it for any lines; a duration stands for
-any duration, and the width of columns is free. A console command that ends otherwise than with 0 says so by
+any duration, and the width of columns is free. A console command with another exit code than 0 says so by
 `$ command  # exit 3`. What a command asks is answered with yes.
 
 The programs are those that a reader has: `dragoman`, `python`, and `npx` and `uvx`, which find the servers that the

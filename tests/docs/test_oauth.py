@@ -140,6 +140,17 @@ async def test_program_in_a_pipeline_may_sign(tmp_path: Path, monkeypatch: pytes
         assert "client_assertion" in form
 
 
+async def test_workload_uses_the_token_of_its_platform(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("e30.e30.signature", "utf-8")
+    monkeypatch.setenv("LAW_TOKEN_FILE", str(token))
+    async with Authorization(methods=["none"], assertions={"e30.e30.signature"}) as server:
+        write(tmp_path / "workload.toml", HEADLESS_TABLES[3], server)
+        assert await dragoman(HEADLESS_SHELL[2].strip()) == "done\n"
+
+
 async def test_application_without_a_browser_asks_its_own_person() -> None:
     async with Authorization() as server:
         process = await asyncio.create_subprocess_exec(
@@ -165,7 +176,7 @@ def test_configurations_of_the_pages_have_no_problem(tmp_path: Path) -> None:
 def test_no_block_is_left_out() -> None:
     assert len(all_blocks(PAGE)) == len(SHELL) + len(PROGRAMS) + len(TABLES) == 3
     taken = len(HEADLESS_SHELL) + len(HEADLESS_PROGRAMS) + len(HEADLESS_TABLES) + len(SCREENS)
-    assert len(all_blocks(HEADLESS_PAGE)) == taken == 7
+    assert len(all_blocks(HEADLESS_PAGE)) == taken == 9
 
 
 def test_every_key_is_on_the_page() -> None:

@@ -25,7 +25,7 @@ CREDENTIALS, LOGINS, COST = (
 
 PROMISES: dict[str, list[str]] = {
     "A server from a project's file": [
-        f"{TRUST}::test_a_project_server_that_nobody_approved_is_not_touched",
+        f"{TRUST}::test_an_unapproved_project_server_is_not_touched",
         f"{TRUST}::test_nothing_is_sent_to_an_address_of_a_project_before_it_is_approved",
         f"{TRUST}::test_an_approval_counts_at_once_for_that_content_and_that_project_only",
         f"{TRUST}::test_a_changed_project_file_asks_again_and_the_approved_server_goes_on",
@@ -73,7 +73,7 @@ PROMISES: dict[str, list[str]] = {
         f"{STORE}::test_a_file_that_cannot_be_trusted_approves_nothing",
     ],
     "Without a terminal, an unapproved server is refused": [
-        "unit/cli/commands/test_trust.py::test_without_a_terminal_nothing_is_approved_unless_somebody_says_yes",
+        "unit/cli/commands/test_trust.py::test_without_a_terminal_nothing_is_approved_unless_yes_is_given",
         f"{APPROVAL}::test_a_refusal_names_the_command_that_approves_and_no_secret",
     ],
     "`trust_project=True` in code": [
@@ -86,7 +86,7 @@ PROMISES: dict[str, list[str]] = {
         f"{PULLS}::test_each_field_of_a_prompt_is_watched",
         f"{PULLS}::test_the_instructions_are_watched_at_every_connection",
         f"{PULLS}::test_a_remembered_tool_that_has_changed_by_the_time_it_is_called_is_not_called",
-        f"{PULLS}::test_a_withheld_tool_stands_in_for_nobody",
+        f"{PULLS}::test_a_withheld_tool_is_no_fallback",
         f"{TRUST}::test_a_remembered_listing_is_held_back_too",
         f"{TRUST}::test_what_is_withheld_can_be_approved_and_stays_so",
         f"{STORE}::test_with_strict_trust_what_cannot_be_pinned_is_withheld",
@@ -125,7 +125,7 @@ PROMISES: dict[str, list[str]] = {
         f"{TRUST}::test_a_denied_call_names_the_rule_and_nothing_is_sent",
         f"{TRUST}::test_who_stands_in_is_judged_too",
         f"{TRUST}::test_a_person_is_asked_and_only_a_plain_yes_counts",
-        f"{TRUST}::test_where_nobody_can_be_asked_the_call_is_denied",
+        f"{TRUST}::test_where_no_user_can_be_asked_the_call_is_denied",
         f"{TRUST}::test_a_policy_of_files_holds_and_a_project_can_only_narrow",
         f"{ROADS}::test_every_road_is_judged",
         f"{ROADS}::test_agents_own_tools_and_local_ones_are_judged",
@@ -259,7 +259,7 @@ def test_a_promise_has_its_tests(promise: str) -> None:
 
 @pytest.mark.parametrize("begin", PROMISES)
 def test_the_tests_of_a_promise_are_there(begin: str) -> None:
-    assert [promise for promise in promised() if promise.startswith(begin)], "nobody promises that"
+    assert [promise for promise in promised() if promise.startswith(begin)], "no promise says that"
     for name in PROMISES[begin]:
         file, _, test = name.partition("::")
         source = (ROOT / "tests" / file).read_text("utf-8")

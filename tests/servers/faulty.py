@@ -275,7 +275,7 @@ def fault(request_id: int, kind: str) -> None:
             ):
                 write(bytes([byte]))
         case "others-id-inside":
-            # Unreadable, and an id of somebody else's stands inside of it.
+            # Unreadable, with the id of another call inside.
             write(
                 b'{"jsonrpc":"2.0","result":{"id":%d,"value":NaN},"id":%d}\n' % (request_id - 1, request_id)
             )
@@ -348,7 +348,7 @@ def fault(request_id: int, kind: str) -> None:
             reply(request_id, result=text("ok"))
             os._exit(0)
         case "crash-under-child":
-            # A child holds the pipe: nobody sees the end of our output.
+            # A child holds the pipe: the end of our output is not seen.
             child = subprocess.Popen(SLEEPER, stdin=subprocess.DEVNULL)
             note(f"child {child.pid}")
             os._exit(7)

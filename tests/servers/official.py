@@ -52,7 +52,7 @@ async def exit() -> str:  # noqa: A001
 
 
 class Guard:
-    """Refuses whoever does not bring the token."""
+    """Refuses requests without the token."""
 
     def __init__(self, app):
         self.app = app

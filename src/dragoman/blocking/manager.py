@@ -25,19 +25,23 @@ from dragoman.manager.manager import McpManager as AsyncManager
 from dragoman.model import RemoteTool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from pathlib import Path
     from types import TracebackType
 
+    from dragoman.blocking.bulk import BulkRun
+    from dragoman.bulk.run import Executor, Rows
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
     from dragoman.manager.manager import Servers
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
+    from dragoman.manager.users import UserManager
     from dragoman.model import (
         App,
         Audience,
+        Auth,
         Continuation,
         Handlers,
         HeaderProvider,
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
         Settings,
         Task,
         ToolResult,
+        UserLimits,
+        UserStatus,
     )
     from dragoman.observe.call_log import CallLog
     from dragoman.observe.metrics import ServerMetrics
@@ -85,13 +91,15 @@ class _LoopManager(AsyncManager):
         self.runner = BlockingRunner()
         super().__init__(*args, **settings)
 
-    def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
-        return BlockingRemoteTool(server, tool, self._execute_blocking).call
+    def _tool_func(
+        self, server: str, tool: str, execute: Callable[..., Awaitable[ToolResult]]
+    ) -> Callable[..., Any]:
+        def run(
+            server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
+        ) -> ToolResult:
+            return self.runner.run(lambda: execute(server, tool, arguments, timeout=timeout))
 
-    def _execute_blocking(
-        self, server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
-    ) -> ToolResult:
-        return self.runner.run(lambda: self._execute(server, tool, arguments, timeout=timeout))
+        return BlockingRemoteTool(server, tool, run).call
 
 
 class McpManager:
@@ -112,6 +120,7 @@ class McpManager:
         default_trust: Trust = "warn",
         missing_ok: bool = False,
         env: Mapping[str, str] | None = None,
+        users: UserLimits | None = None,
     ) -> None:
         """Create a manager without starting any server; as for `dragoman.McpManager`.
 
@@ -131,6 +140,7 @@ class McpManager:
                 default_trust=default_trust,
                 missing_ok=missing_ok,
                 env=env,
+                users=users,
             )
         )
 
@@ -151,6 +161,7 @@ class McpManager:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
+        users: UserLimits | None = None,
     ) -> Self:
         """Create a manager from the configuration files; as for `dragoman.McpManager`."""
         made = cls.__new__(cls)
@@ -169,6 +180,7 @@ class McpManager:
                 policy=policy,
                 call_log=call_log,
                 default_trust=default_trust,
+                users=users,
             )
         )
         return made
@@ -234,6 +246,11 @@ class McpManager:
     def settings(self) -> Settings:
         """The configuration in effect."""
         return self._mcp.settings
+
+    @property
+    def user(self) -> str:
+        """Whose servers these are, for a manager that `as_user` returned."""
+        return self._mcp.user
 
     @property
     def trust_project(self) -> bool:
@@ -319,6 +336,56 @@ class McpManager:
                 on_input=on_input,
             )
         )
+
+    @property
+    def answers_later(self) -> bool:
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
+        return self._mcp.answers_later
+
+    def map(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        journal: str | PathLike[str] | None = None,
+        concurrency: int = 8,
+        rate: float | None = None,
+        timeout: float | None = None,
+        retries: int = 2,
+        patience: float = 300.0,
+        limit: int | None = None,
+        repeat_unknown: bool = False,
+        repeat_failed: bool = False,
+        coerce: bool | None = None,
+        on: Executor | None = None,
+    ) -> BulkRun:
+        """Call a tool once for every row; as for `dragoman.McpManager`.
+
+        Iterables are read in the manager's own thread.
+
+        Raises:
+            BulkError: The arguments of this method cannot be used, or the file is not a table.
+        """
+        from dragoman.blocking.bulk import BulkRun  # Few programs use it.
+
+        run = self._mcp.map(
+            name,
+            rows,
+            arguments=arguments,
+            journal=journal,
+            concurrency=concurrency,
+            rate=rate,
+            timeout=timeout,
+            retries=retries,
+            patience=patience,
+            limit=limit,
+            repeat_unknown=repeat_unknown,
+            repeat_failed=repeat_failed,
+            coerce=coerce,
+            on=on,
+        )
+        return BulkRun(run, self._runner)
 
     def tasks(self) -> list[Task]:
         """Return the tasks that servers of this manager still work on, also those of earlier programs."""
@@ -429,6 +496,53 @@ class McpManager:
         self._runner.run(
             lambda: self._mcp.approve(name, tools=tools, in_project=in_project, fingerprint=fingerprint)
         )
+
+    def as_user(
+        self,
+        user: str,
+        *,
+        headers: Mapping[str, str] | HeaderProvider | None = None,
+        auth: str | Auth | Mapping[str, str | Auth] | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        handlers: Handlers | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> BlockingUser:
+        """Return these servers as one user of the program sees them; as for `dragoman.McpManager`.
+
+        Raises:
+            DragomanError: The manager is not started, or closed, or the id is not valid.
+            ConfigError: The policy cannot be read.
+        """
+        given = _in_threads(handlers)
+        found = self._runner.read(
+            lambda: self._mcp.as_user(
+                user, headers=headers, auth=auth, policy=policy, handlers=given, env=env
+            )
+        )
+        return BlockingUser(found, self._runner)
+
+    def users(self) -> dict[str, UserStatus]:
+        """Return the users of `as_user` who are connected, or whose managers are in use, by id."""
+        return self._runner.read(self._mcp.users)
+
+    def begin_login(self, name: str) -> str:
+        """Begin a login to a server, and return the address to send the person's browser to.
+
+        Raises:
+            UnknownServerError: No server has this name.
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The server, or its authorization server, refuses.
+        """
+        return self._runner.run(lambda: self._mcp.begin_login(name))
+
+    def complete_login(self, address: str) -> str:
+        """Go on with the login that ended at an address; as for `dragoman.McpManager`.
+
+        Raises:
+            DragomanError: No login of this manager waits for it.
+            AuthRequiredError: The login was refused.
+        """
+        return self._runner.run(lambda: self._mcp.complete_login(address))
 
     def status(self) -> dict[str, ServerStatus]:
         """Return the status of every server, by name; this starts no server."""
@@ -603,6 +717,38 @@ class McpManager:
         Invisible characters and terminal control codes are removed, and long texts are cut.
         """
         return self._runner.read(self._mcp.instructions)
+
+
+class BlockingUser(McpManager):
+    """The servers of a manager as one user sees them, without `await`; `as_user` makes it.
+
+    Inside `with`, the servers that start by themselves are started, and the user stays connected.
+    """
+
+    def __init__(self, user: UserManager, runner: BlockingRunner) -> None:
+        """Use the loop of the manager that has made it."""
+        self._mcp = self._user = user
+        self._runner = runner
+        self.registry = ToolRegistry(user.registry, runner)
+
+    def __repr__(self) -> str:
+        return f"BlockingUser({self.user!r})"
+
+    def _start(self) -> None:
+        self._runner.run(self._user.__aenter__)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.run(lambda: self._user.__aexit__(None, None, None))
+
+    def __del__(self) -> None:
+        """Leave the thread alone: it is the manager's."""
+
+    def shutdown(self) -> None:
+        """Disconnect the user at once; safe to call twice."""
+        if not self._runner.closed:
+            self._runner.run(self._user.shutdown)
 
 
 def _in_threads(handlers: Handlers | None) -> Handlers | None:

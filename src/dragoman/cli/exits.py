@@ -65,7 +65,7 @@ def code_of(error: BaseException) -> Exit:
     from dragoman import errors
 
     match error:
-        case errors.InvalidArgumentsError():
+        case errors.InvalidArgumentsError() | errors.BulkError():
             return Exit.USAGE
         case errors.UnknownServerError() | errors.UnknownToolError():
             return Exit.UNKNOWN

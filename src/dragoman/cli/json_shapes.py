@@ -228,6 +228,61 @@ class CallReport(TypedDict):
     call_id: str
 
 
+class MapReport(TypedDict):
+    """`dragoman map --json`."""
+
+    server: str
+    tool: str
+    """The exposed name."""
+    rows: int
+    ok: int
+    failed: int
+    unknown: int
+    """Rows that were sent without a recorded answer."""
+    open: int
+    """Rows without an outcome, which the next run would send."""
+    earlier: int
+    """Rows whose outcome an earlier run recorded."""
+    unknown_rows: list[int]
+    """Their numbers, counted from 1."""
+    out: str
+    journal: str
+    seconds: float
+
+
+class RowProblemShape(TypedDict):
+    """A row that cannot be sent."""
+
+    row: int
+    problem: str
+
+
+class MapPlanReport(TypedDict):
+    """`dragoman map --dry-run --json`."""
+
+    server: str
+    tool: str
+    rows: int
+    done: int
+    """Rows with a recorded outcome."""
+    calls: int
+    """Calls that the run would make."""
+    invalid: int
+    problems: list[RowProblemShape]
+    """The first of the invalid rows."""
+    unknown_rows: list[int]
+    repeats_unknown: bool
+    """Whether the run would send those again."""
+    sample: Any
+    """The arguments of the first call."""
+    concurrency: int
+    rate: float | None
+    seconds_per_call: float | None
+    """The median of recorded calls; null without any."""
+    seconds: float | None
+    """The estimated time; null if it is not known."""
+
+
 class CallRecordShape(TypedDict):
     """One call of `calls`, and what `calls show` prints."""
 

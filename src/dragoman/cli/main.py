@@ -6,6 +6,7 @@ Exit codes are in `exits.py`; the topics of `dragoman help` are at the end of th
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -31,6 +32,7 @@ COMMANDS = {
     "tools": ("dragoman.cli.commands.tools:tools", "List tools as signatures or schemas, or export them."),
     "stubs": ("dragoman.cli.commands.stubs:stubs", "Write the tools as typed Python modules."),
     "call": ("dragoman.cli.commands.call:call", "Call a tool and print its result."),
+    "map": ("dragoman.cli.commands.map_:map_", "Call a tool for every row of a table."),
     "resources": ("dragoman.cli.commands.resources:resources", "List the resources of the servers."),
     "read": ("dragoman.cli.commands.resources:read", "Read a resource."),
     "prompts": ("dragoman.cli.commands.resources:prompts", "List the prompts of the servers."),
@@ -149,11 +151,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             # Escape characters that the terminal or pipe cannot encode instead of raising an error.
             stream.reconfigure(errors="backslashreplace")
+    # Most objects of a command are modules and classes that stay: look through them rarely, and not at exit.
+    gc.set_threshold(50_000, 20, 50)
     code = run(arguments)
     try:
         sys.stdout.flush()
     except OSError:
         _close_quietly()
+    gc.freeze()
     sys.exit(code)
 
 

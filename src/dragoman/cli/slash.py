@@ -153,7 +153,7 @@ def conversation_of(context: Context, command: str) -> Conversation:
     return context.conversation
 
 
-# ── Tools: /call, /last, /tools
+# ── Tools: /call, /last, /tasks, /tools
 
 
 WHOLE = 100_000
@@ -199,10 +199,30 @@ async def last(context: Context, words: str) -> RenderableType:
     return Group(called(past.tool, past.arguments), result_view(past.result, limit=WHOLE))
 
 
+async def tasks(context: Context, words: str) -> RenderableType:
+    """List the calls that servers go on with as tasks, or wait for the result of one."""
+    known = await context.mcp.tasks()
+    if words:
+        names = [task.id for task in known]
+        if words not in names:
+            msg = f"Unknown task `{words}`. {did_you_mean(words, names, '/tasks lists them.')}"
+            raise UsageError(msg)
+        return result_view(await context.mcp.resume(words))
+    rows: list[tuple[str, str, str]] = []
+    for task in known:
+        said = f": {task.message}" if task.message else ""
+        about = f"{task.status}, {time.time() - task.created:.0f} s{said}"
+        rows.append((task.server, f"{task.id} {task.tool}", about))
+    return offers_view(rows, "tasks")
+
+
 async def tools(context: Context, words: str) -> RenderableType:
-    """List all tools, or those that match all words."""
+    """List all tools, those of a server, or those that match all words."""
     searched = words.lower().split()
-    found = [tool for tool in context.mcp.registry if all(word in _words_of(tool) for word in searched)]
+    found = [tool for tool in context.mcp.registry if tool.server == words]
+    found = found or [
+        tool for tool in context.mcp.registry if all(word in _words_of(tool) for word in searched)
+    ]
     if not found:
         text = f"No tool matches `{words}`. /tools lists all tools." if words else "No tools."
         return Text(text, style="dim")
@@ -700,7 +720,8 @@ COMMANDS: dict[str, Command] = {
         Command("/mcp logs", "SERVER [LINES]", "Show the stderr output of a server.", logs),
         Command("/call", "TOOL [KEY=VALUE … | JSON]", "Call a tool.", call, _CALL),
         Command("/last", "[NUMBER]", "Show the full result of the last call.", last, _LAST),
-        Command("/tools", "[WORD …]", "List all tools, or search them.", tools),
+        Command("/tasks", "[ID]", "List running tasks, or wait for one.", tasks),
+        Command("/tools", "[WORD …]", "List or search tools, or those of a server.", tools),
         Command("/resources", "[SERVER]", "List the resources.", resources),
         Command("/read", "URI [SERVER]", "Read a resource.", read),
         Command("/prompts", "[SERVER]", "List the prompts.", prompts),

@@ -665,7 +665,7 @@ def _auth(
 
 _AUTH_MODES = ("auto", "none", "oauth")
 _AUTH_CHOICES: dict[str, tuple[str, ...]] = {
-    "grant": ("authorization_code", "client_credentials"),
+    "grant": ("authorization_code", "client_credentials", "jwt_bearer"),
     "client_auth": ("client_secret_basic", "client_secret_post", "private_key_jwt"),
     "store": ("file", "keyring"),
 }

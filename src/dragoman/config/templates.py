@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 AUTH_TEXTS = (
     *("client_id", "client_secret", "redirect_uri", "metadata_url", "resource", "issuer", "private_key"),
-    "client_metadata_url",
+    *("client_metadata_url", "assertion", "id_token", "idp_token_url", "idp_client_id", "idp_client_secret"),
 )
 """The fields of `Auth` that are templates."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.subscriptions import (
@@ -21,6 +22,7 @@ from mcp.server.subscriptions import (
 
 from dragoman.errors import DragomanError
 from dragoman.gateway.ids import outer_uri
+from dragoman.gateway.principal import principal
 from dragoman.gateway.questions import LEVELS
 from dragoman.gateway.sdk_server import RawNotification
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
-    from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
+    from mcp_types import ClientCapabilities, SubscriptionsListenRequestParams, SubscriptionsListenResult
 
     from dragoman.gateway.view import View
     from dragoman.manager.manager import McpManager
@@ -51,6 +53,15 @@ class Client:
         """The lowest level of log messages that it wants; empty for none."""
         self.subscribed: set[tuple[str, str]] = set()
         """Servers and their own URIs."""
+        self.principal = principal()
+        """Who opened it; the only one who may use it."""
+        self.used = time.monotonic()
+        """When it was used last in a way that keeps its session from expiring."""
+
+    @property
+    def capabilities(self) -> ClientCapabilities | None:
+        """What the client declares."""
+        return self._session.client_capabilities
 
     async def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification; a client that does not read loses it, and holds nothing up."""

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from dragoman.errors import UnknownServerError
 from dragoman.gateway.auth import LOOPBACK, JwtVerifier, Refused, SharedToken
+from dragoman.gateway.direct import DirectCalls
 from dragoman.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ class Endpoint:
         self._manager = StreamableHTTPSessionManager(
             self.view.server, stateless=stateless, max_request_body_size=max_body_bytes
         )
-        self._app = AuthContextMiddleware(self._manager.handle_request)
+        self._app = AuthContextMiddleware(self._handle)
+        self._direct = DirectCalls(self.view, stateless=stateless, max_body_bytes=max_body_bytes)
         self._ready = asyncio.Event()
         self._leave = asyncio.Event()
         # The SDK's contexts must be left by the task that entered them, and requests come in many.
@@ -140,6 +142,11 @@ class Endpoint:
         """Answer one request."""
         await self._ready.wait()
         await self._app(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        again = await self._direct.handle(scope, receive, send)
+        if again is not None:
+            await self._manager.handle_request(scope, again, send)
 
     async def close(self) -> None:
         """End all sessions."""

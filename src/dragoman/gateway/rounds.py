@@ -20,6 +20,7 @@ from mcp_types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
 )
 
+from dragoman.errors import CallDeniedError
 from dragoman.gateway.questions import ELICIT, LEVELS, ROOTS, SAMPLE, approval_form, says_yes
 from dragoman.gateway.sdk_server import RawNotification
 
@@ -62,6 +63,11 @@ def lacks(context: ServerRequestContext[Any], method: str) -> bool:
     """Return whether a client has not declared that it can be asked for something."""
     declared = context.session.client_capabilities
     return getattr(declared, CAPABILITIES.get(method, ""), None) is None
+
+
+def can_be_asked(context: ServerRequestContext[Any]) -> bool:
+    """Return whether a client has declared that it can be asked for anything."""
+    return not all(lacks(context, method) for method in CAPABILITIES)
 
 
 def pass_on(context: ServerRequestContext[Any], answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -125,7 +131,8 @@ class HeldRequest:
         self._wants: CallRequest | None = None
         self.task: asyncio.Task[Mapping[str, Any]] | None = None
         self._questions: dict[str, tuple[dict[str, Any], asyncio.Future[Mapping[str, Any]]]] = {}
-        self._asked = asyncio.Event()
+        self._is_asked = False
+        self._wake: Callable[..., None] | None = None
         self._number = 0
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -137,16 +144,24 @@ class HeldRequest:
         key = f"q{self._number}"
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._questions[key] = ({"method": method, "params": dict(params)}, answer)
-        self._asked.set()
+        self._set_asked()
         try:
             return await answer
         finally:
             self._questions.pop(key, None)
 
     async def approve(self, request: CallRequest) -> bool:
-        """Return what the person has said; before that, note the question, and nothing is sent."""
+        """Return what the person has said.
+
+        Raises:
+            CallDeniedError: The person is asked with the result of this round; nothing is sent before that.
+        """
         if self.approved is None and not lacks(self.context, ELICIT):
             self._wants = request
+            msg = f"`{request.tool}` waits for approval"
+            raise CallDeniedError(
+                msg, tool=request.tool, server=request.server, rule=request.rule, pending=True
+            )
         return self.approved is True
 
     def approval_asked(self) -> Mapping[str, Any] | None:
@@ -175,24 +190,39 @@ class HeldRequest:
 
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Give the server what the client has answered."""
-        self._asked.clear()
+        self._is_asked = False
         for key, (_, answer) in self._questions.items():
             if key in responses and not answer.done():
                 answer.set_result(responses[key])
         if any(not answer.done() for _, answer in self._questions.values()):
-            self._asked.set()
+            self._set_asked()
+
+    def _set_asked(self) -> None:
+        self._is_asked = True
+        if self._wake is not None:
+            self._wake()
 
     async def result_or_questions(self) -> Mapping[str, Any] | None:
         """Wait for the result; `None` if the server asks something first."""
         assert self.task is not None  # noqa: S101 -- started by `Rounds`
-        asked = asyncio.ensure_future(self._asked.wait())
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(*_: object) -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        self.task.add_done_callback(wake)
+        self._wake = wake
+        if self._is_asked:
+            wake()
         try:
-            await asyncio.wait({self.task, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await woken
         except asyncio.CancelledError:
             self.task.cancel()
             raise
         finally:
-            asked.cancel()
+            self.task.remove_done_callback(wake)
+            self._wake = None
         return self.task.result() if self.task.done() else None
 
     def questions(self) -> dict[str, Any]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import re
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from dragoman.errors import (
     CallDeniedError,
@@ -27,12 +30,15 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.gateway import ids
+from dragoman.gateway.announce import Client
 from dragoman.gateway.code import ProgramTool
+from dragoman.gateway.direct import Exchange
 from dragoman.gateway.principal import principal
 from dragoman.gateway.questions import ELICIT, LEVELS, approval_form, says_yes
 from dragoman.gateway.rounds import (
     HeldRequest,
     approval_of,
+    can_be_asked,
     input_required,
     inputs_of,
     lacks,
@@ -62,7 +68,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-    from dragoman.gateway.announce import Client
+    from dragoman.gateway.direct import DirectContext
     from dragoman.gateway.gateway import Gateway
     from dragoman.model import CallRequest, ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
@@ -83,6 +89,8 @@ SERVER_ERROR = -32000
 RESERVED = "io.modelcontextprotocol/"
 _PASSED_ON = (LOG_LEVEL_META_KEY, CLIENT_CAPABILITIES_META_KEY)
 """The reserved keys that concern the server behind."""
+MIRROR = "x-mcp-header"
+"""In a schema: an argument that a header must mirror."""
 NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 """Names of tools that every client takes."""
 
@@ -106,6 +114,12 @@ class View:
         """The last listings, for servers that are slow to list again."""
         self._renamed: dict[str, str] = {}
         """Exposed names that some clients refuse, by the names they are given instead."""
+        self.sessions: dict[str, Client] = {}
+        """Connections of the older protocol that are sessions over HTTP, by session id."""
+        self._mirrors: dict[str, tuple[Any, bool]] = {}
+        """Whether headers mirror arguments, with the schema that says so, by name of the tool."""
+        self._chain: tuple[bool, Any] | None = None
+        """Whether calls are traced, and the middleware around them."""
         self._greeted = False
         self._waited = False
         self._finder = ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode != "all" else None
@@ -200,9 +214,38 @@ class View:
         }
         return {**entry, **texts}
 
-    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> Any:
+    async def _call_tool(self, ctx: Context, _params: types.CallToolRequestParams) -> Any:
+        put_aside(await self._call(ctx))
+        return types.CallToolResult(content=[])
+
+    async def handle_directly(self, ctx: DirectContext) -> Mapping[str, Any]:
+        """Answer a tool call that has not come through the SDK's server, by the same middleware.
+
+        Raises:
+            MCPError: The call is refused.
+        """
+        traces = not isinstance(get_tracer_provider(), ProxyTracerProvider)
+        if self._chain is None or self._chain[0] is not traces:
+            chain: Any = self._call
+            # The first traces; the last two are for handshakes and for results that the SDK would change.
+            for middleware in reversed(self.server.middleware[0 if traces else 1 : -2]):
+                chain = partial(cast("Any", middleware), call_next=chain)
+            self._chain = (traces, chain)
+        return await self._chain[1](ctx)
+
+    def mirrors_arguments(self, name: str) -> bool:
+        """Return whether headers must mirror arguments of a tool, which the SDK compares."""
+        tool = self._tool(name)
+        if tool is None:
+            return False
+        known = self._mirrors.get(name)
+        if known is None or known[0] is not tool.input_schema:
+            known = self._mirrors[name] = (tool.input_schema, MIRROR in json.dumps(tool.input_schema))
+        return known[1]
+
+    async def _call(self, ctx: Any) -> Mapping[str, Any]:
         given = dict(ctx.params or {})
-        name, arguments = params.name, given.get("arguments")
+        name, arguments = given["name"], given.get("arguments")
         if self._finder is not None:
             if name == self._finder.search_name:
                 found = await self._finder.search(arguments or {})
@@ -210,11 +253,9 @@ class View:
                     names = [one["name"] for one in found["structuredContent"]["tools"]]
                     shown = ["In a program:", *await self._programs.signatures(names)]
                     found["content"].append({"type": "text", "text": "\n".join(shown)})
-                put_aside(found)
-                return types.CallToolResult(content=[])
+                return found
             if self._programs is not None and name == self._programs.name:
-                put_aside(await self._programs.run(arguments or {}))
-                return types.CallToolResult(content=[])
+                return await self._programs.run(arguments or {})
             if name == self._finder.call_name:
                 name, arguments = self._finder.call(arguments or {})
         tool = self._tool(name)
@@ -237,8 +278,7 @@ class View:
             )
             return answer_of(result)
 
-        put_aside(self._outer(await self._run(ctx, server, call), server))
-        return types.CallToolResult(content=[])
+        return self._outer(await self._run(ctx, server, call), server)
 
     def close(self) -> None:
         """Free what the view has built."""
@@ -437,7 +477,8 @@ class View:
         job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
     ) -> Mapping[str, Any]:
         approved, inputs = approval_of(inputs_of(ctx.params or {}))
-        request = HeldRequest(ctx, principal() or connection_of(ctx.session).outbound, approved=approved)
+        client = principal() or getattr(ctx.session, "_connection", ctx.session)
+        request = HeldRequest(ctx, client, approved=approved)
         try:
             answer = await self._round(ctx, server, job, request=request, inputs=inputs)
         except (DragomanError, MCPError):
@@ -462,6 +503,10 @@ class View:
             with questions.during(server, request):
                 answer = await job(server_inputs(inputs), request.report)
             return pass_on(ctx, answer) if input_required(answer) else answer
+        if not can_be_asked(ctx):
+            # Every question is refused at once, so the request never waits here.
+            with questions.during(server, request):
+                return await job(None, request.report)
         return await rounds.begin(
             request, lambda held: job(None, held.report), lambda held: questions.during(server, held)
         )
@@ -473,12 +518,19 @@ class View:
 
     def _client(self, ctx: Context) -> Client:
         """Return the record of a connection of the older protocol, which ends with the connection."""
+        if isinstance(ctx.session, Exchange):
+            return ctx.session.record or Client(cast("Any", ctx.session), self.only)
         connection = connection_of(ctx.session)
         key = id(connection)
         announcer = self._gateway.announcer
-        if not announcer.knows(key):
+        is_new = not announcer.knows(key)
+        client = announcer.add(key, ctx.session, self.only)
+        if is_new:
             connection.exit_stack.push_async_callback(announcer.remove, key)
-        return announcer.add(key, ctx.session, self.only)
+            if connection.session_id is not None:
+                self.sessions[connection.session_id] = client
+                connection.exit_stack.callback(self.sessions.pop, connection.session_id, None)
+        return client
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         server, uri = await self._owner(params.uri)

@@ -16,6 +16,7 @@ The parts, each in its own module:
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sys
 import time
@@ -24,7 +25,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 from dragoman.errors import ConnectError, DragomanError
 from dragoman.manager.catalog import AsyncRemoteTool, ToolCatalog
@@ -41,13 +42,16 @@ from dragoman.model import (
     ServerSpec,
     ServerState,
     Settings,
+    UserLimits,
 )
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.late_import import is_loaded, late_import_module
 from dragoman.server.prepare import connection_module
 from dragoman.server.protocol.wire import with_headers
+from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
+from dragoman.storage.tasks import TaskStore
 from dragoman.tools.names import Pair
 from dragoman.tools.registry import ToolRegistry
 from dragoman.trust.gate import Gate
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
+    from dragoman.bulk.run import BulkRun, Executor, Rows
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
@@ -66,8 +71,10 @@ if TYPE_CHECKING:
     from dragoman.manager.forward import Forward
     from dragoman.manager.skills import Skills
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
+    from dragoman.manager.users import OfUser, UserManager, Users
     from dragoman.model import (
         Audience,
+        Auth,
         HeaderProvider,
         Part,
         ProgressHandler,
@@ -77,11 +84,11 @@ if TYPE_CHECKING:
         Task,
         ToolDef,
         ToolResult,
+        UserStatus,
     )
     from dragoman.observe.bus import Subscription
     from dragoman.observe.call_log import CallLog
     from dragoman.observe.metrics import ServerMetrics
-    from dragoman.server.sharing import SharedConnections
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
@@ -107,8 +114,22 @@ if TYPE_CHECKING:
 PIPELINE = "dragoman.call"
 
 
+class _Given(NamedTuple):
+    """Arguments of a manager that its users get too."""
+
+    handlers: Handlers | None
+    inputs: Mapping[str, str] | None
+    default_trust: Trust
+    env: Mapping[str, str] | None
+
+
 class McpManager:
     """All configured servers, with their tools, resources and prompts."""
+
+    user: str = ""
+    """Whose servers these are, for a manager that `as_user` returned."""
+    _of_user: OfUser | None = None
+    """What such a manager shares with the one that made it."""
 
     def __init__(
         self,
@@ -126,6 +147,7 @@ class McpManager:
         missing_ok: bool = False,
         env: Mapping[str, str] | None = None,
         connections: SharedConnections | None = None,
+        users: UserLimits | None = None,
     ) -> None:
         """Create a manager without starting any server.
 
@@ -153,6 +175,7 @@ class McpManager:
             missing_ok: Whether the file that `servers` names may be missing; it is used once it exists.
             env: The environment that variables are read from and servers inherit; this process's by default.
             connections: The connections that several managers share; by default each has its own.
+            users: How many users of `as_user` may be connected at a time, and for how long without use.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -161,6 +184,7 @@ class McpManager:
         load = _file_loader(servers, missing_ok=missing_ok)
         read = _settings(servers) if load is None else load()
         self._root = root = read.root or str(Path.cwd())
+        of_user = self._of_user
         if header_provider is not None:
             handlers = replace(handlers or Handlers(), headers=header_provider)
         self.registry = registry if isinstance(registry, ToolRegistry) else ToolRegistry(host=registry)
@@ -183,6 +207,8 @@ class McpManager:
             publish=self._publish,
             default_trust=default_trust,
             approvals=lambda: _approvals(env),
+            program=of_user.gate if of_user else None,
+            user=self.user,
         )
         # `registry.call` does not go through `call`, so the policy has to judge built-in tools there too.
         self.registry.watch(self._gate.permit_builtin)
@@ -220,8 +246,13 @@ class McpManager:
             inputs=inputs,
             keeps_stderr=wanted is True,
             env=env,
-            connections=connections,
+            connections=connections or SharedConnections(between_users=True),
+            slots=of_user.slots if of_user else None,
+            user=self.user,
+            room=of_user.room if of_user else None,
         )
+        self._user_limits = users or UserLimits()
+        self._given = _Given(handlers, inputs, default_trust, env)
         self._load: Callable[[], Settings] | None = load
         self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
         self._reloading = asyncio.Lock()
@@ -244,6 +275,7 @@ class McpManager:
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
         call_log: CallLog | Path | bool | None = None,
         default_trust: Trust = "warn",
+        users: UserLimits | None = None,
     ) -> Self:
         """Create a manager from the configuration files; invalid entries are logged and skipped.
 
@@ -262,6 +294,7 @@ class McpManager:
             policy: Which calls are allowed.
             call_log: Where to record calls.
             default_trust: The `trust` of servers without one.
+            users: How many users may be connected.
 
         Raises:
             ConfigError: The profile is unknown, or the named file does not exist.
@@ -288,6 +321,7 @@ class McpManager:
             policy=policy,
             call_log=call_log,
             default_trust=default_trust,
+            users=users,
         )
         manager._load = read
         manager._watcher = Watcher(manager._config_files, manager._on_files_changed)
@@ -331,6 +365,8 @@ class McpManager:
         self._closed = True
         watching = self._watcher.stop() if self._watcher else ()
         try:
+            if "_users" in self.__dict__:
+                await self._users.close()
             await self._pool.close()
         finally:
             for name in self._supervisors:
@@ -446,6 +482,8 @@ class McpManager:
         self._check_open()
         if not is_loaded(PIPELINE):
             await late_import_module(PIPELINE)
+        if self._of_user is not None:
+            await self._prepare_call(name, timeout)
         mode = None
         if detach or on_input == "return":
             from dragoman.call import CallMode
@@ -458,6 +496,85 @@ class McpManager:
             return await self._run(
                 context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
+
+    @property
+    def answers_later(self) -> bool:
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
+        return self._answers_later
+
+    def map(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        journal: str | PathLike[str] | None = None,
+        concurrency: int = 8,
+        rate: float | None = None,
+        timeout: float | None = None,
+        retries: int = 2,
+        patience: float = 300.0,
+        limit: int | None = None,
+        repeat_unknown: bool = False,
+        repeat_failed: bool = False,
+        coerce: bool | None = None,
+        on: Executor | None = None,
+    ) -> BulkRun:
+        """Call a tool once for every row: iterate over the outcomes, or `await run.wait()` for a report.
+
+        Args:
+            name: The tool, as for `call`.
+            rows: The path of a `.csv`, `.tsv`, `.xlsx` or `.jsonl` file, or mappings from any iterable; it is
+                read as a stream.
+            arguments: The arguments with `{column}` in their texts; by default each row is the arguments.
+            journal: A file that records what was sent and each outcome. A run with the same journal goes on
+                where the last one was interrupted, even by a kill.
+            concurrency: Calls at once, at most the server's `max_concurrency`.
+            rate: Calls per second at most.
+            timeout: Seconds for each call; by default the server's `timeouts.call`.
+            retries: How often a call that may have run is repeated, if the tool is read-only or idempotent
+                and the server's `trust_annotations` is set. Calls that certainly did not run are always
+                repeated.
+            patience: Seconds for which the server may be unavailable before the run stops with its error.
+            limit: Only the first rows.
+            repeat_unknown: Whether to send rows again that an earlier run sent without a recorded answer.
+                If not, their outcome is `unknown`, unless the tool is safe to repeat.
+            repeat_failed: Whether to send rows again that failed in an earlier run.
+            coerce: Whether to coerce arguments to the schema's types; by default for files, whose cells are
+                texts.
+            on: Where the calls are made, such as `dragoman.adapters.ray.RayCluster()`; by default here.
+
+        Raises:
+            BulkError: The arguments of this method cannot be used, or the file is not a table.
+        """
+        from dragoman.bulk.run import BulkRun
+
+        async def start() -> CallContext:
+            self._check_open()
+            if not is_loaded(PIPELINE):
+                await late_import_module(PIPELINE)
+            if self.registry.find(name) is None:
+                await self.wait_ready()  # Its server may still be starting.
+            return self._call_context
+
+        return BulkRun(
+            start,
+            name,
+            rows,
+            settings=self.settings,
+            on=on,
+            arguments=arguments,
+            journal=journal,
+            concurrency=concurrency,
+            rate=rate,
+            timeout=timeout,
+            retries=retries,
+            patience=patience,
+            limit=limit,
+            repeat_unknown=repeat_unknown,
+            repeat_failed=repeat_failed,
+            coerce=coerce,
+        )
 
     async def tasks(self) -> list[Task]:
         """Return the tasks that servers of this manager still work on, also those of earlier programs."""
@@ -519,7 +636,7 @@ class McpManager:
 
         return Skills(
             self._resources,
-            key=lambda server: spec_key(find_server(self._supervisors, server).spec, self._root),
+            key=lambda server: self._server_key(find_server(self._supervisors, server).spec),
             limits=lambda server: find_server(self._supervisors, server).limits,
             approval=self._approval,
         )
@@ -596,6 +713,83 @@ class McpManager:
 
         return Forward(self._supervisors, self._resources, self._call_context, self._check_open)
 
+    # ── Users
+
+    def as_user(
+        self,
+        user: str,
+        *,
+        headers: Mapping[str, str] | HeaderProvider | None = None,
+        auth: str | Auth | Mapping[str, str | Auth] | None = None,
+        policy: Policy | Mapping[str, Any] | list[Any] | None = None,
+        handlers: Handlers | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> UserManager:
+        """Return these servers as one user of the program sees them, with the same API.
+
+        The user has sessions, listings, tokens, logins, pins, tasks and metrics of their own. A stdio server
+        has one process for each user, or one for all with `share = true`. The same id gives the same manager;
+        what is given again replaces what was given before, for the requests from then on.
+
+        Args:
+            user: The id of the user in the application, which has authenticated them.
+            headers: Sent to every server behind a URL, after those of its entry and of `header_provider`. To
+                send something to one server only, give a function as for `header_provider`.
+            auth: A bearer token, or the OAuth settings, for every server behind a URL; or these by server.
+            policy: Rules for this user; they can only make the manager's stricter.
+            handlers: What answers the servers' questions to this user; the manager's by default.
+            env: Added to the manager's environment, for variables in entries and for processes of this user.
+
+        Raises:
+            DragomanError: The manager is not started, or closed, or the id is not valid.
+            ConfigError: The policy cannot be read.
+        """
+        self._check_open()
+        from dragoman.manager.users import UserOptions
+
+        options = UserOptions(headers=headers, auth=auth, policy=policy, handlers=handlers, env=env)
+        return self._users.get(user, options)
+
+    def users(self) -> dict[str, UserStatus]:
+        """Return the users of `as_user` who are connected, or whose managers are in use, by id."""
+        return self._users.status() if "_users" in self.__dict__ else {}
+
+    @cached_property
+    def _users(self) -> Users:
+        from dragoman.manager.users import Users
+
+        return Users(self._share_with_user, self._user_limits)
+
+    def _share_with_user(self) -> OfUser:
+        from dragoman.manager.users import OfUser
+
+        settings = self.settings
+        return OfUser(
+            # The configuration's rules are those of `gate`, and its files were approved or not already.
+            settings=replace(
+                settings,
+                servers=[one.spec for one in self._supervisors.values()],
+                policy=(),
+                layers=None,
+                auto_reload=False,
+            ),
+            root=self._root,
+            trust_project=self.trust_project,
+            refused={name: one.error for name, one in self._supervisors.items() if one.is_refused},
+            builtins=[tool for tool in self.registry if tool.source != "mcp"],
+            gate=self._gate,
+            slots=self._pool.slots,
+            connections=self._pool.connections,
+            context=self._call_context,
+            make_func=self._tool_func,
+            **self._given._asdict(),
+        )
+
+    async def _update_users(self) -> None:
+        """Let the users have the servers that the manager has now."""
+        if "_users" in self.__dict__:
+            await asyncio.gather(*(one.follow() for one in self._users.all()))
+
     # ── Status and events
 
     def status(self) -> dict[str, ServerStatus]:
@@ -636,6 +830,7 @@ class McpManager:
         self._pool.check_free(spec)
         self._gate.trust(spec)
         await self._pool.add(spec)
+        await self._update_users()
 
     async def remove(self, name: str) -> None:
         """Remove a server with its tools, and stop it.
@@ -647,6 +842,7 @@ class McpManager:
         self._pool.uninstall(supervisor)
         await supervisor.stop()
         self._metrics.forget(name)
+        await self._update_users()
 
     async def restart(self, name: str) -> None:
         """Restart a server; wait until it is ready or has failed.
@@ -677,6 +873,7 @@ class McpManager:
         if not supervisor.spec.enabled:
             spec = replace(supervisor.spec, enabled=True)
             await self._pool.replace(supervisor, spec, starts=not spec.lazy)
+            await self._update_users()
 
     async def disable(self, name: str) -> None:
         """Disable a server: remove its tools, and stop it once its calls are done.
@@ -688,6 +885,7 @@ class McpManager:
         if supervisor.spec.enabled:
             self._pool.install_stopped(replace(supervisor.spec, enabled=False))
             await self._pool.wait_drained()
+            await self._update_users()
 
     async def reload(self) -> ConfigReloaded:
         """Read the configuration again and apply what changed; unchanged servers are not touched.
@@ -708,6 +906,7 @@ class McpManager:
                 report = await self._pool.reload(found)
             finally:
                 self._watch_files()
+        await self._update_users()
         # Not by `_publish`: the metrics of stopped servers stay readable.
         self._bus.publish(report)
         return report
@@ -737,6 +936,40 @@ class McpManager:
         supervisor = self._open_server(name)
         await supervisor.login(LoginUI(open_url=open_url, paste=paste, on_refused=on_refused))
         await supervisor.wait_settled()
+
+    async def begin_login(self, name: str) -> str:
+        """Begin a login to a server, and return the address to send the person's browser to.
+
+        The login goes on by itself until the person is done, for ten minutes at most. It ends with
+        `complete_login` if the application is the `redirect_uri` of the server's `auth`, and otherwise at a
+        page on this machine. Calls made meanwhile say that the server requires login.
+
+        Raises:
+            UnknownServerError: No server has this name.
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The server, or its authorization server, refuses.
+        """
+        return await self._open_server(name).begin_login()
+
+    async def complete_login(self, address: str) -> str:
+        """Go on with the login that ended at an address; return the server once it is ready or has failed.
+
+        Call it on the manager of the user who is signed in to the application, so that the login of another
+        person is not accepted.
+
+        Args:
+            address: The whole address of the request to the `redirect_uri`, with its `code` and `state`.
+
+        Raises:
+            DragomanError: No login of this manager waits for it.
+            AuthRequiredError: The login was refused.
+        """
+        self._check_open()
+        for name, supervisor in list(self._supervisors.items()):
+            if await supervisor.complete_login(address):
+                return name
+        msg = "no login in progress belongs to this address"
+        raise DragomanError(msg, hint="begin the login again; it may be over, or another user's")
 
     async def logout(self, name: str) -> bool:
         """Forget the login of a server; return whether there was one."""
@@ -873,6 +1106,9 @@ class McpManager:
 
     # ── Inside
 
+    async def _prepare_call(self, name: object, timeout: float | None) -> None:
+        """Do what has to be done before a call of a tool; the manager of a user may have to list it."""
+
     def _publish(self, event: Event) -> None:
         """Take an event of a server to the bus: the metrics first, then the subscriptions, which pass it on.
 
@@ -890,7 +1126,14 @@ class McpManager:
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
     def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
-        return AsyncRemoteTool(server, tool, self._execute).call
+        make = self._of_user.make_func if self._of_user else self._tool_func
+        return make(server, tool, self._execute)
+
+    def _tool_func(
+        self, server: str, tool: str, execute: Callable[..., Awaitable[ToolResult]]
+    ) -> Callable[..., Any]:
+        """Make the `func` of a tool that `execute` runs."""
+        return AsyncRemoteTool(server, tool, execute).call
 
     async def _execute(
         self, server: str, tool: str, arguments: Mapping[str, Any] | None, *, timeout: float | None = None
@@ -911,7 +1154,7 @@ class McpManager:
     def _call_context(self) -> CallContext:
         from dragoman.call import CallContext
 
-        return CallContext(
+        made = CallContext(
             registry=self.registry,
             supervisors=self._supervisors,
             publish=self._bus.publish,
@@ -921,8 +1164,22 @@ class McpManager:
             gate=self._gate,
             metrics=self._metrics,
             log=self.call_log,
-            server_key=lambda spec: spec_key(spec, self._root),
+            tasks=TaskStore(user=self.user),
+            server_key=self._server_key,
+            user=self.user,
         )
+        if self._of_user is None:
+            return made
+        # One turn of the event loop is what all users have together.
+        program = self._of_user.context
+        return replace(made, throttle=program.throttle, failures=program.failures)
+
+    def _server_key(self, spec: ServerSpec) -> str:
+        """Return what tasks and approvals of skills belong to: a server's entry, and the user."""
+        key = spec_key(spec, self._root)
+        if not self.user:
+            return key
+        return hashlib.sha256(f"{key}\n{self.user}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     async def _start(self) -> None:
         insist_on_asyncio()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dragoman.manager.reload import Plan
     from dragoman.model import ServerSpec
     from dragoman.server.sharing import SharedConnections
+    from dragoman.server.supervisor import Room
     from dragoman.trust.gate import Gate
 
 logger = logging.getLogger("dragoman")
@@ -72,6 +73,9 @@ class ServerPool:
         keeps_stderr: bool = False,
         env: Mapping[str, str] | None = None,
         connections: SharedConnections | None = None,
+        slots: asyncio.Semaphore | None = None,
+        user: str = "",
+        room: Room | None = None,
     ) -> None:
         """Make a supervisor for every configured server, without starting it.
 
@@ -90,6 +94,9 @@ class ServerPool:
             keeps_stderr: Whether what servers write to their standard error is kept for some days.
             env: The environment that variables are read from and servers inherit.
             connections: The connections that several managers share.
+            slots: Limits how many servers start at once; those of a user count with all others.
+            user: Whose servers these are, in a program with many users.
+            room: The place that this user takes up among all users.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -108,8 +115,11 @@ class ServerPool:
         self._inputs = dict(inputs or {})
         self._keeps_stderr = keeps_stderr
         self._env = os.environ if env is None else env
-        self._connections = connections
-        self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
+        self.connections = connections
+        self.slots = slots or asyncio.Semaphore(STARTING_AT_ONCE)
+        """Limits how many servers start at once."""
+        self._user = user
+        self._room = room
         self._candidates: set[Supervisor] = set()
         """Servers that start next to the one they are to replace."""
         self._draining: dict[asyncio.Task[None], Supervisor] = {}
@@ -340,13 +350,15 @@ class ServerPool:
             ),
             publish=publish,
             listed=listed,
-            slots=self._slots,
+            slots=self.slots,
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,
             gate=self._gate,
             keeps_stderr=self._keeps_stderr,
             texts=self.settings.texts,
-            connections=self._connections,
+            connections=self.connections,
+            user=self._user,
+            room=self._room,
         )
         return supervisor
 

@@ -51,7 +51,7 @@ async def resume_call(
     context: CallContext, continuation: Continuation, answers: Mapping[str, Any]
 ) -> ToolResult:
     """Go on with a call that asked a person; return the open questions if there are any."""
-    key = await asyncio.to_thread(signing_key)
+    key = await asyncio.to_thread(signing_key, user=context.user)
     if not hmac.compare_digest(signature_of(continuation, key), continuation.signature):
         msg = f"the continuation of `{continuation.tool}` was changed, or is another user's: nothing was sent"
         raise DragomanError(msg, hint="call the tool again")

@@ -107,10 +107,14 @@ class Skills:
             return await session.get_skill(uri)
 
         skill = self._with_approval(read_entry(server, await self._resources.ask(server, ask, uri)))
-        if skill.uri != uri:
-            msg = f"server `{server}` answered with another skill than `{uri}`"
-            raise ServerError(msg, server=server)
-        return skill
+        if skill.uri == uri:
+            return skill
+        # Some servers answer `skills/get` with nothing, and list the skill.
+        for listed in await self.all(server):
+            if listed.uri == uri:
+                return listed
+        msg = f"server `{server}` answered with another skill than `{uri}`"
+        raise ServerError(msg, server=server)
 
     async def load(self, server: str, uri: str) -> str:
         """Return the instructions of a skill for a model, after approval and verification.

@@ -80,6 +80,8 @@ class CallRecord:
     result_chars: int = 0
     """The length of the whole result."""
     result_missing: Sequence[Why] = ()
+    user: str = ""
+    """Who made it, in a program with many users."""
 
     @property
     def success(self) -> bool:
@@ -111,9 +113,12 @@ class CallNote(NamedTuple):
     """The length of the whole text."""
     weight: int
     """About how many characters it takes in memory."""
+    user: str = ""
+    mask: Callable[[str], str] | None = None
+    """Masks what only this user's calls can show."""
 
 
-Row: TypeAlias = tuple[float, str, str, str, float, str, str, str, str, int, str]
+Row: TypeAlias = tuple[float, str, str, str, float, str, str, str, str, int, str, str]
 """The values of one row, in the order of `COLUMNS`."""
 COLUMNS = {
     "at": "REAL",
@@ -127,6 +132,7 @@ COLUMNS = {
     "result": "TEXT",
     "result_chars": "INTEGER",
     "result_missing": "TEXT",
+    "user": "TEXT",
 }
 """The columns of a row and their types."""
 
@@ -154,6 +160,8 @@ def take_down(
     code: str,
     arguments: object,
     text: str,
+    user: str = "",
+    mask: Callable[[str], str] | None = None,
 ) -> CallNote:
     """Copy the parts of a call that may be written, in bounded time."""
     copier = _Copier()
@@ -170,6 +178,8 @@ def take_down(
         text=kept,
         chars=len(text),
         weight=len(kept) + copier.weight,
+        user=user[:MAX_NAME_CHARS],
+        mask=mask,
     )
 
 
@@ -247,12 +257,13 @@ def to_row(note: CallNote, mask: Callable[[str], str] = mask_text) -> Row:
         _storable(result.text),
         note.chars,
         " ".join(why),
+        _storable(note.user),
     )
 
 
 def from_row(number: int, row: Row) -> CallRecord:
     """Return the call that a row describes."""
-    at, server, tool, call_id, duration, code, arguments, missing, result, chars, why = row
+    at, server, tool, call_id, duration, code, arguments, missing, result, chars, why, user = row
     return CallRecord(
         number=number,
         call_id=call_id,
@@ -266,6 +277,7 @@ def from_row(number: int, row: Row) -> CallRecord:
         result=result,
         result_chars=chars,
         result_missing=cast("list[Why]", why.split()),
+        user=user,
     )
 
 
@@ -355,10 +367,12 @@ LOCK_SECONDS = 5.0
 """How long to wait for other processes."""
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
+_LATER = {"user": " DEFAULT ''"}
+"""Columns that logs of earlier versions lack. They have a default, so that those versions can still write."""
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS calls(
     number INTEGER PRIMARY KEY AUTOINCREMENT,
-    {", ".join(f"{name} {kind} NOT NULL" for name, kind in COLUMNS.items())}
+    {", ".join(f"{name} {kind} NOT NULL{_LATER.get(name, '')}" for name, kind in COLUMNS.items())}
 ) STRICT;
 CREATE INDEX IF NOT EXISTS calls_at ON calls(at);
 CREATE INDEX IF NOT EXISTS calls_call_id ON calls(call_id);
@@ -455,6 +469,10 @@ def _opened(path: Path, busy_seconds: float, lock: BaseFileLock) -> sqlite3.Conn
             with lock:
                 if _version(connection, path) < VERSION:
                     _create_schema(connection)
+        if _missing_columns(connection):
+            with lock:
+                for name in _missing_columns(connection):
+                    connection.execute(f"ALTER TABLE calls ADD COLUMN {name} TEXT NOT NULL DEFAULT ''")
         # A crash of the machine may lose the last calls but cannot damage the file, and commits are cheap.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
@@ -477,6 +495,12 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
         msg = f"the call log {path} was written by a later version of dragoman"
         raise DragomanError(msg, hint="update dragoman, or move the file away")
     return version
+
+
+def _missing_columns(connection: sqlite3.Connection) -> list[str]:
+    """Return the columns that a log of an earlier version lacks."""
+    found = {row[1] for row in connection.execute("PRAGMA table_info(calls)")}
+    return [name for name in _LATER if name not in found]
 
 
 def _create_schema(connection: sqlite3.Connection) -> None:
@@ -616,6 +640,8 @@ class CallLog:
         duration: float,
         text: str = "",
         code: str = "",
+        user: str = "",
+        mask: Callable[[str], str] | None = None,
     ) -> None:
         """Log a call that has just ended; never waits for the disk, and never fails.
 
@@ -627,6 +653,8 @@ class CallLog:
             duration: Seconds.
             text: The text that the caller gets; the error if the call failed.
             code: The stable code of the error; empty if the call succeeded.
+            user: Who made it, in a program with many users.
+            mask: Masks a text, in place of the log's own function.
         """
         try:
             note = take_down(
@@ -638,6 +666,8 @@ class CallLog:
                 code=code,
                 arguments=arguments,
                 text=text,
+                user=user,
+                mask=mask,
             )
         except Exception:  # noqa: BLE001 -- a caller's own mapping may raise anything
             with self._changed:
@@ -720,7 +750,7 @@ class CallLog:
 
     def _row(self, note: CallNote) -> Row | None:
         try:
-            return to_row(note, self._mask)
+            return to_row(note, note.mask or self._mask)
         except Exception:  # noqa: BLE001 -- the application's own `mask` may raise anything
             # No traceback: it could show the secret that was to be masked.
             logger.debug("call %s is not logged: it cannot be masked or written", note.call_id)
@@ -774,6 +804,7 @@ class CallHistory:
         *,
         server: str = "",
         tool: str = "",
+        user: str | None = None,
         errors_only: bool = False,
         since: float | None = None,
         text: str = "",
@@ -784,6 +815,7 @@ class CallHistory:
         Args:
             server: A server's name, or a pattern with `*`, `?` and `[…]`. Empty for all.
             tool: The exposed name, or a pattern.
+            user: Who made them, in a program with many users; empty for the program itself.
             errors_only: Whether to leave out calls that succeeded.
             since: Seconds since the epoch.
             text: A text in the tool's name, the arguments or the result; ASCII letters match in any case.
@@ -797,6 +829,8 @@ class CallHistory:
             if name:
                 operator = "GLOB" if _GLOB_MARKS & set(name) else "="
                 wanted.append((f"{column} {operator} ?", (name,)))
+        if user is not None:
+            wanted.append(("user = ?", (user,)))
         if errors_only:
             wanted.append(("error_code <> ''", ()))
         if since is not None:
@@ -844,6 +878,8 @@ class CallHistory:
             with closing(sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS)) as connection:
                 if _version(connection, self.path) == 0:
                     return []  # another process is creating it
+                if "user" in _missing_columns(connection):
+                    query = query.replace(", user FROM", ", '' FROM").replace("user = ?", "'' = ?")
                 rows = connection.execute(query, values).fetchall()
         except sqlite3.Error as exc:
             msg = f"the call log {self.path} cannot be read: {exc}"

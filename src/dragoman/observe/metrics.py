@@ -209,6 +209,12 @@ class Metrics:
         meter.buckets[index] = meter.buckets.get(index, 0) + 1
         life.recent.append(seconds)
 
+    def withdrawn(self, server: str, tool: str) -> None:
+        """Forget a call that has begun but is not made yet: a person is asked first."""
+        meter = self._tool(server, tool)
+        if meter.in_flight:
+            meter.in_flight -= 1
+
     def watch(self, server: str, state: ServerState, now: float) -> None:
         """Start to measure how long a server is in each state; no event tells its first state."""
         life = self._server(server)

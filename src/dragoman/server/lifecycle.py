@@ -58,7 +58,7 @@ class Signal(StrEnum):
     RETRY_DUE = "retry_due"
     """The scheduled time of the next attempt has come."""
     UNUSED = "unused"
-    """It was not used for its idle time."""
+    """It was not used for its idle time, or its user's."""
     RESTART = "restart"
     """The user or the manager restarts it."""
     STOP = "stop"
@@ -99,6 +99,7 @@ _RETRIED = Step(_S.BACKOFF, (_O.CLOSE, _O.PLAN_RETRY))
 _GIVEN_UP = Step(_S.FAILED, (_O.CLOSE,))
 _AUTH = Step(_S.NEEDS_AUTH, (_O.CLOSE, _O.PLAN_SLOW_RETRY))
 _OFFERED = Step(_S.READY, (_O.OFFER,))
+_UNUSED = Step(_S.IDLE, (_O.CLOSE,))
 _DEGRADED = Step(_S.DEGRADED, (_O.WITHDRAW,))
 
 TABLE: dict[ServerState, dict[Signal, Step]] = {
@@ -124,7 +125,7 @@ TABLE: dict[ServerState, dict[Signal, Step]] = {
         Signal.LOST: _RETRIED,
         Signal.HOPELESS: _GIVEN_UP,
         Signal.AUTH_REQUIRED: _AUTH,
-        Signal.UNUSED: Step(_S.IDLE, (_O.CLOSE,)),
+        Signal.UNUSED: _UNUSED,
         Signal.RESTART: _RESTARTED,
         Signal.STOP: _STOPPED,
     },
@@ -133,17 +134,20 @@ TABLE: dict[ServerState, dict[Signal, Step]] = {
         Signal.LOST: _RETRIED,
         Signal.HOPELESS: _GIVEN_UP,
         Signal.AUTH_REQUIRED: _AUTH,
+        Signal.UNUSED: _UNUSED,
         Signal.RESTART: _RESTARTED,
         Signal.STOP: _STOPPED,
     },
     _S.BACKOFF: {
         Signal.RETRY_DUE: _OPENED,
+        Signal.UNUSED: _UNUSED,
         Signal.RESTART: _RESTARTED,
         Signal.STOP: _STOPPED,
     },
     _S.NEEDS_AUTH: {
         Signal.LOGGED_IN: _OPENED,
         Signal.RETRY_DUE: _OPENED,
+        Signal.UNUSED: _UNUSED,
         Signal.RESTART: _RESTARTED,
         Signal.STOP: _STOPPED,
     },

@@ -1,4 +1,4 @@
-"""Share the process of a stdio server between managers that would start the same one.
+"""Share the process of a stdio server between managers, or users, that would start the same one.
 
 What counts is the content: the expanded entry, its folder, and the environment that the process would get.
 Each manager has its own supervisor, names, pins and rules; `Lease` stands for its `Connection`, and `_Hub`
@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import json
 from contextvars import Context, ContextVar
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.errors import ConnectionLostError, DragomanError
@@ -45,7 +45,14 @@ _current_lease: ContextVar[Lease | None] = ContextVar("current_lease", default=N
 class SharedConnections:
     """The processes that managers share, by the content of their entries."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, between_users: bool = False) -> None:
+        """Share nothing yet.
+
+        Args:
+            between_users: Whether those who share are different people: then only servers with `share = true`
+                are shared, and what cannot be attributed to one of them reaches none.
+        """
+        self._between_users = between_users
         self._hubs: dict[str, _Hub] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         """The tasks of connections that are closing, by key."""
@@ -63,7 +70,8 @@ class SharedConnections:
         """
         roots = handlers.roots if handlers else None
         has_roots = bool(roots(spec.name) if callable(roots) else roots)
-        if not spec.share or not isinstance(transport, Stdio) or has_roots:
+        is_shared = spec.share is True if self._between_users else spec.share is not False
+        if not is_shared or not isinstance(transport, Stdio) or has_roots:
             return None
         child = await asyncio.to_thread(whole_environment, transport, env)
         parts: dict[str, Any] = {
@@ -96,7 +104,13 @@ class SharedConnections:
         """
         hub = self._hubs.get(key)
         if hub is None or hub.is_over:
-            hub = _Hub(spec, make, on_end=lambda it: self._remove(key, it), after=self._ending.get(key))
+            hub = _Hub(
+                spec,
+                make,
+                on_end=lambda it: self._remove(key, it),
+                after=self._ending.get(key),
+                between_users=self._between_users,
+            )
             self._hubs[key] = hub
         return Lease(hub, spec, events, handlers or Handlers())
 
@@ -134,8 +148,10 @@ class _Hub(ConnectionEvents):
         *,
         on_end: Callable[[_Hub], None],
         after: asyncio.Task[None] | None,
+        between_users: bool,
     ) -> None:
         self.spec = spec
+        self.between_users = between_users
         self.leases: list[Lease] = []
         self.is_over = False
         """Whether no lease can join any more."""
@@ -251,7 +267,12 @@ class _Hub(ConnectionEvents):
         return candidates[0] if len(candidates) == 1 else None
 
     async def _log(self, server: str, params: dict[str, Any]) -> None:
-        for lease in [one for one in self.leases if one.calls] or list(self.leases):
+        calling = [one for one in self.leases if one.calls] or list(self.leases)
+        if self.between_users:
+            # The message may quote one user's data: it goes to the user whose it is, or to none.
+            owner = self._asked()
+            calling = [owner] if owner is not None else []
+        for lease in calling:
             if lease.handlers.logging is not None:
                 outcome = lease.handlers.logging(server, params)
                 if inspect.isawaitable(outcome):
@@ -274,8 +295,9 @@ class Lease:
 
     @property
     def attempt(self) -> ConnectAttempt:
-        """The facts of the attempt to connect."""
-        return self._hub.connection.attempt
+        """The facts of the attempt to connect; the standard error may quote other users' data."""
+        found = self._hub.connection.attempt
+        return replace(found, stderr=None, on_stage=None) if self._hub.between_users else found
 
     @property
     def era(self) -> Era | None:

@@ -14,12 +14,13 @@ import random
 import re
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
-from dragoman.server.late_import import anyio_shield, late_import_module
+from dragoman.server.authorizer_slot import AuthorizerSlot
+from dragoman.server.late_import import anyio_shield
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
 
     from dragoman.config.templates import ExpansionContext
     from dragoman.events import Event, OfferChanged
-    from dragoman.model import Auth, Handler, Handlers, LoginUI, ServerSpec, Transport
+    from dragoman.model import Auth, Handlers, LoginUI, ServerSpec, Transport
     from dragoman.server.connection import Connection
     from dragoman.server.lifecycle import Delay
-    from dragoman.server.oauth.authorizer import Authorizer
     from dragoman.server.process.environment import StderrTail
     from dragoman.server.process.spawn import Prespawn
     from dragoman.server.protocol.sdk import Era
@@ -76,94 +76,6 @@ async def wait_closed(owner: asyncio.Task[None], name: str) -> None:
         raise cancelled
 
 
-# ── The authorizer of one server, over all of its connections
-
-
-class AuthorizerSlot:
-    """Holds the `Authorizer` of one server, and replaces it when the transport or `auth` changes."""
-
-    def __init__(
-        self,
-        server: str,
-        handler: Handler | None,
-        *,
-        on_needed: Callable[[AuthRequiredError], None],
-        on_granted: Callable[[], None],
-        on_secrets: Callable[[set[str]], None],
-    ) -> None:
-        """Remember the callbacks; the authorizer is made when a connection needs it.
-
-        Args:
-            server: The server's name.
-            handler: The application's login handler; it gets the address that a person has to open.
-            on_needed: Called when the server cannot be used until a person has logged in.
-            on_granted: Called when a person has logged in.
-            on_secrets: Called with tokens and keys that must not be shown.
-        """
-        self._server = server
-        self._handler = handler
-        self._on_needed = on_needed
-        self._on_granted = on_granted
-        self._on_secrets = on_secrets
-        self._authorizer: Authorizer | None = None
-        self._made_of: tuple[Transport, Auth | None] | None = None
-        self._making = asyncio.Lock()
-
-    async def authorizer(self, transport: Transport, auth: Auth | None) -> Authorizer | None:
-        """Return the authorizer for these expanded settings, or `None` if the server does not use OAuth."""
-        made_of = (transport, auth)
-        if isinstance(transport, Stdio) or made_of == self._made_of:
-            return self._authorizer
-        module = await late_import_module("dragoman.server.oauth.authorizer")
-        # A connection and a login command may get here at the same time: both must get the same authorizer.
-        async with self._making:
-            if made_of == self._made_of:
-                return self._authorizer
-            await self.close()
-            made: Authorizer | None = await module.open_authorizer(
-                self._server, transport, auth, handler=self._handler
-            )
-            if made is not None:
-                made.on_needed = self._on_needed
-                made.on_granted = self._on_granted
-                made.on_secrets = self._on_secrets
-            self._authorizer, self._made_of = made, made_of
-        return made
-
-    @property
-    def has_login(self) -> bool:
-        """Whether requests carry a token."""
-        return self._authorizer is not None and self._authorizer.has_login
-
-    def allow_asking(self) -> None:
-        """Let requests ask a person for a login again."""
-        if self._authorizer is not None:
-            self._authorizer.asks_person = True
-
-    async def login(self, transport: Transport, auth: Auth | None, ui: LoginUI) -> None:
-        """Have a person log in.
-
-        Raises:
-            ConfigError: The server does not use OAuth.
-            AuthRequiredError: The login was refused, or took too long.
-        """
-        authorizer = await self.authorizer(transport, auth)
-        if authorizer is None:
-            module = await late_import_module("dragoman.server.oauth.authorizer")
-            raise module.no_oauth_error(self._server, transport)
-        await authorizer.login(ui)
-
-    async def logout(self, transport: Transport, auth: Auth | None) -> bool:
-        """Forget the login, and return whether there was one."""
-        authorizer = await self.authorizer(transport, auth)
-        return authorizer is not None and await authorizer.logout()
-
-    async def close(self) -> None:
-        """Cancel a login in progress."""
-        if self._authorizer is not None:
-            await self._authorizer.close()
-
-
 # ── The supervisor
 
 
@@ -197,6 +109,22 @@ class Lease:
         self._give_back(kind)
 
 
+class Room(Protocol):
+    """The place that a user takes up among all users of a program."""
+
+    async def enter(self, on_wait: Callable[[DragomanError], None]) -> None:
+        """Wait until the user may have connections.
+
+        Args:
+            on_wait: Called with the reason if there is no room at once.
+        """
+        ...
+
+    def released(self) -> None:
+        """Note that a server of the user is not in use any more."""
+        ...
+
+
 class Supervisor(ConnectionEvents):
     """Runs one server, from its spec to its end."""
 
@@ -214,6 +142,8 @@ class Supervisor(ConnectionEvents):
         keeps_stderr: bool = False,
         texts: Texts | None = None,
         connections: SharedConnections | None = None,
+        user: str = "",
+        room: Room | None = None,
     ) -> None:
         """Prepare a server without starting it.
 
@@ -229,7 +159,10 @@ class Supervisor(ConnectionEvents):
             keeps_stderr: Whether the standard error of a child without `log_file` is kept for some days.
             texts: The application's own words for the log.
             connections: The connections that several managers share; by default this server has its own.
+            user: Whose server it is, in a program with many users.
+            room: Asked before each connection, and told when the server is not in use any more.
         """
+        self._room = room
         self._keeps_stderr = keeps_stderr
         self._closed_text = (texts.closed if texts else "") or "{server}: closed"
         self._logged = ""
@@ -279,6 +212,7 @@ class Supervisor(ConnectionEvents):
             on_needed=lambda error: self._signal(Signal.AUTH_REQUIRED, error),
             on_granted=lambda: self._signal(Signal.LOGGED_IN),
             on_secrets=gate.redactor.add,
+            user=user,
         )
 
     @property
@@ -415,13 +349,43 @@ class Supervisor(ConnectionEvents):
     def _end_use(self) -> None:
         self._users -= 1
         self._last_used = time.monotonic()
-        if not self._users and self._unused is not None and not self._unused.done():
-            self._unused.set_result(None)
+        if not self._users:
+            if self._unused is not None and not self._unused.done():
+                self._unused.set_result(None)
+            if self._room is not None:
+                self._room.released()
 
     @property
     def busy(self) -> bool:
         """Whether a request is in progress."""
         return self._users > 0
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it was ever connected with this spec."""
+        return self._was_ready
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing of it is under way: no request, no attempt to connect, no login."""
+        return not (self._users or self._state is ServerState.CONNECTING or self._authorizer_slot.is_asking)
+
+    def begin_rest(self) -> asyncio.Task[None] | None:
+        """Begin to disconnect a server that is not in use; the next use connects it again.
+
+        Returns:
+            The task that ends with the connection, for `end_rest`.
+        """
+        self._signal(Signal.UNUSED)
+        return self._owner
+
+    async def end_rest(self, owner: asyncio.Task[None] | None) -> None:
+        """Wait until the connection is closed, even when cancelled."""
+        if owner is not None:
+            await wait_closed(owner, self.spec.name)
+        if self._owner is owner and self._holds_watchdog:
+            self._owner, self._holds_watchdog = None, False
+            await let_go_of_watchdog()
 
     async def wait_unused(self, seconds: float | None = None) -> bool:
         """Wait up to `seconds` until no request is in progress; return whether that is the case."""
@@ -507,6 +471,28 @@ class Supervisor(ConnectionEvents):
         await self._authorizer_slot.login(*await self._prepared(), ui)
         if self._state is not ServerState.READY:
             self._signal(Signal.RESTART)
+
+    async def begin_login(self) -> str:
+        """Begin a login, and return the address that a person has to open; the server connects after it.
+
+        Raises:
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The login was refused.
+        """
+        return await self._authorizer_slot.begin_login(*await self._prepared())
+
+    async def complete_login(self, address: str) -> bool:
+        """Take the address that a login ended at, and connect; return False if it is another login's.
+
+        Raises:
+            AuthRequiredError: The login was refused.
+        """
+        if not await self._authorizer_slot.complete_login(address):
+            return False
+        if self._state in (ServerState.NEEDS_AUTH, ServerState.FAILED, ServerState.BACKOFF):
+            self._signal(Signal.RESTART)
+        await self.wait_settled()
+        return True
 
     async def logout(self) -> bool:
         """Forget the login and reconnect without it; return whether there was one."""
@@ -635,6 +621,13 @@ class Supervisor(ConnectionEvents):
             self._signal(signal, error)
 
     async def _connect(self) -> None:
+        if self._room is not None:
+            before = self.error
+            await self._room.enter(self._wait_for_room)
+            self.error = before
+            # The server may have been stopped or restarted meanwhile.
+            if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
+                return
         transport, auth = await self._prepared()
         start = None if is_imported() else await prespawn(self.spec, transport, self._expansion.env)
         try:
@@ -682,6 +675,10 @@ class Supervisor(ConnectionEvents):
         finally:
             self._era = connection.era
             self._stderr = connection.attempt.stderr or self._stderr
+
+    def _wait_for_room(self, why: DragomanError) -> None:
+        """Note what calls that run out of time waited for."""
+        self.error = why
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
         transport, auth = await prepare(self.spec, self._expansion, self._gate)

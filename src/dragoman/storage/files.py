@@ -7,6 +7,7 @@ umask is. Configuration is not here: `config.profiles` names its files.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import sys
@@ -45,6 +46,15 @@ _moved: set[tuple[Path, Path]] = set()
 def data_folder() -> Path:
     """Return the user's folder for logins, approvals and pins."""
     return _user_folder("data")
+
+
+def user_data_folder(user: str) -> Path:
+    """Return the data folder of one user of a program with many users; the program's own without one."""
+    if not user:
+        return data_folder()
+    # A hash: any text is a valid id, and a folder's name must neither clash nor lead elsewhere.
+    name = hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+    return data_folder() / "users" / name
 
 
 def state_folder() -> Path:

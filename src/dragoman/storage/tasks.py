@@ -9,6 +9,7 @@ before it used the result can still ask for it.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import secrets
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.storage.files import data_folder, private_folder, write_atomically
+from dragoman.storage.files import data_folder, private_folder, user_data_folder, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,14 +78,15 @@ def short_id(server: str, task_id: str) -> str:
 class TaskStore:
     """The records in one folder; any thread and any process of the user may use it."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, user: str = "") -> None:
         self._folder = folder
+        self._user = user
 
     @property
     def folder(self) -> Path:
         """Where the records are."""
         if self._folder is None:
-            self._folder = data_folder() / "tasks"
+            self._folder = user_data_folder(self._user) / "tasks"
         return self._folder
 
     def save(self, record: TaskRecord) -> None:
@@ -133,12 +135,18 @@ class TaskStore:
             (self.folder / f"{identifier}{_SUFFIX}").unlink()
 
 
-def signing_key(folder: Path | None = None) -> bytes:
-    """Return the user's key for continuations; the first call makes it.
+def signing_key(folder: Path | None = None, *, user: str = "") -> bytes:
+    """Return the key for continuations; the first call makes it.
+
+    Args:
+        folder: Where it is; the data folder by default.
+        user: Whose key, in a program with many users: one user's continuations are invalid for the others.
 
     Raises:
         OSError: It cannot be read or written.
     """
+    if user:
+        return hmac.digest(signing_key(folder), user.encode("utf-8", "surrogatepass"), "sha256")
     folder = folder or data_folder()
     path = folder / "continuation.key"
     with suppress(FileNotFoundError):

@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dragoman.errors import ConnectError
-from dragoman.model import Stdio
+from dragoman.model import Auth, Stdio
 from dragoman.trust.masking import mask_args, mask_url, mask_value, mask_values
 from dragoman.trust.sanitizing import for_log, odd_letters, unfolded
 
@@ -230,8 +230,6 @@ _OLD = "it was approved with dragoman 0.1, which did not cover its files and its
 _SHOWN = 5
 """Changes listed in an error."""
 
-_SECRET_FIELDS = frozenset({"client_secret", "private_key"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
@@ -374,7 +372,7 @@ def _other_rows(of: Any, shown: Iterable[str]) -> Iterable[tuple[str, str]]:
         text = value if isinstance(value, str) else json.dumps(value, default=plain)
         yield (
             one.name.replace("_", " "),
-            unfolded(mask_value(text) if one.name in _SECRET_FIELDS else text),
+            unfolded(mask_value(text) if one.name in Auth.SECRETS else text),
         )
 
 

@@ -14,14 +14,36 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.errors import ConfigError, DragomanError, InvalidResultError, ToolFailedError, printable
+from dragoman.errors import (
+    CallDeniedError,
+    ConfigError,
+    DragomanError,
+    InvalidResultError,
+    ToolFailedError,
+    printable,
+)
 from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.trust.approvals import fingerprint, input_ids
 from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced
 from dragoman.trust.limits import Limits, read_limits
 from dragoman.trust.pin_checker import PinChecker
-from dragoman.trust.policy import Policy, ReadPolicy, Request, combine, copied, denial, read_policy
-from dragoman.trust.redaction import Redactor, header_values, secret_values, spec_values
+from dragoman.trust.policy import (
+    STRICTNESS,
+    Policy,
+    ReadPolicy,
+    Request,
+    combine,
+    copied,
+    denial,
+    read_policy,
+)
+from dragoman.trust.redaction import (
+    Redactor,
+    current_redactor,
+    header_values,
+    secret_values,
+    spec_values,
+)
 from dragoman.trust.sanitizing import for_log, for_terminal
 
 if TYPE_CHECKING:
@@ -44,9 +66,10 @@ MAX_CHARS = 20_000
 class SafeRecords(logging.Filter):
     """Masks and neutralises every record that passes."""
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, of_users: set[Redactor]) -> None:
         super().__init__()
         self._redactor = redactor
+        self._of_users = of_users
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record in place; every record passes."""
@@ -69,7 +92,14 @@ class SafeRecords(logging.Filter):
 
     def _masked(self, text: str) -> str:
         # Text that is cut off anyway need not be searched for secrets.
-        return self._redactor.mask(text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS])
+        text = text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS]
+        own = current_redactor.get()
+        if own is not None and own in self._of_users:
+            return own.mask(text)  # Written for one user: it has no secrets of the others.
+        masked = self._redactor.mask(text)
+        for one in tuple(self._of_users):
+            masked = one.mask_known(masked, own=True)
+        return masked
 
 
 REPEATED_AFTER = 60.0
@@ -103,13 +133,20 @@ class RepeatedWarnings(logging.Filter):
         return True
 
 
-def protect(redactor: Redactor, logger: str = "dragoman") -> Callable[[], None]:
+def protect(
+    redactor: Redactor, logger: str = "dragoman", of_users: set[Redactor] | None = None
+) -> Callable[[], None]:
     """Mask all records of a logger, and drop repeated warnings; return a function that undoes this.
 
     A filter does not see the records of child loggers: protect each of them too.
+
+    Args:
+        redactor: Knows the secrets.
+        logger: The name of the logger.
+        of_users: The redactors of the users that are open at any time.
     """
     found = logging.getLogger(logger)
-    filters = SafeRecords(redactor), RepeatedWarnings()
+    filters = SafeRecords(redactor, set() if of_users is None else of_users), RepeatedWarnings()
     for one in filters:
         found.addFilter(one)
 
@@ -276,6 +313,8 @@ class Gate:
         publish: Callable[[Event], None] = lambda _: None,
         default_trust: Trust = "warn",
         approvals: Callable[[], Approvals] | None = None,
+        program: Gate | None = None,
+        user: str = "",
     ) -> None:
         """Create the gate.
 
@@ -288,20 +327,27 @@ class Gate:
             publish: Called with an event when tools differ from their pins.
             default_trust: The trust of servers that do not set `trust`.
             approvals: Opens the user's approvals; required unless the project is trusted.
+            program: For the gate of one user of a program: the program's own. Its rules hold too.
+            user: The id of that user.
 
         Raises:
             ConfigError: The application's own rules are invalid.
         """
-        self.redactor = Redactor()
-        self.pin_checker = PinChecker(root, redactor=self.redactor, publish=publish, default=default_trust)
-        self.watches_calls = False
-        """Whether the policy may ask about or deny any call."""
+        self._program = program
+        self._user = user
+        self._of_users: set[Redactor] = set()
+        """The redactors of the users that are open."""
+        self.redactor = Redactor(program=program.redactor if program else None)
+        self.pin_checker = PinChecker(
+            root, redactor=self.redactor, publish=publish, default=default_trust, user=user
+        )
+        self._watches = False
         self._root = root
         self._trusts_project = trust_project
         self._own = None if policy is None else _own_policy(policy)
         self._approval = approval
         self._open_approvals = approvals
-        self._vouched: dict[str, str] = {}
+        self._vouched: dict[str, str] = program._vouched if program else {}  # noqa: SLF001 -- of this class
         self._policy = Policy()
         self._limits = self._project_limits = Limits()
         self._by_field = False
@@ -318,6 +364,20 @@ class Gate:
             msg = "`approvals` is required unless the project is trusted"
             raise TypeError(msg)
         return self._open_approvals()
+
+    @property
+    def watches_calls(self) -> bool:
+        """Whether the policy may ask about or deny any call."""
+        return self._watches or (self._program is not None and self._program.watches_calls)
+
+    def set_policy(self, policy: Policy | Mapping[str, Any] | list[Any]) -> None:
+        """Replace the application's own rules.
+
+        Raises:
+            ConfigError: They are invalid.
+        """
+        self._own = _own_policy(policy)
+        self.update(self.settings)
 
     def decide(self, settings: Settings) -> Settings:
         """Return the settings in effect, with the approved parts of the project's; reads the approvals."""
@@ -338,7 +398,7 @@ class Gate:
             unapproved = one.scope == "project" and not trusts
             parts.append((one.scope, silenced(read, one.source) if unapproved else read))
         self._policy = combine(parts)
-        self.watches_calls = bool(self._policy.rules) or self._policy.default != "allow"
+        self._watches = bool(self._policy.rules) or self._policy.default != "allow"
         limits = with_project = Limits()
         # The weakest first; the project's come last, since it can only lower what the others allow.
         weakest_first = settings.limits[::-1]
@@ -387,7 +447,8 @@ class Gate:
 
     def refusal(self, spec: ServerSpec) -> ConnectError | None:
         """Return the error if a server's entry is not approved; `admit` also checks its files."""
-        if not self.needs_approval(spec):
+        # A user's servers are those of the program, which has looked at them.
+        if self._program is not None or not self.needs_approval(spec):
             return None
         return self._approvals.refused_entries([spec], self._root, self._inputs).get(spec.name)
 
@@ -437,7 +498,7 @@ class Gate:
         """
         found = secrets_of(transport, env, env_files)
         if auth is not None:
-            found |= {text for text in (auth.client_secret, auth.private_key) if text}
+            found |= {text for name in auth.SECRETS if (text := getattr(auth, name))}
         self.redactor.add(found)
 
     def watch_headers(
@@ -479,10 +540,15 @@ class Gate:
 
     def begin(self) -> None:
         """Mask secrets in logs, until `end`."""
-        self._unprotect += [protect(self.redactor, name) for name in LOGGERS]
+        if self._program is not None:
+            self._program._of_users.add(self.redactor)  # noqa: SLF001 -- of this class
+            return
+        self._unprotect += [protect(self.redactor, name, self._of_users) for name in LOGGERS]
 
     def end(self) -> None:
         """Stop masking logs; may be called twice."""
+        if self._program is not None:
+            self._program._of_users.discard(self.redactor)  # noqa: SLF001 -- of this class
         while self._unprotect:
             self._unprotect.pop()()
 
@@ -516,7 +582,7 @@ class Gate:
     def asks(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> bool:
         """Return whether a person will be asked about a call; see `permit`."""
         return self._approval is not None and (
-            self._policy.decide(_request(tool, arguments, trusts_hints=trusts_hints)).action == "ask"
+            self._decide(_request(tool, arguments, trusts_hints=trusts_hints)).action == "ask"
         )
 
     def refuse_denied(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> None:
@@ -525,7 +591,7 @@ class Gate:
         Raises:
             CallDeniedError: The call is denied; the error names the rule.
         """
-        decision = self._policy.decide(_request(tool, copied(arguments), trusts_hints=trusts_hints))
+        decision = self._decide(_request(tool, copied(arguments), trusts_hints=trusts_hints))
         if decision.action == "deny":
             raise denial(decision, tool=tool.name, server=tool.server)
 
@@ -559,17 +625,25 @@ class Gate:
 
     def forbids(self, kind: Kind, name: str, *, server: str) -> bool:
         """Return whether the policy denies a resource or a prompt without asking a person."""
-        return self._policy.decide(_offer(kind, name, server, None)).action == "deny"
+        return self._decide(_offer(kind, name, server, None)).action == "deny"
+
+    def _decide(self, request: Request) -> Decision:
+        """Return the decision about a request; for a user, the stricter one of theirs and the program's."""
+        own = self._policy.decide(request)
+        if self._program is None:
+            return own
+        theirs = self._program._decide(request)  # noqa: SLF001 -- of this class
+        return own if STRICTNESS[own.action] > STRICTNESS[theirs.action] else theirs
 
     async def _permit(self, request: Request, name: str) -> bool:
-        decision = self._policy.decide(request)
+        decision = self._decide(request)
         if decision.action == "allow":
             return False
         asked = decision.action == "ask" and self._approval is not None
         said_yes = asked and await self._confirmed(request, name, decision)
         if said_yes:
             # The rules may have changed while the person was asked.
-            decision = self._policy.decide(request)
+            decision = self._decide(request)
         if not said_yes or decision.action == "deny":
             raise denial(decision, tool=name, server=request.server, asked=asked)
         return True
@@ -587,6 +661,7 @@ class Gate:
             rule=decision.rule,
             reason=decision.reason,
             kind=request.kind,
+            user=self._user,
         )
         try:
             if inspect.iscoroutinefunction(handler):
@@ -595,7 +670,9 @@ class Gate:
                 answer = await asyncio.to_thread(handler, question)
             if inspect.isawaitable(answer):
                 answer = await answer
-        except Exception:
+        except Exception as exc:
+            if isinstance(exc, CallDeniedError) and exc.pending:
+                raise
             logger.exception("%s: the `approval` handler failed; the call is denied", request.server)
             return False
         # Only a literal True is consent.

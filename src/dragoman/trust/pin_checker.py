@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.events import DefinitionsChanged
+from dragoman.storage.files import user_data_folder
 from dragoman.trust.pin_store import Pins
 from dragoman.trust.pins import (
     ANY,
@@ -78,7 +79,13 @@ class PinChecker:
     """Checks the listings of all servers of a manager against their pins."""
 
     def __init__(
-        self, root: str, *, redactor: Redactor, publish: Callable[[Event], None], default: Trust = "warn"
+        self,
+        root: str,
+        *,
+        redactor: Redactor,
+        publish: Callable[[Event], None],
+        default: Trust = "warn",
+        user: str = "",
     ) -> None:
         """Use the lock files of the user and of a project.
 
@@ -87,7 +94,10 @@ class PinChecker:
             redactor: Knows the secrets, which are kept out of lock files and events.
             publish: Called with an event for every difference.
             default: The trust of servers that do not set `trust`.
+            user: Whose pins, in a program with many users. A listing may be for one user only, and a change
+                shows what was pinned: each has their own.
         """
+        self._user = user
         self._default: Trust = default
         self._root = root
         self._redactor = redactor
@@ -308,7 +318,8 @@ class PinChecker:
 
     def _pins(self) -> Pins:
         if self._store is None:
-            self._store = Pins(self._root, default=self._default)
+            folder = user_data_folder(self._user) if self._user else None
+            self._store = Pins(self._root, folder, default=self._default)
         return self._store
 
     def _report(self, spec: ServerSpec, offer: _Offer, verdict: Verdict, now: ServerPins) -> None:

@@ -334,8 +334,8 @@ def expected(pins: ServerPins, now: ServerPins, *, takes_new: bool) -> ServerPin
         prompts = _inherited(prompts, listed, now.prompts, takes_new)
     said = [one.instructions for one in others if one.instructions is not None]
     instructions = own.instructions if own else None
-    if instructions is None and said and now.instructions is not None:
-        instructions = _like(now.instructions, said)
+    if said and now.instructions is not None:
+        instructions = _like(now.instructions, [instructions, *said] if instructions else said)
     return ServerPins(tools=tools, prompts=prompts, instructions=instructions)
 
 
@@ -347,12 +347,11 @@ def _inherited(
 ) -> dict[str, Pin]:
     found = dict(own or {})
     for name, pin in now.items():
-        if name not in found:
-            known = [other[name] for other in others if name in other]
-            if known:
-                found[name] = _like(pin, known)
-            elif takes_new and own is None:
-                found[name] = pin
+        known = [table[name] for table in (found, *others) if name in table]
+        if known:
+            found[name] = _like(pin, known)
+        elif takes_new and own is None:
+            found[name] = pin
     return found
 
 

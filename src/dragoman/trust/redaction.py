@@ -145,7 +145,7 @@ def spec_values(spec: ServerSpec) -> set[str]:
     """
     found = secret_values(spec.transport)
     if spec.auth is not None:
-        for name in ("client_secret", "private_key"):
+        for name in spec.auth.SECRETS:
             value = getattr(spec.auth, name, None)
             found.update(hidden_parts(value, mask_value(value)) if isinstance(value, str) else ())
     return {value for value in found if "${" not in value}
@@ -200,11 +200,17 @@ class Redactor:
 
     Values are added as servers start; none is forgotten, since a log may show an old one late. Temporary
     values of calls are kept too, the last `MAX_PASSING` of them. A redactor never shows its values.
+
+    The redactor of one user masks what the program's own does, and the secrets of this user, which end with
+    it.
     """
 
-    __slots__ = ("_forms", "_memo", "_passing", "_seen", "_values")
+    __slots__ = ("_forms", "_memo", "_memo_of", "_passing", "_program", "_seen", "_values")
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
+    def __init__(self, values: Iterable[str] = (), *, program: Redactor | None = None) -> None:
+        self._program = program
+        self._memo_of: object = None
+        """The memo of the program's redactor that ours is based on; it is replaced with every new value."""
         self._values: set[str] = set()
         self._forms: dict[str, int] = {}
         self._seen: tuple[tuple[str, int], ...] = ()
@@ -215,7 +221,7 @@ class Redactor:
 
     def add(self, values: Iterable[str]) -> None:
         """Mask these values from now on; trivial values are skipped."""
-        new = {value for value in values if is_secret(value, "token")} - self._values
+        new = self._unknown(values)
         if not new:
             return
         # Several threads may add at once: shared data only grows, each time in one atomic step.
@@ -226,7 +232,7 @@ class Redactor:
 
     def add_passing(self, values: Iterable[str]) -> None:
         """Mask these values temporarily, until `MAX_PASSING` others were added."""
-        new = {value for value in values if is_secret(value, "token")} - self._values
+        new = self._unknown(values)
         if not new:
             return
         passing = {value: forms for value, forms in self._passing.items() if value not in new}
@@ -239,8 +245,14 @@ class Redactor:
         if not is_known:
             self._memo = {}
 
+    def _unknown(self, values: Iterable[str]) -> set[str]:
+        known = self._values if self._program is None else self._values | self._program._values  # noqa: SLF001 -- of this class
+        return {value for value in values if value not in known and is_secret(value, "token")}
+
     def mask(self, text: str) -> str:
         """Mask the known values and everything that looks like a secret."""
+        if self._program is not None and self._program._memo is not self._memo_of:  # noqa: SLF001 -- of this class
+            self._memo, self._memo_of = {}, self._program._memo  # noqa: SLF001 -- of this class
         memo = self._memo
         if (known := memo.get(text)) is not None:
             return known
@@ -249,9 +261,14 @@ class Redactor:
             memo[text] = masked
         return masked
 
-    def mask_known(self, text: str) -> str:
-        """Mask the known values only."""
-        spans = self._spans(text)
+    def mask_known(self, text: str, *, own: bool = False) -> str:
+        """Mask the known values only.
+
+        Args:
+            text: The text.
+            own: Whether the program's redactor has masked it already.
+        """
+        spans = self._spans(text, self._own_forms() if own else self._all_forms())
         if not spans:
             return text
         pieces: list[str] = []
@@ -267,6 +284,11 @@ class Redactor:
         return any(form in text for form, _ in self._all_forms())
 
     def _all_forms(self) -> Iterator[tuple[str, int]]:
+        if self._program is not None:
+            yield from self._program._all_forms()  # noqa: SLF001 -- of this class
+        yield from self._own_forms()
+
+    def _own_forms(self) -> Iterator[tuple[str, int]]:
         if len(self._seen) != len(self._forms):
             # Copying is atomic; iterating could clash with another thread that adds.
             self._seen = tuple(self._forms.copy().items())
@@ -277,9 +299,9 @@ class Redactor:
                 forms = passing[value] = tuple(_sought(value))
             yield from forms
 
-    def _spans(self, text: str) -> list[tuple[int, int]]:
+    def _spans(self, text: str, forms: Iterable[tuple[str, int]]) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
-        for form, period in self._all_forms():
+        for form, period in forms:
             # Almost no text contains a given value: search for its beginning and end first, and for the whole
             # only if both are there.
             least = _least(form)

@@ -72,6 +72,19 @@ def login_settings(scenario: str, context: dict[str, Any], url: str) -> dict[str
             "private_key": context["private_key_pem"],
             "signing_algorithm": context["signing_algorithm"],
         }
+    if "valid_jwt" in context:
+        known = {"grant": "jwt_bearer", "issuer": issuer_of(url, context), "client_id": context["client_id"]}
+        return known | {"assertion": context["valid_jwt"]}
+    if "idp_id_token" in context:
+        return {
+            "grant": "jwt_bearer",
+            "issuer": issuer_of(url, context),
+            "client_id": context["client_id"],
+            "client_secret": context["client_secret"],
+            "id_token": context["idp_id_token"],
+            "idp_token_url": context["idp_token_endpoint"],
+            "idp_client_id": context["idp_client_id"],
+        }
     if "client_secret" in context:
         known = {name: context[name] for name in ("client_id", "client_secret", "issuer") if name in context}
         if "client-credentials" in scenario:
@@ -116,10 +129,23 @@ async def session(mcp: McpManager, context: dict[str, Any]) -> int:
         print(f"{name}: {result.text if result.success else result.error}", file=sys.stderr)
     if "auth/" in os.environ.get("MCP_CONFORMANCE_SCENARIO", "") and not all(one.success for one in results):
         return 1
+    if "sep-2640" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
+        return await use_skills(mcp)
     for resource in (await mcp.resources())[:1]:
         await mcp.read(resource.uri, server=resource.server)
     for prompt in (await mcp.prompts())[:1]:
         await mcp.prompt(prompt.name, server=prompt.server)
+    return 0
+
+
+async def use_skills(mcp: McpManager) -> int:
+    """List the skills; load the first as an agent would, unless the scenario wants to see it left alone."""
+    for skill in (await mcp.skills.all())[:1]:
+        await mcp.skills.approve(skill.server, skill.uri)
+        if "no-prefetch" not in os.environ["MCP_CONFORMANCE_SCENARIO"]:
+            print(await mcp.skills.load(skill.server, skill.uri), file=sys.stderr)
+            for file in skill.files:
+                await mcp.skills.read(skill.server, skill.uri, file.uri)
     return 0
 
 

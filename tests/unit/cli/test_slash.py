@@ -94,6 +94,9 @@ async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:
     assert "mcp_studio_swatch(" in listed
     assert "mcp_studio_greet(" not in listed
     assert "of 11 tools" in listed
+    of_server = await answer(mcp, "/tools legal")
+    assert "mcp_legal_" in of_server
+    assert "mcp_studio_" not in of_server
     assert "No tool matches `zebra`" in await answer(mcp, "/tools zebra")
 
     assert await complaint(mcp, "/hlp") == "Unknown command /hlp. Did you mean /help?"

@@ -261,7 +261,7 @@ def test_what_a_source_gave_takes_the_place_of_its_reference(template: str, expe
     assert expand(template, around, text_for_missing) == expected
 
 
-def test_a_source_that_nobody_asked_stays_as_it_is_written() -> None:
+def test_an_unused_source_stays_as_it_is_written() -> None:
     assert expand("a ${command:x 'y z'}", AROUND, text_for_missing) == "a ${command:x 'y z'}"
 
 

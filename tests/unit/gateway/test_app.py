@@ -18,6 +18,7 @@ from jwt.algorithms import RSAAlgorithm
 from dragoman.errors import ConfigError
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import JwtVerifier
+from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
 from dragoman.testing import ScriptedServer
 
@@ -78,6 +79,7 @@ async def post(
         "io.modelcontextprotocol/protocolVersion": VERSION,
         "io.modelcontextprotocol/clientCapabilities": more.pop("capabilities", {}),
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        **more.pop("meta", {}),
     }
     headers = {
         "Authorization": f"Bearer {TOKEN}",
@@ -183,6 +185,40 @@ async def test_the_policy_applies() -> None:
         assert result["isError"] is True
         assert "deny" in result["content"][0]["text"]
     assert not server.calls
+
+
+async def test_a_question_for_approval_is_not_a_failed_call(caplog: pytest.LogCaptureFixture) -> None:
+    server = notes()
+    questions = Questions()
+    rules = {"rules": [{"action": "ask", "server": "notes"}]}
+    mcp = McpManager([server.spec()], cache=False, policy=rules, handlers=questions.handlers())
+    app = asgi_app(mcp, token=TOKEN, questions=questions)
+    await app.start()
+    await mcp.wait_ready()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            can: Any = {"capabilities": {"elicitation": {"form": {}}}}
+            asked = (await add(client, **can)).json()["result"]
+            assert asked["resultType"] == "input_required"
+            assert not server.calls
+            assert "notes" not in mcp.metrics() or mcp.metrics()["notes"].calls == 0
+            (key,) = asked["inputRequests"]
+            for allows in (True, False):
+                answer = {"action": "accept", "content": {"allow": allows}}
+                params = {"name": "mcp_notes_add", "arguments": {"text": "milk"}}
+                inputs = {"inputResponses": {key: answer}, "requestState": asked["requestState"]}
+                result = (await post(client, "tools/call", {**params, **inputs}, **dict(can))).json()[
+                    "result"
+                ]
+                assert bool(result.get("isError")) is not allows
+            assert len(server.calls) == 1
+            assert (mcp.metrics()["notes"].calls, mcp.metrics()["notes"].failed) == (2, 1)
+    finally:
+        await app.close()
+    failures = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(failures) == 1
+    assert "the user declined" in failures[0]
 
 
 async def test_health_and_metrics() -> None:

@@ -54,7 +54,7 @@ async def test_slow_listener_loses_the_oldest_and_knows_how_many(monkeypatch: py
     assert [item async for item in slow] == [event(3), event(4)]
 
 
-async def test_listener_that_nobody_holds_is_forgotten() -> None:
+async def test_listener_without_references_is_forgotten() -> None:
     bus = EventBus()
     bus.subscribe()
     gc.collect()

@@ -119,7 +119,7 @@ def test_file_of_a_later_version_is_left_alone(path: Path, caplog: pytest.LogCap
 @pytest.mark.parametrize("kind", ["link", "folder"])
 def test_what_is_no_file_of_ours_is_not_written(kind: str, path: Path, tmp_path: Path) -> None:
     path.parent.mkdir()
-    target = tmp_path / "somebody-elses"
+    target = tmp_path / "of-another-user"
     target.touch()
     if kind == "link":
         path.symlink_to(target)
@@ -179,7 +179,7 @@ def test_process_that_is_killed_while_it_writes_leaves_a_whole_log(path: Path) -
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_guard_that_nobody_gives_back_costs_only_the_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_that_is_not_given_back_costs_only_the_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import filelock
 
     monkeypatch.setattr(database, "LOCK_SECONDS", 0.0)

@@ -168,7 +168,7 @@ def test_time_is_added_up_for_each_state() -> None:
     assert (server.restarts, server.failed_connects) == (1, 1)
 
 
-def test_server_that_nobody_watched_is_measured_from_its_first_event() -> None:
+def test_unwatched_server_is_measured_from_its_first_event() -> None:
     metrics = Metrics()
     metrics.take(moved(ServerState.CONNECTING, ServerState.READY), 50.0)
     assert metrics.server("s", 53.0).states == {"ready": 3.0}

@@ -1,4 +1,4 @@
-"""`Authorizer.login` as a session uses it: somebody asks for a login by name, and may give up."""
+"""`Authorizer.login` as a session uses it: a user asks for a login by name, and may give up."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Shown:
         self.url.set_result(url)
 
 
-async def test_handler_is_not_told_of_a_login_that_somebody_shows_themselves() -> None:
+async def test_handler_is_not_told_of_a_login_that_its_caller_shows() -> None:
     told: list[str] = []
     async with (
         Authorization() as server,
@@ -51,7 +51,7 @@ async def test_handler_is_not_told_of_a_login_that_somebody_shows_themselves() -
         assert told == []
 
 
-async def test_handler_is_told_where_nobody_else_is() -> None:
+async def test_handler_is_told_where_no_caller_shows_the_login() -> None:
     async with Authorization() as server:
 
         async def handler(_: str, request: dict[str, Any]) -> None:

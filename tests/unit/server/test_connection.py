@@ -182,7 +182,7 @@ async def test_places_for_starting_servers_are_given_back(stay: Any, monkeypatch
         await one.opened()
         assert not slots.locked()
     waiting = stay("mute", slots=slots)
-    while not slots.locked():  # noqa: ASYNC110 -- a semaphore tells nobody
+    while not slots.locked():  # noqa: ASYNC110 -- a semaphore has no event
         await asyncio.sleep(0)
     second = stay("mute", slots=slots)
     await asyncio.sleep(0)

@@ -227,7 +227,7 @@ async def test_a_cancelled_fetch_ends_the_command_and_what_it_started(tmp_path: 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # The end comes when nobody has the pipe open.
+        # The end comes when no process has the pipe open.
         assert await asyncio.to_thread(reader.read, 1) == b""
 
 

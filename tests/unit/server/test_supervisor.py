@@ -139,7 +139,7 @@ async def test_missing_variable_and_missing_command_are_hopeless_and_a_call_trie
             await one.stop()
 
 
-async def test_failure_that_nobody_foresaw_is_a_typed_error_and_tried_again(
+async def test_unforeseen_failure_is_a_typed_error_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def serve(_: Any) -> None:

@@ -28,7 +28,7 @@ async def test_calls_begin_in_order_and_a_bounded_number_in_a_turn() -> None:
     assert max(turns) <= BURST
 
 
-async def test_call_that_is_cancelled_while_it_waits_takes_nobodys_place() -> None:
+async def test_call_that_is_cancelled_while_it_waits_takes_no_place() -> None:
     pace = CallThrottle()
     assert all(pace.has_room() for _ in range(BURST))
     waiting = [asyncio.ensure_future(pace.turn()) for _ in range(BURST + 1)]

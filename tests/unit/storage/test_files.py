@@ -197,9 +197,7 @@ def test_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
             private_folder(folder)
 
 
-def test_link_in_the_place_of_our_folder_leads_nobody_to_change_its_target(
-    home: Path, tmp_path: Path
-) -> None:
+def test_link_in_the_place_of_our_folder_does_not_change_its_target(home: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     target.chmod(0o755)

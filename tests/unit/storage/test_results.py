@@ -95,7 +95,7 @@ def test_what_is_too_old_or_half_written_goes(tmp_path: Path) -> None:
     clock.now += 50
     spill.keep_text("b")
     assert old.exists()
-    assert torn.exists(), "somebody may be writing it"
+    assert torn.exists(), "another process may be writing it"
     clock.now += 10_000
     spill.keep_text("c")
     assert not old.exists()

@@ -333,10 +333,10 @@ async def test_a_function_behind_another_decorator_is_read_through_it() -> None:
     @tool
     @shouting
     def greet(name: str) -> str:
-        """Greet somebody."""
+        """Greet a person."""
         return f"hello {name}"
 
-    assert greet.description == "Greet somebody."
+    assert greet.description == "Greet a person."
     assert properties(greet) == {"name": {"type": "string"}}
     assert await run(greet, name="you") == "HELLO YOU"
 

@@ -147,7 +147,7 @@ def test_a_change_of_what_is_reached_asks_again(changed: ServerSpec) -> None:
 
 
 @pytest.mark.parametrize("same", SAME.values(), ids=SAME)
-def test_what_decides_nothing_asks_nobody(same: ServerSpec) -> None:
+def test_what_decides_nothing_asks_no_question(same: ServerSpec) -> None:
     assert fingerprint(same) == fingerprint(STDIO)
 
 

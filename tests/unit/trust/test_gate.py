@@ -89,9 +89,10 @@ def test_secrets_of_env_files_and_logins_are_learnt(tmp_path: Path) -> None:
     file.write_text("MODE=qX7pL0vR2m\n")
     gate = Gate()
     stdio = Stdio("x", env_file=[str(file), str(tmp_path / "none")])
-    auth = Auth(client_secret="cS9-kd82mm", private_key="")
+    auth = Auth(client_secret="cS9-kd82mm", private_key="", assertion="aS5-ww01zz", id_token="iT4-ee77pp")
     gate.register_secrets(stdio, {}, auth, env_files=env_file_values(stdio))
     assert gate.shown("qX7pL0vR2m cS9-kd82mm \x1b[0m") == f"{MASK} {MASK} \\x1b[0m"
+    assert gate.shown("aS5-ww01zz iT4-ee77pp") == f"{MASK} {MASK}"
     assert gate.shown(None) is None
     assert "qX7pL0vR2m" in secrets_of(Http("http://u:qX7pL0vR2m@h/"), {})
 
@@ -212,7 +213,7 @@ async def test_headers_that_take_their_time_are_hidden_too() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, 5, {"X-Key": 5}, {5: b"x"}, ["X-Key"]])
-def test_headers_that_cannot_be_sent_are_left_to_whoever_refuses_them(odd: Any) -> None:
+def test_headers_that_cannot_be_sent_are_left_for_the_transport_to_refuse(odd: Any) -> None:
     gate = Gate()
     assert gate.watch_headers(lambda _: odd, lambda: None)("far") is odd
     assert len(gate.redactor) == 0

@@ -103,7 +103,7 @@ def test_no_more_than_the_burst_and_the_rate_get_through(rate: float, burst: int
         now += step
         wait = bucket.take(now)
         taken += wait == 0
-        # Whoever waits as long as told gets through.
+        # A caller that waits as long as told gets through.
         assert wait >= 0
         assert taken <= burst + rate * now + 1e-6
     wait = bucket.take(now)

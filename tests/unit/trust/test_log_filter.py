@@ -33,7 +33,7 @@ def log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
 def test_a_secret_in_the_text_or_the_arguments_is_masked(log: tuple[logging.Logger, io.StringIO]) -> None:
     logger, stream = log
     logger.warning("text %s and %r", SECRET, {"key": SECRET})
-    logger.warning(f"whole {SECRET}")  # noqa: G004 -- somebody may
+    logger.warning(f"whole {SECRET}")  # noqa: G004 -- a program may
     assert stream.getvalue() == f"text {MASK} and {{'key': '{MASK}'}}\nwhole {MASK}\n"
 
 

@@ -103,7 +103,7 @@ async def test_a_remembered_listing_is_compared_without_what_it_lacks(tmp_path: 
     assert [event.tools for event in one.events] == [("b",)]
 
 
-async def test_a_withheld_name_is_refused_by_whoever_is_asked(tmp_path: Path) -> None:
+async def test_a_withheld_name_is_refused_everywhere(tmp_path: Path) -> None:
     board = Board(tmp_path).board
     assert board.refusal("mcp_s_t") is None
     board.set_withheld("s", {"mcp_s_t": "t"})
@@ -123,7 +123,7 @@ async def test_a_withheld_name_is_refused_by_whoever_is_asked(tmp_path: Path) ->
 
 
 async def test_only_what_was_told_is_approved(tmp_path: Path) -> None:
-    """A newer listing that nobody was told of is never approved on the way."""
+    """A newer listing that was not shown is never approved on the way."""
     one = Board(tmp_path)
     await one.board.check_listing(WARN, [tool()], "")
     await asyncio.gather(*one.board.looking())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -133,7 +134,7 @@ def test_tools_that_come_go_or_change_their_name_are_told_apart() -> None:
     assert found == {("read2", "renamed", "read"), ("new", "added", ""), ("other", "removed", "")}
     assert judge(now, [PINS], "strict").withheld == {"read2", "new"}
     assert "tool `read2`: renamed from `read`" in [str(change) for change in compare(PINS, now)]
-    # Whoever is to approve something new sees all of it.
+    # An approval shows the whole new definition.
     assert "tool `new`: added\n  title:\n    + N" in [str(change) for change in compare(PINS, now)]
 
 
@@ -295,7 +296,7 @@ def test_a_tool_that_differs_from_every_set_is_changed_in_a_new_set_too() -> Non
     assert names(kept, turned) == [("changed", "a")]
     agreed = approved(kept, turned)
     assert names(agreed, turned) == []
-    # The other set has its own definition, which nobody approved otherwise.
+    # The other set has its own definition, which was not approved by another way.
     assert names(agreed, offer(a="A")) == []
     assert names(agreed, offer("roots", a="worse", c="C")) == [("changed", "a")]
 
@@ -308,6 +309,16 @@ def test_an_approval_holds_for_every_set_that_had_the_same_definition() -> None:
     some = approved(pinned, offer("sampling", a="new", b="newer", c="C"), ["a"])
     assert names(some, offer(a="new", b="B")) == []
     assert names(some, offer("sampling", a="new", b="newer", c="C")) == [("changed", "b")]
+
+
+def test_what_is_approved_in_a_new_set_holds_for_the_set_that_was_used_before() -> None:
+    pinned = offer("sampling", a="A", b="B")
+    changed = pins_of([{"name": "a", "description": "new"}], prompts=[], instructions="y")
+    agreed = approved(pinned, changed)
+    again = replace(changed, capabilities="sampling")
+    assert names(agreed, again) == [("removed", "b")]
+    assert names(agreed, offer("sampling", a="A", b="B")) == []
+    assert names(agreed, offer("sampling", a="other", b="B")) == [("changed", "a")]
 
 
 def test_a_set_that_is_seen_first_is_pinned_as_what_it_is() -> None:

@@ -191,7 +191,7 @@ def test_the_error_names_the_line_of_the_rule() -> None:
     assert error.message == "Blocked by rule `deny git_commit` in /home/me/dragoman.toml:4"
 
 
-def test_a_question_that_nobody_answers_is_a_denial() -> None:
+def test_an_unanswered_question_is_a_denial() -> None:
     asked = policy({"action": "ask", "tool": "x"}).decide(call("x"))
     assert "no one can be asked" in str(denial(asked, tool="x", server="fs"))
     assert "the user declined" in str(denial(asked, tool="x", server="fs", asked=True))

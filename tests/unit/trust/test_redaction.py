@@ -169,9 +169,9 @@ def test_values_of_a_spec_are_literals_only() -> None:
         Http(
             "https://h.io/?key=${KEY}", headers={"X-Key": "literal-value", "Authorization": "Bearer ${TOKEN}"}
         ),
-        auth=Auth(client_secret="client-literal"),
+        auth=Auth(client_secret="client-literal", idp_client_secret="provider-literal"),
     )
-    assert spec_values(spec) == {"literal-value", "client-literal"}
+    assert spec_values(spec) == {"literal-value", "client-literal", "provider-literal"}
 
 
 def test_hidden_parts_are_what_the_mask_stands_for() -> None:
@@ -295,7 +295,7 @@ def test_values_that_pass_are_masked_until_so_many_others_have_passed() -> None:
     for number in range(MAX_PASSING - 1):
         redactor.add_passing([f"passing-{number:04}-value"])
     assert redactor.holds("first-passing-one")
-    # Whoever is used again is the newest again.
+    # A value that is used again is the newest again.
     redactor.add_passing(["first-passing-one"])
     redactor.add_passing(["the-last-straw-here"])
     assert redactor.holds("first-passing-one")

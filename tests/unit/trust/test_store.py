@@ -69,7 +69,7 @@ def test_a_changed_file_is_refused_and_named(tmp_path: Path) -> None:
     script.write_text("print(2)")
     error = store.refused([spec], tmp_path)["notes"]
     assert "has changed since it was approved (the file `notes.py` changed)" in str(error)
-    # Whoever only reads the entry does not see that.
+    # A reader of the entry does not see that.
     assert store.refused_entries([spec], tmp_path) == {}
     other = replace(spec, naming="{tool}")
     assert "`naming` is new" in str(store.refused_entries([other], tmp_path)["notes"])

@@ -92,9 +92,9 @@ def call(
     if not settings.servers:
         raise UnknownServerError(no_servers(options), server=words[0])
     if options.server is not None:
-        asked, rest = _Target([options.server], words[0], is_own=True), list(words[1:])
+        asked, rest = Target([options.server], words[0], is_own=True), list(words[1:])
     else:
-        asked, rest = _split(settings, words)
+        asked, rest = split_words(settings, words)
     given = _Given(rest, whole)
     _check_known(settings, asked, given)
     result, tool = run(_call(options, settings, asked, given, yes=yes, detach=detach))
@@ -175,7 +175,7 @@ def _told(settings: Settings, tool: ToolDef, result: ToolResult) -> object:
     return result.error or "The tool failed."
 
 
-def _check_known(settings: Settings, asked: _Target, given: _Given) -> None:
+def _check_known(settings: Settings, asked: Target, given: _Given) -> None:
     """Check a call against the cached tools, so that a mistake does not have to wait for the server.
 
     Raises:
@@ -216,7 +216,7 @@ def _described(name: str, schema: object, root: object) -> str:
     return f"`{name}: {type_name(fields, root)}`" + (f" – {about}" if about else "")
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """The tool to call."""
 
     specs: list[ServerSpec]
@@ -226,15 +226,15 @@ class _Target(NamedTuple):
     """Whether `name` is the server's own name of the tool, not the exposed one."""
 
 
-def _split(settings: Settings, words: Sequence[str]) -> tuple[_Target, list[str]]:
+def split_words(settings: Settings, words: Sequence[str]) -> tuple[Target, list[str]]:
     """Return the tool to call, and the remaining words."""
     first, *rest = words
     is_alone = not (rest and "=" not in rest[0] and rest[0] != STDIN)
     if settings.server(first) is not None and not is_alone:
-        return _Target(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
+        return Target(wanted(settings, [first]), rest[0], is_own=True), rest[1:]
     server, own = _qualified(settings, first)
     if server:
-        return _Target(wanted(settings, [server]), own, is_own=True), rest
+        return Target(wanted(settings, [server]), own, is_own=True), rest
     registry, listed = known_registry(settings)
     tool, missing = None, None
     try:
@@ -249,14 +249,14 @@ def _split(settings: Settings, words: Sequence[str]) -> tuple[_Target, list[str]
         wanted(settings, [first])
     everywhere = wanted(settings, [])
     if tool is not None:
-        return _Target(wanted(settings, [tool.server]), tool.original_name, is_own=True), rest
+        return Target(wanted(settings, [tool.server]), tool.original_name, is_own=True), rest
     if missing is not None and missing.suggestions:
         raise missing
     # The tools of some servers are not known yet; ask those that can have it.
     specs = may_own(settings, everywhere, first) or [one for one in everywhere if one.name not in listed]
     if not specs:
         raise missing or unknown_tool(first, registry)
-    return _Target(specs, first, is_own=False), rest
+    return Target(specs, first, is_own=False), rest
 
 
 def _qualified(settings: Settings, word: str) -> tuple[str, str]:
@@ -270,7 +270,7 @@ def _qualified(settings: Settings, word: str) -> tuple[str, str]:
 async def _call(
     options: Options,
     settings: Settings,
-    asked: _Target,
+    asked: Target,
     given: _Given,
     *,
     yes: bool,
@@ -293,8 +293,8 @@ async def _call(
         default_trust="ask" if is_terminal else "warn",
     ) as live:
         if is_terminal:
-            await _review(live)
-        tool = _find(live, asked, [] if options.server else list(known_registry(settings)[0]))
+            await review_changes(live)
+        tool = find_connected(live, asked, [] if options.server else list(known_registry(settings)[0]))
         fields = given.fit(tool)
         if options.timeout is not None and not fallback:
             _check_connected(live, tool.server, options.timeout)
@@ -335,7 +335,7 @@ async def confirmed(request: CallRequest, live: Connected, *, yes: bool) -> bool
     return await confirm(question)
 
 
-async def _review(live: Connected) -> None:
+async def review_changes(live: Connected) -> None:
     """Ask about changed tools; they are withheld until the user approves them."""
     for server in live.names:
         changes = live.mcp.changes(server)
@@ -355,7 +355,7 @@ def _shown(request: CallRequest) -> str:
     return output.safe(f"{request.original_name} of `{request.server}` with {fields}")
 
 
-def _find(live: Connected, asked: _Target, elsewhere: Sequence[ToolDef]) -> ToolDef:
+def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef]) -> ToolDef:
     """Find the tool; a cached definition is enough, so that a fallback can answer.
 
     Args:

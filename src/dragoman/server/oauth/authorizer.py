@@ -86,6 +86,7 @@ class Authorizer:
         tls: ssl.SSLContext | bool = True,
         folder: Path | None = None,
         streams: bool = False,
+        user: str = "",
     ) -> None:
         """Create an authorizer; nothing is sent or read yet.
 
@@ -97,8 +98,10 @@ class Authorizer:
             tls: How certificates of authorization servers are checked.
             folder: Where logins are stored.
             streams: Whether to probe the server with a GET, as the legacy SSE transport needs.
+            user: Who logs in, in a program with many users.
         """
         self.server = server
+        self._user = user
         self.on_needed: Callable[[AuthRequiredError], None] = _nothing
         """Called when the server cannot be used until a person has logged in."""
         self.on_granted: Callable[[], None] = _nothing
@@ -110,7 +113,9 @@ class Authorizer:
         self._url = url
         self._auth = auth
         self._handler = handler
-        self._store = TokenStore(server, url, folder=folder, keyring=auth.store == "keyring")
+        self._store = TokenStore(server, url, folder=folder, keyring=auth.store == "keyring", user=user)
+        self._program_store = TokenStore(server, url, folder=folder, keyring=auth.store == "keyring")
+        """Where the program's client is kept, which all of its users log in with."""
         self._fetcher = Fetcher(server, hosts=auth.hosts, tls=tls, own=written_reach(url))
         self._streams = streams
         self._exposed = is_exposed(endpoint(url, server))
@@ -238,10 +243,10 @@ class Authorizer:
         answer = await self._probe()
         # Only logins that a server causes count against the limit.
         self._logins.clear()
-        if self._auth.grant == "client_credentials":
+        if self._auth.grant != "authorization_code":
             if not await self._renew("", answer, force=True):
                 msg = f"cannot log in to `{self.server}` with the configured credentials"
-                raise self._required(msg, hint="check `auth.client_id`, and its secret or key")
+                raise self._required(msg, hint="check `auth.client_id`, and its secret, key or assertion")
             return
         prompts = await _import_prompts()
         prompt = self._prompt or self._start(prompts, answer, use_handler=ui.open_url is None)
@@ -251,6 +256,53 @@ class Authorizer:
             if prompt.task is not None and prompt.task.cancelling() and self._prompt is prompt:
                 self._prompt = None  # the next caller starts a new login
         self._raise_outcome(prompt)
+
+    async def begin(self) -> str:
+        """Begin a login, or join the one in progress, and return the address that a person has to open.
+
+        The login goes on by itself; `complete`, or the page on this machine, ends it.
+
+        Raises:
+            AuthRequiredError: The server or its authorization server refuses, or this program logs in itself.
+            ConnectionLostError: The server or the authorization server did not answer.
+        """
+        if self._exposed:
+            raise self._exposed_error()
+        prompt = self._prompt
+        if prompt is None:
+            answer = await self._probe()
+            # Only logins that a server causes count against the limit.
+            self._logins.clear()
+            prompts = await _import_prompts()
+            prompt = self._prompt or self._start(prompts, answer, use_handler=False)
+        prompt.has_request = prompt.blocks_server = True
+        assert prompt.task is not None  # noqa: S101 -- it was started
+        await asyncio.wait({prompt.task, prompt.shown}, return_when=asyncio.FIRST_COMPLETED)
+        if prompt.task.done():
+            self._raise_outcome(prompt)
+        return prompt.url
+
+    async def complete(self, address: str) -> bool:
+        """Take the address that a login ended at, and wait until the login is over.
+
+        Returns:
+            False if the address is not of the login that is in progress here.
+
+        Raises:
+            AuthRequiredError: The login was refused.
+            ConnectionLostError: The authorization server did not answer.
+        """
+        prompt = self._prompt
+        if prompt is None or prompt.task is None or not prompt.accept(address):
+            return False
+        await asyncio.wait({prompt.task})
+        self._raise_outcome(prompt)
+        return True
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a login waits for a person."""
+        return self._prompt is not None
 
     async def logout(self) -> bool:
         """Forget the login, revoke its token, and return whether there was one."""
@@ -276,6 +328,16 @@ class Authorizer:
             self._fetcher.recall(login.reaches)
         return login
 
+    async def _program_client(self) -> Login | None:
+        """Return the client that the program registered when another user logged in, and nothing else."""
+        if not self._user:
+            return None
+        try:
+            known = await self._program_store.load()
+        except StoreError:
+            return None
+        return None if known is None else Login(issuer=known.issuer, client=known.client)
+
     async def _renew(self, token: str, answer: HttpAnswer | None = None, *, force: bool = False) -> bool:
         """Get a newer token than `token` without a person; concurrent callers share one renewal."""
         if self._renewal is None or self._renewal.done():
@@ -293,7 +355,7 @@ class Authorizer:
         current = self._login
         if current is not None and current.is_better_than(token, time.time()) and not force:
             return True
-        if current is None and self._auth.grant != "client_credentials" and not self._store.stamp():
+        if current is None and self._auth.grant == "authorization_code" and not self._store.stamp():
             return False
         async with self._store.locked():
             stored = await self._stored()
@@ -304,13 +366,13 @@ class Authorizer:
             renewed: Login | None = None
             if stored is not None and stored.refresh_token and not force:
                 renewed = await flow.refresh(self._flow_server(flow), stored)
-            if renewed is None and self._auth.grant == "client_credentials":
+            if renewed is None and self._auth.grant != "authorization_code":
                 refusal = answer or HttpAnswer(401, {}, b"", HttpRequest("POST", self._url, {}, b""))
                 try:
                     renewed = await flow.obtain(self._flow_server(flow), refusal, stored)
                 except flow.LoginError as exc:
                     msg = f"cannot log in to `{self.server}`: {exc}"
-                    hint = "check `auth.issuer`, `auth.client_id`, and its secret or key"
+                    hint = "check `auth.issuer`, `auth.client_id`, and its secret, key or assertion"
                     raise self._required(msg, hint=hint) from None
             if renewed is not None:
                 await self._store.save(renewed)
@@ -359,6 +421,10 @@ class Authorizer:
             async with self._store.locked():
                 known = await self._store.load_issuer(issuer) or Login(issuer=issuer)
                 await self._store.save(replace(known, client=client, access_token="", refresh_token=""))
+            if self._user:
+                async with self._program_store.locked():
+                    if await self._program_store.load_issuer(issuer) is None:
+                        await self._program_store.save(Login(issuer=issuer, client=client))
 
         return flow.OAuthServer(
             url=canonical(self._url),
@@ -419,9 +485,12 @@ class Authorizer:
             msg = f"`{self.server}` still refuses the token after {MAX_LOGINS} logins"
             raise self._required(msg)
         self._logins.append(now)
-        prompt: LoginPrompt = prompts.LoginPrompt(self.server, self._store, on_shown=self._on_shown)
+        prompt: LoginPrompt = prompts.LoginPrompt(
+            self.server, self._store, on_shown=self._on_shown, user=self._user
+        )
         if use_handler and (handler := self._handler) is not None:
-            prompt.handler = lambda url: handler(self.server, {"url": url})
+            whose = {"user": self._user} if self._user else {}
+            prompt.handler = lambda url: handler(self.server, {"url": url, **whose})
         prompt.task = asyncio.create_task(self._log_in(prompt, answer), name=f"dragoman login {self.server}")
         prompt.task.add_done_callback(lambda task: self._on_end(prompt, task))
         self._prompt = prompt
@@ -431,8 +500,9 @@ class Authorizer:
         flow, prompts = await _import_flow(), await _import_prompts()
         try:
             async with AsyncExitStack() as stack:
-                stored = await self._stored()
-                prompt.callback = await prompts.open_callback_page(stack, self._auth, stored)
+                stored = await self._stored() or await self._program_client()
+                if not (self._user and self._auth.redirect_uri):  # Else the program itself is that page.
+                    prompt.callback = await prompts.open_callback_page(stack, self._auth, stored)
                 uri = self._auth.redirect_uri or (prompt.callback.uri if prompt.callback is not None else "")
                 login = await flow.obtain(
                     self._flow_server(flow), answer, stored, redirect_uri=uri, prompt=prompt
@@ -504,6 +574,8 @@ class Authorizer:
         if hint is None:
             hint = f"run: dragoman login {self.server}{', or open the address in `url`' if url else ''}"
         msg = msg or f"`{self.server}` requires login"
+        if self._user and hint.startswith("run:"):
+            hint = "show the user the address in `url`" if url else "log the user in: `await user.login(…)`"
         return AuthRequiredError(msg, server=self.server, url=url, hint=hint)
 
 
@@ -528,6 +600,7 @@ def authorizer_for(
     handler: Handler | None = None,
     tls: ssl.SSLContext | bool = True,
     folder: Path | None = None,
+    user: str = "",
 ) -> Authorizer | None:
     """Return the authorizer of a server, or `None` if the server does not use OAuth.
 
@@ -538,6 +611,7 @@ def authorizer_for(
         handler: The application's login handler; it gets the address that a person has to open.
         tls: How certificates of authorization servers are checked.
         folder: Where logins are stored.
+        user: Who logs in, in a program with many users.
 
     Raises:
         ConnectError: The address cannot be used.
@@ -550,11 +624,13 @@ def authorizer_for(
     if auth.mode != "oauth" and (given or urlsplit(transport.url).username):
         return None
     streams = isinstance(transport, Sse)
-    return Authorizer(server, transport.url, auth, handler=handler, tls=tls, folder=folder, streams=streams)
+    return Authorizer(
+        server, transport.url, auth, handler=handler, tls=tls, folder=folder, streams=streams, user=user
+    )
 
 
 async def open_authorizer(
-    server: str, transport: Transport, auth: Auth | None, *, handler: Handler | None = None
+    server: str, transport: Transport, auth: Auth | None, *, handler: Handler | None = None, user: str = ""
 ) -> Authorizer | None:
     """Return `authorizer_for` the server, with the CA certificate of its transport.
 
@@ -563,10 +639,10 @@ async def open_authorizer(
     """
     own = None if isinstance(transport, Stdio) else transport.tls
     if own is None or own.ca is None:
-        return authorizer_for(server, transport, auth, handler=handler)
+        return authorizer_for(server, transport, auth, handler=handler, user=user)
     # Only `ca` is taken over: client certificates and `verify = false` are meant for the server itself.
     tls = await asyncio.to_thread(tls_context, Tls(ca=own.ca), server)
-    return authorizer_for(server, transport, auth, handler=handler, tls=tls)
+    return authorizer_for(server, transport, auth, handler=handler, tls=tls, user=user)
 
 
 def no_oauth_error(server: str, transport: Transport) -> ConfigError:

@@ -8,7 +8,7 @@ with its own issuer only. It adds DPoP, and it keeps responses of token endpoint
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import json
 import logging
 import secrets
@@ -16,8 +16,7 @@ import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import httpx2
@@ -27,23 +26,27 @@ from mcp.client.auth import (
     OAuthRegistrationError,
     OAuthTokenError,
 )
-from mcp.client.auth.extensions.client_credentials import (
-    ClientCredentialsOAuthProvider,
-    PrivateKeyJWTOAuthProvider,
-    SignedJWTParameters,
-)
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
-    OAuthClientMetadata,
     OAuthMetadata,
     OAuthToken,
     ProtectedResourceMetadata,
 )
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
-from pydantic import AnyUrl, ValidationError
+from pydantic import ValidationError
 
 from dragoman.server.oauth.credentials import ALGORITHM, DpopKey, SentSecrets
+from dragoman.server.oauth.provider import (
+    ANY_REDIRECT,
+    LoginError,
+    TokenMemory,
+    assertions,
+    client_of,
+    method_among,
+    provider_for,
+    signed_token,
+)
 from dragoman.server.oauth.safe_fetch import (
     Fetched,
     FetchError,
@@ -153,177 +156,18 @@ def with_issuer_forced(fetched: Fetched, url: str, issuer: str) -> Fetched:
     return Fetched(HTTPStatus.OK, {"content-type": "application/json"}, json.dumps(named).encode())
 
 
-# ── The SDK's OAuth provider for a configuration: which client, which grant, which client authentication
-
-
-ANY_REDIRECT = "http://127.0.0.1/callback"
-"""A placeholder: the SDK requires an address even if no browser is involved."""
-_FILE_HINT = "give the key itself, or the path of its file"
-
-
-class LoginError(Exception):
-    """The login failed, and trying again does not help; the message says why and holds no secret."""
-
-
-class TokenMemory:
-    """The token storage of a provider."""
-
-    def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
-        self.tokens = tokens
-        self.client = client
-        self.on_client: Callable[[OAuthClientInformationFull], Awaitable[None]] | None = None
-        """Called with a new registration."""
-
-    async def get_tokens(self) -> OAuthToken | None:
-        """Return the token."""
-        return self.tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store a new token."""
-        self.tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the client."""
-        return self.client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store a new registration."""
-        self.client = client_info
-        if self.on_client is not None:
-            await self.on_client(client_info)
-
-
-def client_of(auth: Auth, known: Login | None, redirect_uri: str) -> OAuthClientInformationFull | None:
-    """Return the configured client, or the one that was registered earlier, or `None`."""
-    earlier: Mapping[str, Any] = (known.client if known is not None else None) or {}
-    if auth.client_id is None:
-        if not earlier:
-            return None
-        client = OAuthClientInformationFull.model_validate(earlier)
-        # A registration belongs to the issuer under which it is stored.
-        client.issuer = client.issuer or (known.issuer if known is not None else None) or None
-        uris = [str(uri) for uri in client.redirect_uris or ()]
-        # Authorization servers may compare redirect addresses exactly: another port, another registration.
-        return client if not uris or not redirect_uri or redirect_uri in uris else None
-    bound, method = auth.issuer, _configured_method(auth)
-    if known is not None and earlier.get("client_id") == auth.client_id:
-        # Without a configured issuer, the client stays bound to the first issuer that it was used with.
-        bound = bound or known.issuer
-        if auth.client_auth is None and auth.private_key is None:
-            method = str(earlier.get("token_endpoint_auth_method", method))
-    return OAuthClientInformationFull(
-        client_id=auth.client_id,
-        client_secret=auth.client_secret,
-        redirect_uris=[AnyUrl(redirect_uri)] if redirect_uri else None,
-        token_endpoint_auth_method=method,
-        issuer=bound,
-    )
-
-
-def provider_for(
-    url: str,
-    auth: Auth,
-    memory: TokenMemory,
-    *,
-    redirect_uri: str,
-    on_redirect: Callable[[str], Awaitable[None]],
-    on_callback: Callable[[], Awaitable[AuthorizationCodeResult]],
-    check_resource: Callable[[str, str | None], Awaitable[None]],
-) -> OAuthClientProvider:
-    """Return the provider for one attempt.
-
-    Raises:
-        LoginError: A setting is missing.
-    """
-    scope = " ".join(auth.scopes) or None
-    if auth.grant == "client_credentials":
-        return _client_credentials_provider(url, auth, memory, scope)
-    metadata = OAuthClientMetadata(
-        client_name="dragoman", redirect_uris=[AnyUrl(redirect_uri or ANY_REDIRECT)], scope=scope
-    )
-    return OAuthClientProvider(
-        url,
-        metadata,
-        memory,
-        redirect_handler=on_redirect,
-        callback_handler=on_callback,
-        client_metadata_url=auth.client_metadata_url,
-        validate_resource_url=check_resource,
-    )
-
-
-def _client_credentials_provider(
-    url: str, auth: Auth, memory: TokenMemory, scope: str | None
-) -> OAuthClientProvider:
-    client = memory.client
-    if client is None or (client.client_secret is None and auth.private_key is None):
-        msg = '`grant = "client_credentials"` needs `client_id`, and `client_secret` or `private_key`'
-        raise LoginError(msg)
-    if auth.issuer is None:
-        msg = (
-            '`grant = "client_credentials"` needs `issuer`, the authorization server that `client_id` is '
-            "registered with: its secret is sent there and nowhere else"
-        )
-        raise LoginError(msg)
-    if auth.private_key is not None:
-        return PrivateKeyJWTOAuthProvider(
-            url, memory, client.client_id, assertions(auth), scope, **_issuer_of(auth)
-        )
-    method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
-    if client.token_endpoint_auth_method == "client_secret_post":  # noqa: S105 -- the name of a method
-        method = "client_secret_post"
-    secret = client.client_secret or ""
-    return ClientCredentialsOAuthProvider(
-        url, memory, client.client_id, secret, method, scope, **_issuer_of(auth)
-    )
-
-
-def _issuer_of(auth: Auth) -> dict[str, Any]:
-    """Return the provider's `issuer` argument. Before mcp 2.2 it has none: `_Attempt` checks the issuer."""
-    parameters = inspect.signature(ClientCredentialsOAuthProvider).parameters
-    return {"issuer": auth.issuer} if "issuer" in parameters else {}
-
-
-def method_among(offered: list[str] | None) -> str:
-    """Choose how a client with a secret authenticates; the default is that of RFC 8414."""
-    if offered is None or "client_secret_basic" in offered:
-        return "client_secret_basic"
-    return "client_secret_post" if "client_secret_post" in offered else "none"
-
-
-def _configured_method(auth: Auth) -> str:
-    if auth.client_auth is not None:
-        return auth.client_auth
-    if auth.private_key is not None:
-        return "private_key_jwt"
-    return "client_secret_basic" if auth.client_secret is not None else "none"
-
-
-def assertions(auth: Auth) -> Callable[[str], Awaitable[str]]:
-    """Return a function that makes a new signed assertion (RFC 7523) for an issuer.
-
-    Raises:
-        LoginError: The key cannot be read.
-    """
-    key = auth.private_key or ""
-    if "-----BEGIN" not in key:
-        try:
-            key = Path(key).expanduser().read_text("utf-8")
-        except (OSError, ValueError):
-            msg = f"`private_key` cannot be read; {_FILE_HINT}"
-            raise LoginError(msg) from None
-    name = auth.client_id or ""
-    parameters = SignedJWTParameters(
-        issuer=name, subject=name, signing_key=key, signing_algorithm=auth.signing_algorithm
-    )
-    return parameters.create_assertion_provider()
-
-
 # ── One attempt: run the provider, check what it finds, return a `Login`
 
 
 FORM = "application/x-www-form-urlencoded"
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+TOKEN_EXCHANGE = {
+    "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+    "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
+    "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+}
+"""Fixed fields of the request for an identity assertion (SEP-990)."""
 TEMPORARY = frozenset({408, 425, 429})
 MAX_REDIRECTS = 5
 SCOPE_ONLY = "-"
@@ -403,7 +247,7 @@ async def obtain(
     try:
         return await attempt.obtain(answer)
     except OAuthTokenError:
-        msg = f"the authorization server gave no token{attempt.reason()}"
+        msg = f"the authorization server refused the login{attempt.reason()}"
     except OAuthRegistrationError:
         msg = f"the authorization server did not register this client{attempt.reason()}"
     except OAuthFlowError as exc:
@@ -596,12 +440,48 @@ class _Attempt:
         auth = self.server.auth
         if auth.resource is not None:
             form["resource"] = auth.resource
+        metadata = provider.context.oauth_metadata
+        audience = str(metadata.issuer) if metadata is not None else _issuer(provider)
         if auth.private_key is not None and "client_assertion" not in form:
-            metadata = provider.context.oauth_metadata
-            audience = str(metadata.issuer) if metadata is not None else _issuer(provider)
             form["client_assertion"] = await assertions(auth)(audience)
             form["client_assertion_type"] = ASSERTION
+        if auth.grant == "jwt_bearer" and form.get("grant_type") == "client_credentials":
+            form["grant_type"] = JWT_BEARER
+            form["client_id"] = auth.client_id or ""
+            resource = form.get("resource") or resource_url_from_server_url(self.server.url)
+            form["assertion"] = await self._assertion(audience, resource)
         return urlencode(form).encode()
+
+    async def _assertion(self, audience: str, resource: str) -> str:
+        """Return the configured assertion, or the identity provider's in exchange for the user's token."""
+        auth = self.server.auth
+        if auth.assertion is not None:
+            return await asyncio.to_thread(signed_token, "assertion", auth.assertion)
+        form = {
+            **TOKEN_EXCHANGE,
+            "subject_token": await asyncio.to_thread(signed_token, "id_token", auth.id_token or ""),
+            "audience": audience,
+            "resource": resource,
+        }
+        if auth.scopes:
+            form["scope"] = " ".join(auth.scopes)
+        if auth.idp_client_id is not None:
+            form["client_id"] = auth.idp_client_id
+        if auth.idp_client_secret is not None:
+            form["client_secret"] = auth.idp_client_secret
+        body, headers = urlencode(form).encode(), {"Content-Type": FORM, "Accept": "application/json"}
+        self.sent.add_request(headers, body, is_form=True)
+        self.last = await self.server.fetcher.fetch(
+            "POST", auth.idp_token_url or "", headers=headers, body=body
+        )
+        if self.last.status >= _SERVER_ERROR or self.last.status in TEMPORARY:
+            msg = f"the identity provider answered HTTP {self.last.status}"
+            raise FetchError(msg)
+        given = as_object(self.last.body).get("access_token")
+        if self.last.status != HTTPStatus.OK or not isinstance(given, str) or not given:
+            msg = f"the identity provider gave no assertion{self.reason()}"
+            raise LoginError(msg)
+        return given
 
     def _token(self, fetched: Fetched) -> bytes:
         """Remember the token's type; the provider accepts only `Bearer`, so DPoP is replaced by that."""

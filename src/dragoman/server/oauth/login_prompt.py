@@ -18,7 +18,7 @@ from http import HTTPStatus
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, urlsplit
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from aiohttp import web
 
@@ -55,12 +55,19 @@ class LoginQueue:
             self._queue[0][1]()
 
 
-_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, LoginQueue] = WeakKeyDictionary()
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, LoginQueue]] = (
+    WeakKeyDictionary()
+)
 
 
-def login_queue() -> LoginQueue:
-    """Return the queue of the running event loop; all managers on that loop share it."""
-    return _queues.setdefault(asyncio.get_running_loop(), LoginQueue())
+def login_queue(user: str = "") -> LoginQueue:
+    """Return the queue of one person on the running event loop.
+
+    All managers on that loop share it. The users of a program each have their own: one who takes long must
+    not keep the others from logging in.
+    """
+    queues = _queues.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    return queues.setdefault(user, LoginQueue())
 
 
 # ── The redirect: the authorization server's answer, as the browser or a person brings it
@@ -302,6 +309,8 @@ class LoginPrompt:
 
     server: str
     store: TokenStore
+    user: str = ""
+    """Who logs in, in a program with many users."""
     handler: Callable[[str], Any] | None = None
     """The application's handler; it gets the address when this login is the first in the queue."""
     on_shown: Callable[[LoginPrompt], None] = _nothing
@@ -319,6 +328,10 @@ class LoginPrompt:
     _callers: int = 0
     _pasted: asyncio.Queue[str | Exception] = field(default_factory=asyncio.Queue[str | Exception])
     _helpers: set[asyncio.Future[None]] = field(default_factory=set["asyncio.Future[None]"])
+    _queue: LoginQueue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = login_queue(self.user)
 
     async def join(self, ui: LoginUI) -> None:
         """Have a person do this login, and wait until it is over, however it ends.
@@ -355,10 +368,21 @@ class LoginPrompt:
         if self.callback is not None:
             self.callback.expect(state)
         if (handler := self.handler) is not None:
-            login_queue().add(self, lambda: self._announce(handler))
+            self._queue.add(self, lambda: self._announce(handler))
         if not self.shown.done():
             self.shown.set_result(None)
         self.on_shown(self)
+
+    def accept(self, address: str) -> bool:
+        """Go on with the address that the browser ended at; return False if it is not of this login."""
+        if not self.state:
+            return False
+        try:
+            read_redirect(address, state=self.state)
+        except CallbackError:
+            return False
+        self._pasted.put_nowait(address)
+        return True
 
     async def wait(self) -> Redirect:
         """Wait for the redirect, from the browser or pasted.
@@ -382,7 +406,7 @@ class LoginPrompt:
 
     def close(self) -> None:
         """Stop all questions, and let the next login in the queue be shown."""
-        login_queue().remove(self)
+        self._queue.remove(self)
         for helper in self._helpers:
             helper.cancel()
         self.shown.cancel()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from dragoman.server.oauth.safe_fetch import FetchError, ForbiddenTargetError
-from dragoman.storage.files import data_folder, private_folder, write_atomically
+from dragoman.storage.files import private_folder, user_data_folder, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -105,12 +105,26 @@ class Login:
 class TokenStore:
     """The logins of one server."""
 
-    def __init__(self, server: str, url: str, *, folder: Path | None = None, keyring: bool = False) -> None:
+    def __init__(
+        self, server: str, url: str, *, folder: Path | None = None, keyring: bool = False, user: str = ""
+    ) -> None:
+        """Open no file yet.
+
+        Args:
+            server: The server's name.
+            url: Its address.
+            folder: Where logins are stored; the user's own folder by default.
+            keyring: Whether the secrets are in the system's keyring.
+            user: Whose logins these are, in a program with many users.
+        """
         self.server = server
         self._url = canonical(url)
-        self._folder = default_folder() if folder is None else folder
+        self._folder = default_folder(user) if folder is None else folder
         self._keyring = keyring
-        self._key = hashlib.sha256(f"{server}\n{self._url}".encode()).hexdigest()[:40]
+        # The user is in the key too: a keyring has no folders.
+        owner = f"\n{user}" if user else ""
+        text = f"{server}\n{self._url}{owner}"
+        self._key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         self._path = self._folder / f"{self._key}.json"
 
     @property
@@ -225,9 +239,9 @@ class TokenStore:
             raise StoreError(msg) from exc
 
 
-def default_folder() -> Path:
-    """Return the user's folder for logins."""
-    return data_folder() / "logins"
+def default_folder(user: str = "") -> Path:
+    """Return the folder for logins: the program's own, or that of one of its users."""
+    return user_data_folder(user) / "logins"
 
 
 def stores_of(server: str, *, folder: Path | None = None) -> list[TokenStore]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack, cast
 from dragoman.storage.files import private_folder, state_folder, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 # ── Containers: they are not descendants of the command that starts them, so they are ended by id
 
@@ -272,14 +272,14 @@ def began(pid: int) -> int:
 
 
 class ProcessMatch(TypedDict, total=False):
-    """How the descendants of a child are recognized, besides their mark."""
+    """How the descendants of some children are recognized, besides their marks."""
 
-    group: int
-    """The child's process group."""
+    groups: Collection[int]
+    """The children's process groups."""
     ends: Mapping[str, int]
-    """The child's ends of its pipes, from `child_ends`."""
+    """The children's ends of their pipes, from `child_ends`."""
     since: int
-    """The child's start time: descendants are never older."""
+    """The start time of the first child: descendants are never older."""
     tags: Sequence[int]
     """Marks in the resource limits, which descendants inherit even if they clear their environment."""
 
@@ -314,7 +314,7 @@ def descendants(*marks: str, number: int = 0, **kin: Unpack[ProcessMatch]) -> li
 
 def _look(wanted: set[bytes], kin: ProcessMatch, number: int, gone: set[int]) -> list[int]:
     """Search once; add processes that exited meanwhile to `gone`: they may have forked unseen ones."""
-    group, ends, since = str(kin.get("group")), kin.get("ends"), kin.get("since", 0)
+    groups, ends, since = set(map(str, kin.get("groups", ()))), kin.get("ends"), kin.get("since", 0)
     tags = {str(tag).encode() for tag in kin.get("tags", ()) if tag}
     us = os.getpid()
     found: list[int] = []
@@ -328,7 +328,7 @@ def _look(wanted: set[bytes], kin: ProcessMatch, number: int, gone: set[int]) ->
             if fields[0] == "Z" or fields[_SIZE_FIELD] == "0":  # a zombie, or a kernel thread
                 gone.add(pid)
             elif (
-                fields[_GROUP_FIELD] == group
+                fields[_GROUP_FIELD] in groups
                 or (ends and _holds(pid, fields[_SESSION_FIELD], ends))
                 or (tags and _is_limited(pid, tags))
                 or (wanted and _carries(pid, wanted))
@@ -450,13 +450,14 @@ class Ledger:
                 self._children[pid] = entry
                 self._write(entry)
 
-    def remove(self, pid: int) -> None:
-        """Remove a child, after its whole process group has ended."""
+    def remove(self, *pids: int) -> None:
+        """Remove children, after their whole process groups have ended."""
         with self._lock:
-            if self._children.pop(pid, None) is not None:
-                self._write({"gone": pid})
+            gone = [pid for pid in pids if self._children.pop(pid, None) is not None]
+            if gone:
+                self._write(*({"gone": pid} for pid in gone))
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, *new: dict[str, Any]) -> None:
         if self._owner is None:
             return
         # An error here must not stop a server: then its orphans are not found later.
@@ -465,13 +466,13 @@ class Ledger:
             if not self._children:
                 self._file.unlink(missing_ok=True)
                 return
-            if lines == 0 or lines > MAX_LINES + 2 * len(self._children) or not self._append(line):
+            if lines == 0 or lines > MAX_LINES + 2 * len(self._children) or not self._append(new):
                 self._rewrite()
                 lines = len(self._children)
-            self._lines = lines + 1
+            self._lines = lines + len(new)
 
-    def _append(self, line: dict[str, Any]) -> bool:
-        """Add a line, and return whether that was possible."""
+    def _append(self, new: Sequence[dict[str, Any]]) -> bool:
+        """Add lines, and return whether that was possible."""
         try:
             # Do not follow a link, and do not block on a pipe.
             page = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -480,7 +481,7 @@ class Ledger:
         try:
             if _fault(os.fstat(page)):
                 return False
-            data = _encoded(line)
+            data = b"".join(map(_encoded, new))
             return os.write(page, data) == len(data)
         finally:
             os.close(page)

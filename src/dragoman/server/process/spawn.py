@@ -20,11 +20,12 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from dragoman.errors import DragomanError
 from dragoman.model import Stdio
@@ -58,7 +59,7 @@ from dragoman.server.process.watchdog import (
 from dragoman.storage.files import private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from dragoman.model import ServerSpec, Transport
     from dragoman.server.process.watchdog import Running
@@ -70,6 +71,8 @@ TERM_GRACE = 2.0
 KILL_GRACE = 2.0
 """How long the exit of a killed child may take to be reported; then we check ourselves."""
 FAMILY_GRACE = 0.5
+TOGETHER = 0.05
+"""How long the end of a child waits for others that are being stopped, to look for what all of them left."""
 POLL = 0.02
 """How often a group without a leader is checked while it ends: the system does not report its end."""
 
@@ -130,15 +133,15 @@ class _Spawner:
         with self._using:
             self._holders += 1
 
-    def let_go(self) -> None:
-        """Undo `hold`."""
+    def let_go(self) -> Watchdog | None:
+        """Undo `hold`; return the watchdog if it is not needed any more, to be closed."""
         with self._using:
             self._holders -= 1
             watchdog = self._watchdog
             if watchdog is None or watchdog.users or self._holders:
-                return
+                return None
             self._watchdog = None
-        watchdog.close()
+        return watchdog
 
     def _is_watched(self) -> bool:
         with self._using:
@@ -231,17 +234,17 @@ class Child:
         self.stderr = started.stderr
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """Gets the exit code when the child itself has exited; minus the signal if it was killed."""
-        self._process = started.process
-        self._mark = mark
-        self._kin = started.kin
-        self._container = started.container
+        self.process = started.process
+        self.mark = mark
+        self.kin = started.kin
+        self.container = started.container
         self.signalled = False
         """Whether we sent it a signal."""
         self._watch()
 
     def poll(self) -> int | None:
         """Return the exit code if the child has exited, even before the event loop has noticed."""
-        return self._process.poll()
+        return self.process.poll()
 
     async def stop(self, close_stdin: Callable[[], None], *, grace: float = STDIN_GRACE) -> None:
         """Stop the child and everything it started; a cancellation is raised only after that.
@@ -270,41 +273,28 @@ class Child:
             os.close(self.stderr)
 
     async def _stop(self, grace: float) -> None:
-        if not await self._gone(grace):
-            self.signalled = True
-            self._signal(signal.SIGTERM)
-            if not await self._gone(TERM_GRACE):
-                self._signal(signal.SIGKILL)
-                while not await self._gone(KILL_GRACE):
-                    self._check_killed()
-        await self._stop_descendants()
-        await asyncio.get_running_loop().run_in_executor(None, _finish, self._process, self._container)
+        family = _family()
+        with family.expecting(self):
+            if not await self._gone(grace):
+                self.signalled = True
+                self.send_signal(signal.SIGTERM)
+                if not await self._gone(TERM_GRACE):
+                    self.send_signal(signal.SIGKILL)
+                    while not await self._gone(KILL_GRACE):
+                        self._check_killed()
+        await family.finish(self)
 
     def _check_killed(self) -> None:
         """Notice the exit of a killed child even if its watchdog hangs and does not report it."""
-        if isinstance(self._process, Ward) and identify(self.pid) is None and not self.exited.done():
-            asyncio.get_running_loop().remove_reader(self._process.fileno())
+        if isinstance(self.process, Ward) and identify(self.pid) is None and not self.exited.done():
+            asyncio.get_running_loop().remove_reader(self.process.fileno())
             self.exited.set_result(-signal.SIGKILL)
 
     async def _gone(self, seconds: float) -> bool:
         done, _ = await asyncio.wait({self.exited}, timeout=seconds)
         return bool(done)
 
-    async def _stop_descendants(self) -> None:
-        """Stop the rest of the process group, and descendants that have left it."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            look = partial(descendants, self._mark, number=number, **self._kin)
-            left = await loop.run_in_executor(None, look)
-            if not left and not self._group_lives():
-                return
-            self._signal(number)
-            until = loop.time() + FAMILY_GRACE
-            while loop.time() < until and (any(map(identify, left)) or self._group_lives()):  # noqa: ASYNC110 -- see POLL
-                await asyncio.sleep(POLL)
-        await loop.run_in_executor(None, partial(kill_relatives, self._mark, **self._kin))
-
-    def _group_lives(self) -> bool:
+    def group_lives(self) -> bool:
         """Return whether the group has processes; only without `/proc`, because here zombies count too."""
         if _HAS_PROC:
             return False
@@ -314,16 +304,17 @@ class Child:
             return False
         return True
 
-    def _signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the child's process group."""
         # macOS reports PermissionError if only zombies are left.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        descriptor = self._process.fileno()
+        descriptor = self.process.fileno()
         if descriptor is None:
-            loop.run_in_executor(None, self._process.wait).add_done_callback(lambda _: self._reap())
+            loop.run_in_executor(None, self.process.wait).add_done_callback(lambda _: self._reap())
             return
 
         def on_exit() -> None:
@@ -333,9 +324,100 @@ class Child:
         loop.add_reader(descriptor, on_exit)
 
     def _reap(self) -> None:
-        code = self._process.wait()
+        code = self.process.wait()
         if not self.exited.done():
             self.exited.set_result(code)
+
+
+class _Family:
+    """Ends what exited children have left running; children that exit together share one search.
+
+    A search looks at every process of the machine, so twenty of them would take longer than the exits.
+    """
+
+    def __init__(self) -> None:
+        self._expected: set[Child] = set()
+        """Children that are being stopped and have not exited."""
+        self._all_exited: asyncio.Future[None] | None = None
+        self._exited: list[Child] = []
+        self._work: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def expecting(self, child: Child) -> Generator[None]:
+        """Expect the exit of a child inside."""
+        self._expected.add(child)
+        try:
+            yield
+        finally:
+            self._expected.remove(child)
+            if not self._expected and self._all_exited is not None:
+                self._all_exited.set_result(None)
+                self._all_exited = None
+
+    async def finish(self, child: Child) -> None:
+        """Clean up after a child that has exited; wait until its descendants have exited too."""
+        self._exited.append(child)
+        if self._work is None:
+            self._work = asyncio.create_task(self._finish_all(), name="dragoman stops processes")
+        work = self._work
+        await asyncio.wait({work})
+        work.result()
+
+    async def _finish_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._expected:
+            self._all_exited = self._all_exited or loop.create_future()
+            await asyncio.wait({self._all_exited}, timeout=TOGETHER)
+        children, self._exited = self._exited, []
+        self._work = None
+        if searched := [child for child in children if not child.process.is_alone]:
+            await _stop_descendants(searched)
+        jobs = [
+            loop.run_in_executor(None, _finish, [child.process], child.container)
+            for child in children
+            if child.container is not None
+        ]
+        if plain := [child.process for child in children if child.container is None]:
+            jobs.append(loop.run_in_executor(None, _finish, plain, None))
+        await asyncio.gather(*jobs)
+
+
+async def _stop_descendants(children: Sequence[Child]) -> None:
+    """Stop the rest of the process groups, and descendants that have left them."""
+    loop = asyncio.get_running_loop()
+    marks, kin = [child.mark for child in children], _joined(child.kin for child in children)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        look = partial(descendants, *marks, number=number, **kin)
+        left = await loop.run_in_executor(None, look)
+        if not left and not any(child.group_lives() for child in children):
+            return
+        for child in children:
+            child.send_signal(number)
+        until = loop.time() + FAMILY_GRACE
+        while loop.time() < until and (  # noqa: ASYNC110 -- see POLL
+            any(map(identify, left)) or any(child.group_lives() for child in children)
+        ):
+            await asyncio.sleep(POLL)
+    await loop.run_in_executor(None, partial(kill_relatives, *marks, **kin))
+
+
+def _joined(kins: Iterable[ProcessMatch]) -> ProcessMatch:
+    """Return how the descendants of any of these children are recognized."""
+    all_of = list(kins)
+    return ProcessMatch(
+        groups={group for kin in all_of for group in kin.get("groups", ())},
+        ends={name: mode for kin in all_of for name, mode in kin.get("ends", {}).items()},
+        since=min(kin.get("since", 0) for kin in all_of),
+        tags=[tag for kin in all_of for tag in kin.get("tags", ())],
+    )
+
+
+_families: WeakKeyDictionary[asyncio.AbstractEventLoop, _Family] = WeakKeyDictionary()
+
+
+def _family() -> _Family:
+    """Return the `_Family` of this event loop."""
+    return _families.setdefault(asyncio.get_running_loop(), _Family())
 
 
 def hold_watchdog() -> None:
@@ -345,7 +427,8 @@ def hold_watchdog() -> None:
 
 async def let_go_of_watchdog() -> None:
     """Let the watchdog exit if no other server needs it."""
-    await _uninterrupted(asyncio.get_running_loop().run_in_executor(None, _spawner.let_go))
+    if (watchdog := _spawner.let_go()) is not None:
+        await _uninterrupted(asyncio.get_running_loop().run_in_executor(None, watchdog.close))
 
 
 async def spawn(
@@ -427,7 +510,7 @@ def _start(
             spawner.leave(watchdog)
     ledger.add(process.pid, name, env[MARK], tag=order.tag, container=container)
     ends = child_ends(stdin, stdout, stderr)
-    kin = ProcessMatch(group=process.pid, ends=ends, since=began(process.pid), tags=[order.tag])
+    kin = ProcessMatch(groups=[process.pid], ends=ends, since=began(process.pid), tags=[order.tag])
     return Started(process, stdin, stdout, stderr, kin, container)
 
 
@@ -452,6 +535,7 @@ class _Direct:
         )
         self.pid = self._process.pid
         self.watchdog: Watchdog | None = None
+        self.is_alone = False
         mark_limits(self.pid, order.tag)
         try:
             self._descriptor: int | None = os.pidfd_open(self.pid)
@@ -493,15 +577,16 @@ def _discard(started: Started, mark: str) -> None:
     kill_relatives(mark, **kin)
     for descriptor in descriptors:
         os.close(descriptor)
-    _finish(process, container)
+    _finish([process], container)
 
 
-def _finish(process: Running, container: Container | None) -> None:
-    """Clean up after a child and its descendants have exited."""
+def _finish(processes: Sequence[Running], container: Container | None) -> None:
+    """Clean up after children and their descendants have exited."""
     if container is not None:
         end(container)
-    _spawner.ledger().remove(process.pid)
-    _spawner.release(process)
+    _spawner.ledger().remove(*(process.pid for process in processes))
+    for process in processes:
+        _spawner.release(process)
 
 
 # ── Spawn the child while the SDK imports; each takes about a second

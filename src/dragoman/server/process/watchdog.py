@@ -80,6 +80,11 @@ class Running(Protocol):
         """Wait until it has ended, and return its exit code."""
         ...
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has ended and is known to have left no descendant."""
+        ...
+
     def close(self) -> None:
         """Release it after it has ended."""
         ...
@@ -100,7 +105,11 @@ class Ward:
         self.watchdog = watchdog
         self.pid = pid
         self._status = status
-        self._code: int | None = _code(told) if told else None
+        self._code: int | None = None
+        self.is_alone = False
+        """Whether it has ended and left no descendant: the watchdog has adopted none."""
+        if told:
+            self._note(told)
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when the server has ended."""
@@ -123,13 +132,13 @@ class Ward:
         os.close(self._status)
 
     def _read(self) -> None:
-        self._code = _code(os.read(self._status, _LONGEST_LINES))
+        self._note(os.read(self._status, _LONGEST_LINES))
 
-
-def _code(told: bytes) -> int:
-    """Return the reported exit code; without a report the watchdog was killed, and its servers too."""
-    word, _, code = told.partition(b" ")
-    return int(code) if word == b"ended" else -signal.SIGKILL
+    def _note(self, told: bytes) -> None:
+        """Take the reported exit code; without a report the watchdog was killed, and its servers too."""
+        word, *rest = told.split() or (b"",)
+        self._code = int(rest[0]) if word == b"ended" else -signal.SIGKILL
+        self.is_alone = word == b"ended" and rest[1:] == [b"alone"]
 
 
 class Watchdog:

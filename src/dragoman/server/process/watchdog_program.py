@@ -179,19 +179,34 @@ class Watchdog:
         Returns:
             Whether there may be more: processes that fork and exit quickly must not keep us here.
         """
+        ended: list[tuple[int, int]] = []
+        more = True
         for _ in range(_REAPED_AT_ONCE):
             try:
                 pid, code = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return False
+                pid, code = 0, 0
             if pid == 0:
-                return False
+                more = False
+                break
             for told in [told for told, one in self._starting.items() if one == pid]:
                 self._settle(told)
             if (status := self._statuses.pop(pid, None)) is not None:
-                _tell(status, b"ended %d\n" % os.waitstatus_to_exitcode(code))
+                ended.append((status, os.waitstatus_to_exitcode(code)))
+        if ended:
+            line = b"ended %d alone\n" if self._has_only_servers() else b"ended %d\n"
+            for status, code in ended:
+                _tell(status, line % code)
                 os.close(status)
-        return True
+        return more
+
+    def _has_only_servers(self) -> bool:
+        """Return whether all our children are running servers, so that those that ended have left nothing.
+
+        We have adopted what an ended server left before we could reap it, and only we take a child from the
+        list. So the list is complete.
+        """
+        return self._statuses.keys() >= set(_children(os.getpid()))
 
 
 def _pass(_number: int, _frame: object) -> None:

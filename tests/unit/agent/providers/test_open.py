@@ -200,7 +200,7 @@ def test_loopback_is_told_by_the_text(url: str, *, loopback: bool) -> None:
     assert is_loopback(url) is loopback
 
 
-def test_a_secret_shows_itself_to_nobody() -> None:
+def test_a_secret_is_never_shown() -> None:
     secret = Secret("4711")
     assert secret.reveal() == "4711"
     assert "4711" not in f"{secret} {secret!r} {[secret]}"

@@ -1,4 +1,4 @@
-"""Approving a project's servers: the whole command is shown, and nobody means no."""
+"""Approving a project's servers: the whole command is shown, and no answer means no."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_project(entry: dict[str, object]) -> None:
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Run the program here, where nobody sits at a terminal; return its exit code and what it prints."""
+    """Run the program here, without a terminal; return its exit code and what it prints."""
 
     def ask(*arguments: str) -> tuple[int, str, str]:
         code = run(["trust", *arguments])
@@ -73,7 +73,7 @@ def at_a_terminal(
     return process.wait(), seen.decode()
 
 
-def test_without_a_terminal_nothing_is_approved_unless_somebody_says_yes(ask: Ask) -> None:
+def test_without_a_terminal_nothing_is_approved_unless_yes_is_given(ask: Ask) -> None:
     code, _, errors = ask("approve", "theirs")
     assert code == 8
     assert errors.startswith("error: server `theirs` needs your approval")

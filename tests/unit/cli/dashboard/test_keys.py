@@ -46,7 +46,7 @@ def shop() -> ScriptedServer:
 
     @server.tool
     async def wait() -> str:
-        """Wait until somebody gives up."""
+        """Wait until the user gives up."""
         await asyncio.Event().wait()
         return "never"
 

@@ -114,7 +114,7 @@ async def test_changed_tools_are_shown_and_approved_as_they_were_shown(tmp_path:
     assert person.asked == ["Approve the changes of coat?"] * 2
 
 
-async def test_without_a_change_nobody_is_asked(tmp_path: Path) -> None:
+async def test_without_a_change_no_question_is_asked(tmp_path: Path) -> None:
     warned = Turncoat(tmp_path, trust="warn")
     async with McpManager([warned.spec], default_trust="ask") as mcp:
         assert await mcp.wait_ready()

@@ -58,7 +58,7 @@ def test_damage_and_growth_are_dealt_with(tmp_path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) == MOST
 
 
-def test_a_folder_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_harmless(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     history = LineHistory(tmp_path / "file" / "history")
     history.store_string("/mcp")

@@ -172,7 +172,7 @@ TOLD_BY_NAME_ONLY = {
     "librechat": {"mcp-json"},
     "fastmcp": {"mcp-json"},
 }
-"""What a file of a dialect is taken for where its content could be anybody's."""
+"""What a file of a dialect is taken for where its content fits several dialects."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))

@@ -757,7 +757,7 @@ async def test_first_issuer_of_a_configured_client_is_insisted_upon() -> None:
         assert evil.seen["/token"] == evil.seen["/register"] == 0
 
 
-async def test_goodbye_that_is_refused_asks_nobody() -> None:
+async def test_refused_logout_asks_no_user() -> None:
     async with Authorization() as server, authorized(server, handler=Person(server)) as authorizer:
         request = HttpRequest("DELETE", server.url, {}, b"")
         assert not await authorizer.on_challenge(HttpAnswer(401, {}, b"", request))

@@ -36,7 +36,7 @@ NAMES = {
     "link.evil.example": ["fe80::1%eth0"],
     "empty.evil.example": [],
 }
-"""Names that somebody has pointed to where they must not lead."""
+"""Names that resolve to forbidden addresses."""
 
 ADDRESSES = [
     # This machine, by every name it has

@@ -22,7 +22,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spawn, "_prespawned", 0)
 
 
-async def test_child_that_nobody_took_is_ended_with_its_pipes() -> None:
+async def test_child_that_was_not_taken_is_ended_with_its_pipes() -> None:
     start = await prespawn(ServerSpec("s", WAITING), WAITING, os.environ)
     assert start is not None
     child = start.take()

@@ -44,7 +44,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def page(folder: Path, owner: Identity | None, *children: Identity | None, mark: str = "") -> Path:
-    """Write a ledger as somebody else would have."""
+    """Write a ledger as another process would."""
     assert owner is not None
     folder.mkdir(exist_ok=True)
     file = folder / f"{owner.pid}.jsonl"
@@ -62,7 +62,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 
 def dead() -> Identity:
-    """Somebody with our number who began at another time."""
+    """A process with our number that began at another time."""
     ours = identify(os.getpid())
     assert ours is not None
     return Identity(ours.pid, "another boot/1")
@@ -78,7 +78,7 @@ def test_process_is_known_by_its_number_and_its_beginning(sleeper: subprocess.Po
     assert identity != identify(os.getpid())
 
 
-def test_nobody_and_a_zombie_are_not_identified() -> None:
+def test_a_missing_process_and_a_zombie_are_not_identified() -> None:
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert identify(process.pid) is None
@@ -122,7 +122,7 @@ def test_starts_and_ends_are_added_to_the_page_until_it_has_too_many_lines(
     assert len(read(file)) <= 8
 
 
-def test_page_that_somebody_removed_is_written_anew(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+def test_page_that_was_removed_is_written_again(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     ledger, file = Ledger(tmp_path), tmp_path / f"{os.getpid()}.jsonl"
     ledger.add(os.getpid(), "self", "m0")
     file.unlink()
@@ -179,7 +179,7 @@ def test_child_of_a_living_owner_is_never_touched(tmp_path: Path, sleeper: subpr
     assert file.exists()
 
 
-def test_somebody_else_with_a_childs_number_is_never_touched(
+def test_another_process_with_a_childs_number_is_never_touched(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     page(tmp_path, dead(), Identity(sleeper.pid, "another boot/1"), mark="m2")
@@ -201,7 +201,7 @@ def test_somebody_else_with_a_childs_number_is_never_touched(
         '{"pid":1,"began":"y"}\n{"pid":1,"began":"x","name":"s"}\n',
     ],
 )
-def test_ledger_that_cannot_be_read_is_removed_and_nobody_killed(
+def test_ledger_that_cannot_be_read_is_removed_and_no_process_killed(
     tmp_path: Path, text: str, caplog: Any
 ) -> None:
     (tmp_path / "1.jsonl").write_text(text)
@@ -280,7 +280,7 @@ PROTECTED: dict[str, Callable[[], int]] = {
 
 
 @pytest.mark.parametrize("whose", PROTECTED)
-def test_nobody_of_ours_is_killed_whatever_a_page_says(tmp_path: Path, whose: str) -> None:
+def test_no_process_of_ours_is_killed_whatever_a_page_says(tmp_path: Path, whose: str) -> None:
     number = PROTECTED[whose]()
     found = identify(number) if number > 0 else None
     entry = {"pid": number, "began": found.began if found else "x", "name": "s", "mark": "", "tag": 0}
@@ -325,7 +325,7 @@ def test_folder_that_does_not_exist_has_nothing_to_sweep(tmp_path: Path) -> None
 def test_relatives_are_found_by_mark_and_by_group(sleeper: subprocess.Popen[bytes]) -> None:
     assert descendants(M1) == [sleeper.pid]
     assert descendants("m0", M1) == [sleeper.pid]
-    assert descendants("other", group=sleeper.pid) == [sleeper.pid]
+    assert descendants("other", groups=[sleeper.pid]) == [sleeper.pid]
     assert descendants("other") == []
     assert descendants("") == []
 
@@ -361,7 +361,7 @@ def test_relatives_are_killed_until_there_are_none(sleeper: subprocess.Popen[byt
     ],
     ids=["reads", "writes", "complains", "crossed", "has our ends", "was forked off by us", "was passed one"],
 )
-def test_relatives_are_found_by_the_pipes_they_inherited_and_nobody_else_is(
+def test_only_relatives_are_found_by_the_pipes_they_inherited(
     given: dict[str, str], session: bool, known: bool
 ) -> None:
     pipes: dict[str, int] = {}
@@ -384,10 +384,10 @@ def test_relatives_are_found_by_the_pipes_they_inherited_and_nobody_else_is(
             os.close(descriptor)
 
 
-def test_zombie_is_nobodys_relative() -> None:
+def test_zombie_has_no_relatives() -> None:
     process = subprocess.Popen(["true"], start_new_session=True)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert descendants(group=process.pid) == []
+    assert descendants(groups=[process.pid]) == []
     process.wait()
 
 

@@ -17,6 +17,7 @@ import pytest
 from dragoman.server.process import spawn as children
 from dragoman.server.process.orphans import MARK, descendants, identify
 from dragoman.server.process.spawn import Child, spawn
+from dragoman.server.process.watchdog import is_possible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +99,7 @@ async def test_what_a_child_left_behind_ends_with_it(session: bool, stubborn: bo
     with anyio.fail_after(20):
         child = await start(outer)
         assert await asyncio.shield(child.exited) == 0
-        (left,) = descendants(child._mark, group=child.pid)
+        (left,) = descendants(child.mark, groups=[child.pid])
         await child.stop(closer(child))
         assert identify(left) is None
 
@@ -240,7 +241,7 @@ async def test_child_has_three_descriptors_and_carries_its_mark() -> None:
         said = os.read(child.stdout, 1000).decode()
         await child.stop(closer(child))
     assert said.startswith("['0', '1', '2', '3']"), said
-    assert child._mark in said
+    assert child.mark in said
 
 
 async def test_where_the_system_tells_no_process_by_a_descriptor_a_thread_waits(
@@ -267,7 +268,7 @@ async def test_without_proc_the_group_is_asked_and_killed_all_the_same(
     with anyio.fail_after(20):
         child = await start(outer)
         await asyncio.shield(child.exited)
-        (left,) = descendants(group=child.pid)
+        (left,) = descendants(groups=[child.pid])
         monkeypatch.setattr(children, "_HAS_PROC", False)
         monkeypatch.setattr(children, "descendants", lambda *_, **__: [])
         await child.stop(closer(child))
@@ -334,3 +335,56 @@ def test_process_that_was_forked_off_starts_children_of_its_own() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "True", "forked", "True", "parent"]
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The marks of each search for descendants."""
+    found: list[tuple[str, ...]] = []
+
+    def search(*marks: str, **kin: Any) -> list[int]:
+        found.append(marks)
+        return descendants(*marks, **kin)
+
+    monkeypatch.setattr(children, "descendants", search)
+    return found
+
+
+async def test_children_that_are_stopped_together_share_one_search(
+    monkeypatch: pytest.MonkeyPatch, searches: list[tuple[str, ...]]
+) -> None:
+    monkeypatch.setattr(children, "TOGETHER", 20.0)
+    monkeypatch.setattr(children._spawner, "_has_watchdog", False)
+    leaves = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {SLEEP!r}]); {CAT}"
+    with anyio.fail_after(20):
+        started = [await start(code) for code in (CAT, leaves, CAT, CAT)]
+        await asyncio.gather(*(child.stop(closer(child)) for child in started))
+    first, *_ = searches
+    assert set(first) == {child.mark for child in started}
+    assert len(searches) <= 2, "the second one is for what the second child left"
+    assert not any(map(entered, (child.pid for child in started)))
+    assert descendants(*(child.mark for child in started)) == []
+
+
+async def test_child_that_does_not_end_does_not_hold_up_the_end_of_another() -> None:
+    with anyio.fail_after(20):
+        hangs, ends = await start(SLEEP), await start(CAT)
+        hanging = asyncio.create_task(hangs.stop(closer(hangs), grace=60))
+        await ends.stop(closer(ends))
+        assert not hanging.done()
+        os.kill(hangs.pid, signal.SIGKILL)
+        await hanging
+
+
+@pytest.mark.skipif(not is_possible(), reason="there is no watchdog on this system")
+async def test_nothing_is_searched_for_after_a_child_that_left_nothing(
+    searches: list[tuple[str, ...]],
+) -> None:
+    leaves = f"import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', {SLEEP!r}]); {CAT}"
+    with anyio.fail_after(20):
+        plain, other = await start(CAT, waits=True), await start(leaves, waits=True)
+        await plain.stop(closer(plain))
+        assert searches == []
+        await other.stop(closer(other))
+        assert searches[0] == (other.mark,)
+    assert descendants(other.mark) == []

@@ -433,7 +433,7 @@ async def test_server_is_started_directly_if_the_watchdog_hangs(
         assert other.poll() is None
         for one in (other, child):
             await one.stop(closer(one))
-        assert descendants(group=other.pid) == []
+        assert descendants(groups=[other.pid]) == []
 
 
 @pytest.mark.parametrize("executable", ["", "/usr/sbin/uwsgi", "/opt/app/app"])

@@ -265,7 +265,7 @@ async def test_cancelled_request_is_given_up_and_its_late_answer_is_passed_over(
 
 
 @pytest.mark.parametrize(("method", "kind"), [("initialize", ConnectionLostError), ("m", MCPError)])
-async def test_end_of_the_wire_is_an_answer_to_nobody_who_negotiates(method: str, kind: type) -> None:
+async def test_end_of_the_wire_is_no_answer_while_negotiating(method: str, kind: type) -> None:
     talk = Talk()
     task = talk.begin(method)
     await turns(2)
@@ -279,7 +279,7 @@ async def test_end_of_the_wire_is_an_answer_to_nobody_who_negotiates(method: str
     assert len(talk.wire.sent) == 1
 
 
-async def test_cancelling_after_the_end_tells_nobody() -> None:
+async def test_cancelling_after_the_end_sends_nothing() -> None:
     talk = Talk()
     task = talk.begin()
     await turns(2)
@@ -407,7 +407,7 @@ async def test_handler_may_ask_and_report_while_it_works_and_not_after() -> None
         assert talk.wire.sent[-1][0]["result"] == {"deep": 1}
 
 
-async def test_progress_that_nobody_asked_for_is_not_reported() -> None:
+async def test_unrequested_progress_is_not_reported() -> None:
     talk = Talk()
     async with talk.running():
         talk.say({"id": 1, "method": "report"})
@@ -470,7 +470,7 @@ async def test_end_of_the_wire_ends_the_session_and_its_handlers() -> None:
     assert talk.dispatcher.ended.result() == "gone"
 
 
-async def test_cancelled_session_fails_whoever_waits() -> None:
+async def test_cancelled_session_fails_waiting_calls() -> None:
     talk = Talk()
     task = talk.begin()
     async with anyio.create_task_group() as group:

@@ -135,7 +135,7 @@ async def test_nothing_is_open_when_nothing_is_wanted() -> None:
         assert len(peer.streams) == 2
 
 
-async def test_whoever_waits_for_a_subscription_learns_of_the_end_of_the_session() -> None:
+async def test_a_waiting_subscriber_learns_of_the_end_of_the_session() -> None:
     peer = Peer()
     one = Listening(peer, "s")  # type: ignore[arg-type]
     waiting = asyncio.create_task(one.subscribe("a:1"))

@@ -206,7 +206,7 @@ def test_enormous_error_is_said_in_short() -> None:
 
 
 @pytest.mark.parametrize("wrong", [2, -1, "nobody", None, 1.0, True, [], {}])
-def test_answer_that_nobody_waits_for_is_junk(wrong: object) -> None:
+def test_answer_without_a_request_is_junk(wrong: object) -> None:
     talk = Talk()
     assert talk.say(answer(wrong)) is None
     assert talk.rpc.junk == 1
@@ -317,7 +317,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("data", OTHERS.values(), ids=OTHERS)
-def test_id_that_is_not_the_answers_own_fails_nobody(data: bytes) -> None:
+def test_id_that_is_not_the_answers_own_fails_no_call(data: bytes) -> None:
     talk = Talk()
     assert talk.say(data) is None
     assert talk.outcomes[1] == []

@@ -163,7 +163,7 @@ async def test_last_words_are_read_although_the_loop_has_not_looked(ends: Ends) 
     assert ends.ended == ["it closed its output"]
 
 
-async def test_last_words_have_an_end_even_if_somebody_goes_on_writing(
+async def test_last_words_have_an_end_even_if_another_process_goes_on_writing(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipes, "LAST_BYTES", 5000)
@@ -172,7 +172,7 @@ async def test_last_words_have_an_end_even_if_somebody_goes_on_writing(
     assert 300 < len(ends.notifications) < 1000
 
 
-async def test_input_that_nobody_reads_ends_the_wire_and_fails_what_has_not_gone_out(ends: Ends) -> None:
+async def test_unread_input_ends_the_wire_and_fails_what_has_not_gone_out(ends: Ends) -> None:
     ends.shut(ends.theirs_in)
     request_id, _, _ = ends.call()
     await turns()
@@ -181,7 +181,7 @@ async def test_input_that_nobody_reads_ends_the_wire_and_fails_what_has_not_gone
     error = await ends.outcomes[later]
     assert isinstance(error, ConnectionLostError)
     assert not error.may_have_run
-    # Whether the first one was read is not known: whoever ends the conversation tells it.
+    # Whether the first one was read is not known: the end of the connection tells it.
     assert not ends.outcomes[request_id].done()
 
 

@@ -35,7 +35,7 @@ def test_tool_that_did_not_change_is_not_fitted_again() -> None:
     assert again["function"]["parameters"] is not before["function"]["parameters"]
 
 
-def test_alias_of_a_tool_that_is_left_out_belongs_to_nobody_else() -> None:
+def test_alias_of_a_tool_that_is_left_out_stays_reserved() -> None:
     whole = Exporter("openai").export([tool("a.b", {"type": "array"}), tool("a/b")])
     assert whole.names.keys().isdisjoint({"a_b"})
 

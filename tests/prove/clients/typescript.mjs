@@ -1,4 +1,4 @@
-// The TypeScript SDK's client against the gateway: `foreign_client.mjs URL TOKEN` or `foreign_client.mjs stdio COMMAND ARG…`.
+// The TypeScript SDK's client against the gateway: `typescript.mjs URL TOKEN` or `typescript.mjs stdio COMMAND ARG…`.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
@@ -21,7 +21,7 @@ client.setRequestHandler(types.ElicitRequestSchema, async () => ({ action: "acce
 await client.connect(transport);
 const report = {};
 report.tools = (await client.listTools()).tools.map((tool) => tool.name);
-report.echo = await client.callTool({ name: "mcp_old_echo", arguments: { said: "hallo" } });
+report.echo = (await client.callTool({ name: "mcp_old_echo", arguments: { said: "hallo" } })).structuredContent;
 const steps = [];
 await client.callTool({ name: "mcp_new_progress", arguments: {} }, undefined, {
   onprogress: (report) => steps.push(report.progress),

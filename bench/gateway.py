@@ -1,0 +1,368 @@
+"""Measure the gateway over HTTP, beside a bare SDK server and other gateways, alternately in one run.
+
+Each gateway has the same small server behind it; the bare SDK server answers by itself. A call costs CPU of
+the gateway's process (user and system, as the system counts it), not of the server behind it or the clients.
+Goals: at most 0.4 ms of CPU and 1.5 ms at the median more than the bare server, and at least 5 times the
+calls per second of the other gateways with 32 clients. `docs/gateway-performance.md` is written from the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "gateway-performance.md"
+PEERS = ROOT / ".cache" / "peers"
+SERVER = Path(__file__).with_name("echo_server.py")
+ROUNDS = int(os.environ.get("GATEWAY_ROUNDS", "5"))
+CALLS = int(os.environ.get("GATEWAY_BENCH_CALLS", "600"))
+"""In each round: a third one after the other, the rest by all clients at once."""
+CLIENTS = 32
+SECONDS = 60.0
+"""No step takes longer: a peer that hangs fails the run."""
+TICKS = os.sysconf("SC_CLK_TCK")
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+}
+OURS, BARE = "dragoman", "a bare SDK server"
+
+
+@dataclass
+class Contender:
+    """A server under measurement."""
+
+    name: str
+    command: Sequence[str]
+    tool: str
+    versions: Sequence[str] = (LEGACY, MODERN)
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    port: int = 0
+    """Where it listens; 0 if it says so itself."""
+    process: subprocess.Popen[str] | None = None
+    walls: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """Seconds of single calls, by protocol version."""
+    rates: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """Calls per second of all clients."""
+    costs: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """CPU seconds of a call with all clients at work, one per round."""
+    alone: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """CPU seconds of a call of a single client, one per round."""
+
+    def cpu(self) -> float:
+        """Return the CPU seconds of its process so far."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Connection:
+    """One client: a kept-alive connection that sends tool calls and reads their answers."""
+
+    def __init__(self, contender: Contender, version: str) -> None:
+        self._contender = contender
+        self._version = version
+        self._session = ""
+        self._number = 0
+
+    async def open(self) -> None:
+        """Connect, with a handshake in the older protocol."""
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._contender.port)
+        if self._version == LEGACY:
+            hello = {
+                "protocolVersion": LEGACY,
+                "capabilities": {},
+                "clientInfo": {"name": "b", "version": "1"},
+            }
+            await self._send("initialize", hello)
+            await self._send("notifications/initialized", {}, has_answer=False)
+
+    async def call(self) -> None:
+        """Call the tool once."""
+        params: dict[str, Any] = {"name": self._contender.tool, "arguments": {"text": "hello"}}
+        if self._version == MODERN:
+            params["_meta"] = META
+        body = await self._send("tools/call", params)
+        if b"hello" not in body or b'"isError":true' in body:
+            msg = f"{self._contender.name} answered {body[:500]!r}"
+            raise RuntimeError(msg)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+    async def _send(self, method: str, params: dict[str, Any], *, has_answer: bool = True) -> bytes:
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
+        if has_answer:
+            self._number += 1
+            message["id"] = self._number
+        body = json.dumps(message).encode()
+        headers = {
+            "Host": f"127.0.0.1:{self._contender.port}",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "Content-Length": str(len(body)),
+            **self._contender.headers,
+        }
+        if self._version == MODERN:
+            headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": params["name"]}
+        elif self._session:
+            headers |= {"MCP-Protocol-Version": LEGACY, "Mcp-Session-Id": self._session}
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._writer.write(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+        return await self._answer()
+
+    async def _answer(self) -> bytes:
+        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        found = {
+            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])
+        }
+        self._session = found.get("mcp-session-id", self._session)
+        if "content-length" in found:
+            return await self._reader.readexactly(int(found["content-length"]))
+        if found.get("transfer-encoding") != "chunked":
+            return b""
+        body = b""
+        while size := int(await self._reader.readline(), 16):
+            body += await self._reader.readexactly(size)
+            await self._reader.readexactly(2)
+        await self._reader.readexactly(2)
+        return body
+
+
+def main() -> int:
+    """Measure, print the figures, and write the page."""
+    base = getattr(sys, "_base_executable", sys.executable)
+    script = ROOT / "scripts" / "install_peers.py"
+    if subprocess.run([base, str(script), "fastmcp", "mcp-proxy"], check=False).returncode:
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        contenders = asyncio.run(_measure(Path(folder)))
+    lines = list(_lines(contenders))
+    print("\n".join(lines))
+    PAGE.write_text(_page(lines), "utf-8")
+    return 0
+
+
+def _contenders(folder: Path) -> list[Contender]:
+    config = folder / "servers.json"
+    upstream = [sys.executable, str(SERVER)]
+    entry = {"command": upstream[0], "args": upstream[1:]}
+    config.write_text(json.dumps({"mcpServers": {"s": entry}}), "utf-8")
+    serve = [sys.executable, "-m", "dragoman", "serve", "--config", str(config), "--http", "0"]
+    token = "a-token-for-the-benchmark"
+    proxy = str(PEERS / "mcp-proxy" / "bin" / "mcp-proxy")
+    driver = Path(__file__).parent / "peers" / "drivers" / "fastmcp_proxy.py"
+    fastmcp = [str(PEERS / "fastmcp" / "bin" / "python"), str(driver)]
+    return [
+        Contender(BARE, [sys.executable, str(Path(__file__).with_name("bare_server.py"))], "echo"),
+        Contender(
+            OURS,
+            [*serve, "--token", token, "--no-access-log"],
+            "mcp_s_echo",
+            headers={"Authorization": f"Bearer {token}"},
+        ),
+        Contender("fastmcp `create_proxy`", [*fastmcp, *upstream], "echo", versions=(LEGACY,)),
+        Contender(
+            "mcp-proxy",
+            [proxy, "--port", "{port}", "--log-level", "ERROR", "--", *upstream],
+            "echo",
+            versions=(LEGACY,),
+        ),
+    ]
+
+
+async def _measure(folder: Path) -> list[Contender]:
+    contenders = _contenders(folder)
+    async with AsyncExitStack() as stack:
+        for contender in contenders:
+            _start(contender, folder)
+            stack.callback(_end, contender)
+            await asyncio.wait_for(_until_ready(contender), SECONDS)
+        for round_ in range(1 + ROUNDS):
+            for version in (LEGACY, MODERN):
+                for contender in contenders:
+                    if version in contender.versions:
+                        # The first round warms up.
+                        await asyncio.wait_for(_round(contender, version, counts=round_ > 0), SECONDS)
+    return contenders
+
+
+def _start(contender: Contender, folder: Path) -> None:
+    command = list(contender.command)
+    if "{port}" in command:
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            contender.port = free.getsockname()[1]
+        command[command.index("{port}")] = str(contender.port)
+    env = {**os.environ, "HOME": str(folder)}
+    log = (folder / f"{contender.command[0].replace('/', '_')}.log").open("w")
+    contender.process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if not contender.port else log,
+        text=True,
+        env=env,
+    )
+    while not contender.port:
+        assert contender.process.stdout is not None
+        line = contender.process.stdout.readline()
+        if not line:
+            msg = f"{contender.name} ended"
+            raise RuntimeError(msg)
+        if "serving at http" in line:
+            contender.port = int(line.rpartition(":")[2].partition("/")[0])
+
+
+def _end(contender: Contender) -> None:
+    assert contender.process is not None
+    contender.process.terminate()
+    try:
+        contender.process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        contender.process.kill()
+        contender.process.communicate()
+
+
+async def _until_ready(contender: Contender) -> None:
+    while True:
+        connection = Connection(contender, contender.versions[0])
+        try:
+            await connection.open()
+            await connection.call()
+            connection.close()
+        except (OSError, RuntimeError):
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+async def _round(contender: Contender, version: str, *, counts: bool) -> None:
+    first = Connection(contender, version)
+    await first.open()
+    walls: list[float] = []
+    single, many = CALLS // 3, CALLS - CALLS // 3
+    before = contender.cpu()
+    for _ in range(single):
+        began = time.perf_counter()
+        await first.call()
+        walls.append(time.perf_counter() - began)
+    alone = (contender.cpu() - before) / single
+    first.close()
+    # Opened only now: a server closes connections that are idle for some seconds.
+    connections = [Connection(contender, version) for _ in range(CLIENTS)]
+    await asyncio.gather(*(connection.open() for connection in connections))
+    middle = contender.cpu()
+    numbers = iter(range(many))
+
+    async def work(connection: Connection) -> None:
+        for _ in numbers:
+            await connection.call()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(work(connection) for connection in connections))
+    taken = time.perf_counter() - began
+    cost = contender.cpu() - middle
+    for connection in connections:
+        connection.close()
+    if counts:
+        contender.walls.setdefault(version, []).extend(walls)
+        contender.rates.setdefault(version, []).append(many / taken)
+        contender.costs.setdefault(version, []).append(cost / many)
+        contender.alone.setdefault(version, []).append(alone)
+
+
+def _lines(contenders: list[Contender]) -> list[str]:
+    bare = next(one for one in contenders if one.name == BARE)
+    ours = next(one for one in contenders if one.name == OURS)
+    rows = [
+        "| | protocol | calls/s, 32 clients | its CPU per call | calls/s, 1 client | its CPU per call |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for one in contenders:
+        rows += [
+            f"| {one.name} | {version} | {_best(one, version):,.0f} | {_cost(one, version):.2f} ms | "
+            f"{1000 / _median(one, version):,.0f} | {min(one.alone[version]) * 1000:.2f} ms |"
+            for version in one.versions
+        ]
+    rows += ["", "| goal | bound | measured | |", "| --- | ---: | ---: | --- |"]
+    for version in (LEGACY, MODERN):
+        more = _cost(ours, version) - _cost(bare, version)
+        rows.append(
+            _goal(f"CPU over the bare server, {version}", "0.4 ms", f"{more:.2f} ms", met=more <= 0.4)
+        )
+        wall = _median(ours, version) - _median(bare, version)
+        rows.append(
+            _goal(f"median over the bare server, {version}", "1.5 ms", f"{wall:.2f} ms", met=wall <= 1.5)
+        )
+    for other in contenders:
+        if other.name in (BARE, OURS):
+            continue
+        for version in other.versions:
+            ratio = _best(ours, version) / _best(other, version)
+            goal = f"calls/s against {other.name}, {version}"
+            rows.append(_goal(goal, "5 ×", f"{ratio:.1f} ×", met=ratio >= 5))
+    return rows
+
+
+def _goal(name: str, bound: str, measured: str, *, met: bool) -> str:
+    return f"| {name} | {bound} | {measured} | {'met' if met else '**missed**'} |"
+
+
+def _best(one: Contender, version: str) -> float:
+    return max(one.rates[version])
+
+
+def _cost(one: Contender, version: str) -> float:
+    return min(one.costs[version]) * 1000
+
+
+def _median(one: Contender, version: str) -> float:
+    return statistics.median(one.walls[version]) * 1000
+
+
+def _page(lines: list[str]) -> str:
+    day = datetime.now(UTC).date().isoformat()
+    load = os.getloadavg()[0]
+    machine = f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores"
+    facts = f"{machine}, Python {platform.python_version()}, load average {load:.1f} at the end of the run"
+    return "\n".join(
+        [
+            "---",
+            "summary: What the gateway costs over HTTP, beside a bare SDK server and other gateways.",
+            "read_when: You want to know what a call through `dragoman serve --http` costs.",
+            "---",
+            "# Performance of the gateway",
+            "",
+            "<!-- Written by `make bench ARGS=gateway` from its own run; do not edit. -->",
+            "",
+            "Every gateway has the same small stdio server behind it and gets the same calls over HTTP,",
+            "alternately in one run. The bare server is the SDK's own, and answers by itself. CPU is user",
+            "and system time of the gateway's process alone, without the server behind it and the clients;",
+            "the best of the rounds counts. Machines differ, so compare the ratios.",
+            "",
+            *lines,
+            "",
+            f"{day}, {facts}.",
+            "",
+        ]
+    )

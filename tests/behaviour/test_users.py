@@ -1,0 +1,463 @@
+"""Many users in one program: nothing of one reaches another, and the pool of users is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from tests.behaviour.conftest import SERVERS
+from tests.behaviour.test_apps import modern
+from tests.servers.authorization import Authorization
+from tests.servers.users_http import UsersServer
+
+from dragoman import DragomanError, Handlers, Http, McpManager, ServerSpec, Stdio, tool
+from dragoman.blocking import McpManager as BlockingManager
+from dragoman.model import Auth, CallRequest, UserLimits
+from dragoman.observe.call_log import CallHistory
+from dragoman.storage.files import data_folder, user_data_folder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from dragoman.model import ToolResult
+
+pytestmark = pytest.mark.anyio
+LEGACY, MODERN = "legacy", "modern"
+WHO = {"text": "hi"}
+
+
+def stdio(name: str, **more: Any) -> ServerSpec:
+    """Return a server whose processes say who they are."""
+    child = Stdio(
+        sys.executable, [str(SERVERS / "users_stdio.py")], env={"USER_TOKEN": "${USER_TOKEN:-nobody}"}
+    )
+    return ServerSpec(name, child, lazy=True, **more)
+
+
+@asynccontextmanager
+async def program(
+    *specs: ServerSpec, limits: UserLimits | None = None, **more: Any
+) -> AsyncIterator[tuple[McpManager, UsersServer]]:
+    """Run a manager of an HTTP server for users, over both protocols, and of other servers."""
+    async with UsersServer() as server:
+        remote = [ServerSpec(path, Http(f"{server.base}/{path}"), lazy=True) for path in (LEGACY, MODERN)]
+        async with McpManager([*remote, *specs], users=limits, cache=more.pop("cache", False), **more) as mcp:
+            yield mcp, server
+    assert server.crossed == []
+
+
+def said(result: ToolResult) -> dict[str, Any]:
+    """Return what a server of ours answered."""
+    assert result.success, result.error
+    return json.loads(result.text)
+
+
+def holding(folder: Path, content: bytes) -> list[Path]:
+    """Return the files under a folder that have this in them."""
+    return [path for path in folder.rglob("*") if path.is_file() and content in path.read_bytes()]
+
+
+# ── What each user has for themselves
+
+
+async def test_users_have_their_own_headers_sessions_and_listings() -> None:
+    async with program() as (mcp, server):
+        alice = mcp.as_user("alice", headers={"Authorization": "Bearer alice"})
+        bob = mcp.as_user("bob", auth="bob")
+        assert await alice.wait_ready()
+        assert await bob.wait_ready()
+        for user in (alice, bob):
+            own = {
+                f"mcp_{path}_{name}"
+                for path in (LEGACY, MODERN)
+                for name in (f"of_{user.user}", "wait", "who")
+            }
+            assert {one.name for one in user.tools()} == own
+            assert user.registry.to_openai_schema()
+        answers = await asyncio.gather(
+            *(
+                one.call(f"mcp_{path}_who", {"text": one.user})
+                for _ in range(20)
+                for one in (alice, bob)
+                for path in (LEGACY, MODERN)
+            )
+        )
+        assert {(said(one)["token"], said(one)["text"]) for one in answers} == {
+            ("alice", "alice"),
+            ("bob", "bob"),
+        }
+        assert sorted(server.sessions.values()) == ["alice", "bob"]
+        # The manager itself has no part in it.
+        assert mcp.tools() == []
+        assert {one.state for one in mcp.status().values()} == {"idle"}
+
+
+async def test_a_listing_for_one_user_is_never_stored_or_offered_to_another(tmp_path: Path) -> None:
+    async with program(cache=tmp_path / "cache") as (mcp, _):
+        alice = mcp.as_user("alice", auth="alice")
+        assert await alice.wait_ready()
+        assert any("of_alice" in one.name for one in alice.tools())
+        # A tool of another user is as unknown as one that does not exist.
+        bob = mcp.as_user("bob", auth="bob")
+        refused = await bob.call("mcp_legacy_of_alice", WHO)
+        assert refused.exception is not None
+        assert refused.exception.code == "tool.unknown"
+        assert "of_alice" not in str([one.name for one in bob.tools()])
+    assert not await asyncio.to_thread(holding, tmp_path, b"of_alice")
+    own = user_data_folder("alice")
+    assert all(own in path.parents for path in await asyncio.to_thread(holding, data_folder(), b"of_alice"))
+
+
+async def test_stdio_servers_have_a_process_per_user_unless_they_are_shared() -> None:
+    async with program(stdio("own"), stdio("one", share=True)) as (mcp, _):
+        pids: dict[str, list[int]] = {"own": [], "one": []}
+        for user in ("alice", "bob"):
+            manager = mcp.as_user(user, env={"USER_TOKEN": "the same" if user else ""})
+            for name, found in pids.items():
+                found.append(said(await manager.call(f"mcp_{name}_who", WHO))["pid"])
+        mcp.start_servers(["one"])
+        await mcp.wait_ready(["one"])
+        assert len(set(pids["own"])) == 2
+        assert len(set(pids["one"])) == 1
+
+
+async def test_a_process_of_its_own_has_the_environment_of_its_user_and_no_other_is_shared() -> None:
+    async with program(stdio("own"), stdio("one", share=True)) as (mcp, _):
+        answers = {
+            (user, name): said(
+                await mcp.as_user(user, env={"USER_TOKEN": f"t-{user}"}).call(f"mcp_{name}_who", WHO)
+            )
+            for user in ("alice", "bob")
+            for name in ("own", "one")
+        }
+        assert {user: one["token"] for (user, _), one in answers.items()} == {
+            "alice": "t-alice",
+            "bob": "t-bob",
+        }
+        assert len({one["pid"] for one in answers.values()}) == 4
+
+
+async def test_log_messages_and_stderr_of_a_shared_process_reach_no_other_user() -> None:
+    heard: dict[str, list[Any]] = {"alice": [], "bob": []}
+
+    def handlers(user: str) -> Handlers:
+        return Handlers(logging=lambda _, message: heard[user].append(message["data"]))
+
+    async with program(stdio("one", share=True)) as (mcp, _):
+        alice, bob = (mcp.as_user(user, handlers=handlers(user)) for user in heard)
+        said(await bob.call("mcp_one_who", WHO))
+        said(await alice.call("mcp_one_tell", {"text": "alice's own"}))
+        assert heard == {"alice": ["alice's own"], "bob": []}
+        assert not (await alice.call("mcp_one_fail", {"text": "private of alice"})).success
+        assert bob.logs("one") == []
+        assert "private of alice" not in str(bob.status())
+
+
+async def test_the_same_id_gives_the_same_manager_and_takes_new_credentials() -> None:
+    async with program() as (mcp, server):
+        alice = mcp.as_user("alice", auth="first")
+        await alice.wait_ready([MODERN])
+        assert said(await alice.call("mcp_modern_who", WHO))["token"] == "first"
+        assert mcp.as_user("alice", auth="second", headers={"X-More": "1"}) is alice
+        assert said(await alice.call("mcp_modern_who", WHO))["token"] == "second"
+        assert mcp.as_user("alice") is alice
+        assert said(await alice.call("mcp_modern_who", WHO))["token"] == "second"
+        assert server.seen["call second"] == 2
+
+
+async def test_headers_can_be_for_one_server_only_and_async() -> None:
+    async def headers(name: str) -> dict[str, str]:
+        return {"authorization": "Bearer alice"} if name == MODERN else {}
+
+    async with program(header_provider=lambda _: {"Authorization": "Bearer program"}) as (mcp, _):
+        alice = mcp.as_user("alice", headers=headers)
+        tokens = [said(await alice.call(f"mcp_{path}_who", WHO))["token"] for path in (MODERN, LEGACY)]
+        assert tokens == ["alice", "program"]
+        bob = mcp.as_user("bob", auth={LEGACY: "bob"})
+        tokens = [said(await bob.call(f"mcp_{path}_who", WHO))["token"] for path in (MODERN, LEGACY)]
+        assert tokens == ["program", "bob"]
+
+
+async def test_a_users_rules_can_only_be_stricter() -> None:
+    asked: list[CallRequest] = []
+
+    def approve(request: CallRequest) -> bool:
+        asked.append(request)
+        return request.user == "alice"
+
+    deny_wait = {"rules": [{"tool": "wait", "action": "deny"}, {"tool": "of_*", "action": "ask"}]}
+    async with program(policy=deny_wait, handlers=Handlers(approval=approve)) as (mcp, _):
+        lax: dict[str, Any] = {"default": "allow", "rules": [{"tool": "*", "action": "allow"}]}
+        alice = mcp.as_user("alice", auth="alice", policy=lax)
+        bob = mcp.as_user("bob", auth="bob", policy={"rules": [{"tool": "who", "action": "deny"}]})
+        codes = {
+            (user.user, name): getattr((await user.call(f"mcp_modern_{name}", WHO)).exception, "code", "")
+            for user in (alice, bob)
+            for name in ("wait", "who", f"of_{user.user}")
+        }
+        denied = "tool.denied"
+        assert codes == {
+            ("alice", "wait"): denied,
+            ("alice", "who"): "",
+            ("alice", "of_alice"): "",
+            ("bob", "wait"): denied,
+            ("bob", "who"): denied,
+            ("bob", "of_bob"): denied,
+        }
+        assert [one.user for one in asked] == ["alice", "bob"]
+
+
+async def test_tasks_and_continuations_of_one_user_are_refused_for_another(tmp_path: Path) -> None:
+    handlers = Handlers(durable_questions=True)
+    async with program(modern("m", str(tmp_path / "state.json")), handlers=handlers) as (mcp, _):
+        alice, bob = mcp.as_user("alice"), mcp.as_user("bob")
+        task = (await alice.call("mcp_m_work", {"polls": 2}, detach=True)).task
+        asked = (await alice.call("mcp_m_order", on_input="return")).input_required
+        assert task is not None
+        assert asked is not None
+        assert [one.id for one in await alice.tasks()] == [task.id]
+        assert await bob.tasks() == []
+        assert await mcp.tasks() == []
+        answers = {key: {"action": "accept", "content": {"name": "Ada"}} for key in asked.questions}
+        for other in (bob, mcp):
+            with pytest.raises(DragomanError, match="unknown task"):
+                await other.resume(task)
+            with pytest.raises(DragomanError, match="unknown task"):
+                await other.cancel_task(task)
+            with pytest.raises(DragomanError, match="another user's: nothing was sent"):
+                await other.resume(asked, answers)
+        assert (await alice.resume(asked, answers)).success
+        assert (await alice.resume(task)).success
+
+
+async def test_calls_are_counted_and_logged_for_their_user_with_their_secrets_masked(tmp_path: Path) -> None:
+    path = tmp_path / "calls.db"
+    async with program(call_log=path) as (mcp, _):
+        alice = mcp.as_user("alice", auth="alice-secret-7f3a")
+        bob = mcp.as_user("bob", auth="bob-secret-91bc")
+        for user in (alice, bob, bob):
+            said(await user.call("mcp_modern_who", WHO))
+        assert [one.metrics()[MODERN].calls for one in (alice, bob)] == [1, 2]
+        assert mcp.metrics()[MODERN].calls == 0
+    history = CallHistory(path)
+    assert [one.user for one in history.list()] == ["bob", "bob", "alice"]
+    assert len(history.list(user="alice")) == 1
+    assert not any("secret" in one.result for one in history.list())
+
+
+# ── Logins
+
+
+class Persons:
+    """Shows the address of each login to the user whose it is."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, str] = {}
+        self.changed = asyncio.Event()
+
+    def __call__(self, _: str, request: dict[str, Any]) -> None:
+        self.shown[request["user"]] = request["url"]
+        self.changed.set()
+
+    async def wait(self, *users: str) -> None:
+        with anyio.fail_after(30):
+            while not set(users) <= self.shown.keys():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def test_each_user_logs_in_with_an_address_of_their_own() -> None:
+    persons = Persons()
+    auth = Auth(redirect_uri="https://app.example/callback")
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(Authorization())
+        spec = ServerSpec("mail", Http(server.url), auth=auth, lazy=True)
+        mcp = await stack.enter_async_context(McpManager([spec], handlers=Handlers(login=persons)))
+        alice, bob = mcp.as_user("alice"), mcp.as_user("bob")
+        starting = [asyncio.create_task(one.wait_ready()) for one in (alice, bob)]
+        # Neither waits for the other: both are shown, and none is done.
+        await persons.wait("alice", "bob")
+        ended = {user: await server.where(url) for user, url in persons.shown.items()}
+        with pytest.raises(DragomanError, match="another user's"):
+            await bob.complete_login(ended["alice"])
+        with pytest.raises(DragomanError, match="another user's"):
+            await mcp.complete_login(ended["alice"])
+        assert await alice.complete_login(ended["alice"]) == "mail"
+        assert alice.status()["mail"].state == "ready"
+        assert bob.status()["mail"].state != "ready"
+        assert (await alice.call("mcp_mail_read")).success
+        assert not (await bob.call("mcp_mail_read")).success
+        assert await bob.complete_login(ended["bob"]) == "mail"
+        await asyncio.gather(*starting)
+        assert (await bob.call("mcp_mail_read")).success
+        tokens = [path for user in ("alice", "bob") for path in user_data_folder(user).glob("logins/*.json")]
+        assert len(tokens) == 2
+        assert (
+            len({json.loads(path.read_text())["logins"][server.base]["access_token"] for path in tokens}) == 2
+        )
+        # The next user logs in with the client that the program has registered already.
+        registered = server.seen["/register"]
+        carol = mcp.as_user("carol")
+        assert await carol.complete_login(await server.where(await carol.begin_login("mail"))) == "mail"
+        assert (await carol.call("mcp_mail_read")).success
+        assert server.seen["/register"] == registered
+        # A logout is of one user.
+        assert await alice.logout("mail")
+        assert (await bob.call("mcp_mail_read")).success
+
+
+async def test_a_login_lasts_longer_than_the_manager_of_its_user() -> None:
+    persons = Persons()
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(Authorization())
+        spec = ServerSpec("mail", Http(server.url), lazy=True)
+        mcp = await stack.enter_async_context(McpManager([spec], handlers=Handlers(login=persons)))
+        alice = mcp.as_user("alice")
+        await alice.login("mail", open_url=server.open)
+        assert (await alice.call("mcp_mail_read")).success
+        await alice.close()
+        with pytest.raises(DragomanError, match="call `as_user` again"):
+            await alice.call("mcp_mail_read")
+        again = mcp.as_user("alice")
+        assert again is not alice
+        assert (await again.call("mcp_mail_read")).success
+        assert persons.shown == {}
+
+
+# ── The pool
+
+
+async def test_a_user_makes_room_only_when_idle_and_others_are_told_what_they_wait_for() -> None:
+    async with program(limits=UserLimits(open=1)) as (mcp, server):
+        alice, bob = (mcp.as_user(name, auth=name) for name in ("alice", "bob"))
+        await alice.wait_ready()
+        running = asyncio.create_task(alice.call("mcp_legacy_wait", WHO))
+        await server.began.wait()
+        refused = await bob.call("mcp_legacy_who", WHO, timeout=0.3)
+        assert "1 users are connected, which is the limit" in str(bob.status()[LEGACY].last_error)
+        assert not refused.success
+        waiting = asyncio.create_task(bob.call("mcp_legacy_who", WHO))
+        assert mcp.users()["bob"].is_waiting
+        server.go.set()
+        assert said(await running)["token"] == "alice"
+        assert said(await waiting)["token"] == "bob"
+        assert (server.most, list(server.sessions.values())) == (1, ["bob"])
+        # Who was disconnected connects again.
+        assert said(await alice.call("mcp_legacy_who", WHO))["token"] == "alice"
+        assert server.most == 1
+
+
+async def test_the_error_of_a_call_that_found_no_room_names_the_limit() -> None:
+    async with program(limits=UserLimits(open=1)) as (mcp, server):
+        alice, bob = (mcp.as_user(name, auth=name) for name in ("alice", "bob"))
+        await bob.wait_ready()
+        running = asyncio.create_task(alice.call("mcp_legacy_wait", WHO))
+        await server.began.wait()
+        refused = await bob.call("mcp_legacy_who", WHO, timeout=0.3)
+        assert "1 users are connected, which is the limit" in str(refused.error)
+        server.go.set()
+        assert (await running).success
+
+
+async def test_an_idle_user_is_disconnected_and_comes_back() -> None:
+    async with program(stdio("own"), limits=UserLimits(idle=0.1)) as (mcp, server):
+        alice = mcp.as_user("alice", auth="alice")
+        before = said(await alice.call("mcp_own_who", WHO))["pid"]
+        said(await alice.call("mcp_legacy_who", WHO))
+        with anyio.fail_after(20):
+            await server.ended.wait()
+        assert not server.sessions
+        assert alice.status()["own"].pid is None
+        # What it knows stays.
+        assert len(alice.tools()) == 9
+        assert said(await alice.call("mcp_own_who", WHO))["pid"] != before
+
+
+async def test_a_user_inside_async_with_stays_connected() -> None:
+    async with program(limits=UserLimits(open=1, idle=0.05)) as (mcp, server):
+        bob = mcp.as_user("bob", auth="bob")
+        async with mcp.as_user("alice", auth="alice") as alice:
+            assert await alice.wait_ready()
+            assert not (await bob.call("mcp_legacy_who", WHO, timeout=0.3)).success
+            assert list(server.sessions.values()) == ["alice"]
+        assert said(await bob.call("mcp_legacy_who", WHO))["token"] == "bob"
+
+
+async def test_users_that_nothing_refers_to_are_forgotten_once_they_are_disconnected() -> None:
+    async with program(limits=UserLimits(open=3)) as (mcp, server):
+        for number in range(12):
+            user = f"user-{number}"
+            assert said(await mcp.as_user(user, auth=user).call("mcp_legacy_who", WHO))["token"] == user
+        gc.collect()
+        assert len(mcp.users()) <= 4
+        assert server.most <= 3
+
+
+# ── With the manager
+
+
+async def test_users_follow_the_servers_of_the_manager() -> None:
+    async with program(stdio("own")) as (mcp, _):
+        alice = mcp.as_user("alice")
+        said(await alice.call("mcp_own_who", WHO))
+        await mcp.add(stdio("later"))
+        said(await alice.call("mcp_later_who", WHO))
+        await mcp.remove("own")
+        assert "own" not in alice.status()
+        assert not [one for one in alice.tools() if one.server == "own"]
+        await mcp.disable("later")
+        assert not (await alice.call("mcp_later_who", WHO)).success
+        await mcp.enable("later")
+        said(await alice.call("mcp_later_who", WHO))
+        with pytest.raises(DragomanError, match="all users have the manager's servers"):
+            await alice.add(stdio("mine"))
+
+
+async def test_users_have_the_local_tools_of_the_manager() -> None:
+    @tool
+    def double(number: int) -> int:
+        """Double it."""
+        return 2 * number
+
+    async with program() as (mcp, _):
+        mcp.registry.register(double)
+        assert (await mcp.as_user("alice").call("double", {"number": 4})).text == "8"
+
+
+async def test_wrong_use_is_a_clear_error() -> None:
+    async with program() as (mcp, _):
+        for wrong in ("", "x" * 2000, 7):
+            with pytest.raises(DragomanError, match="a text of 1 to"):
+                mcp.as_user(wrong)  # type: ignore[arg-type]
+        alice = mcp.as_user("alice")
+        with pytest.raises(DragomanError, match="is a user"):
+            alice.as_user("bob")
+        with pytest.raises(ValueError, match="at least 1"):
+            UserLimits(open=0)
+    with pytest.raises(DragomanError, match="closed"):
+        await alice.call("mcp_legacy_who", WHO)
+    with pytest.raises(DragomanError, match="closed"):
+        mcp.as_user("alice")
+
+
+def test_the_blocking_manager_has_users_too() -> None:
+    with BlockingManager([stdio("own"), stdio("one", share=True)], cache=False) as mcp:
+        alice, bob = (
+            mcp.as_user("alice", env={"USER_TOKEN": "a"}),
+            mcp.as_user("bob", env={"USER_TOKEN": "b"}),
+        )
+        assert [said(one.call("mcp_own_who", WHO))["token"] for one in (alice, bob)] == ["a", "b"]
+        with alice as held:
+            assert held.wait_ready()
+            run = next(one for one in held.tools() if one.original_name == "who" and one.server == "own")
+            assert json.loads(run.func(text="x"))["token"] == "a"  # type: ignore[misc]
+        assert set(mcp.users()) == {"alice", "bob"}
+        bob.close()
+        assert set(mcp.users()) == {"alice"}

@@ -1,0 +1,168 @@
+"""A thousand tasks of a server, collected by a program that is killed again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from tests.prove.conftest import Proof
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
+
+TASKS, KILLS, AT_ONCE = 1_000, 50, 16
+POLL = 0.2
+CLIENT = Path(__file__).with_name("task_client.py")
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+class TaskServer:
+    """A server of 2026-07-28 over HTTP: each call is a task; every third one asks a question."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, dict[str, Any]] = {}
+        self.polls: dict[tuple[str, str], float] = {}
+        """The last question for the state of a task, by run and task."""
+        self.early: list[float] = []
+        """The intervals that were too short."""
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/mcp", self._post)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/mcp"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _post(self, request: web.Request) -> web.Response:
+        message = await request.json()
+        if "id" not in message:
+            return web.Response(status=202)
+        params, run = message.get("params") or {}, request.headers.get("X-Run", "")
+        result = self._answer(message["method"], params, run)
+        body = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **body})
+
+    def _answer(self, method: str, params: dict[str, Any], run: str) -> dict[str, Any]:
+        kept = {"resultType": "complete", "ttlMs": 60_000, "cacheScope": "public"}
+        match method:
+            case "server/discover":
+                extensions = {"io.modelcontextprotocol/tasks": {}}
+                capabilities = {"tools": {}, "extensions": extensions}
+                return {**kept, "supportedVersions": ["2026-07-28"], "capabilities": capabilities}
+            case "tools/list":
+                return {**kept, "tools": [{"name": "work", "inputSchema": {"type": "object"}}]}
+            case "tools/call":
+                number = params["arguments"]["number"]
+                task_id = f"task-{len(self.tasks)}"
+                asks = number % 3 == 0
+                self.tasks[task_id] = {"number": number, "left": 1 + number % 4, "asks": asks, "answers": []}
+                return {**self._shown(task_id), "resultType": "task"}
+            case "tasks/get":
+                self._note_poll(run, params["taskId"])
+                task = self.tasks[params["taskId"]]
+                task["left"] -= 1
+                return {"resultType": "complete", **self._shown(params["taskId"])}
+            case "tasks/update":
+                self.tasks[params["taskId"]]["answers"].append(params["inputResponses"])
+                return {"resultType": "complete"}
+            case _:
+                return {}
+
+    def _note_poll(self, run: str, task_id: str) -> None:
+        now = time.monotonic()
+        before = self.polls.get((run, task_id))
+        if before is not None and now - before < POLL * 0.95:
+            self.early.append(now - before)
+        self.polls[run, task_id] = now
+
+    def _shown(self, task_id: str) -> dict[str, Any]:
+        task = self.tasks[task_id]
+        state: dict[str, Any] = {
+            "taskId": task_id,
+            "status": "working",
+            "createdAt": "2026-11-17T10:00:00Z",
+            "lastUpdatedAt": "2026-11-17T10:00:00Z",
+            "ttlMs": None,
+            "pollIntervalMs": POLL * 1000,
+        }
+        if task["left"] > 0:
+            return state
+        if task["asks"] and not task["answers"]:
+            asked = {"mode": "form", "message": f"name of {task_id}", "requestedSchema": FORM}
+            wanted = {"name": {"method": "elicitation/create", "params": asked}}
+            return {**state, "status": "input_required", "inputRequests": wanted}
+        text = json.dumps({"number": task["number"]})
+        result = {"content": [{"type": "text", "text": text}], "isError": False}
+        return {**state, "status": "completed", "result": result}
+
+
+async def test_tasks_survive_kills_of_the_client(proof: Proof, tmp_path: Path) -> None:
+    chance = random.Random(proof.seed)
+    journal = tmp_path / "journal"
+    journal.touch()
+    kills = runs = 0
+    async with TaskServer() as server:
+        ended = False
+        while not ended:
+            runs += 1
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, str(CLIENT), server.url, str(runs), str(journal), str(TASKS)),
+                stderr=subprocess.PIPE,
+            )
+            # The moment is drawn by progress, not by time: a slow machine is killed as often.
+            stop_at = len(lines(journal)) + chance.randrange(1, TASKS * 3 // KILLS)
+            while child.returncode is None:
+                if kills < KILLS and len(lines(journal)) >= stop_at:
+                    child.kill()
+                    kills += 1
+                    break
+                await asyncio.sleep(chance.uniform(0, 0.02))
+            _, said = await child.communicate()
+            ended = child.returncode == 0
+            assert child.returncode in (0, -9), said.decode()
+    events = [json.loads(line) for line in lines(journal)]
+    got = {number for kind, number, *_ in events if kind == "got"}
+    asked = Counter(what for kind, what, *_ in events if kind == "asked")
+    created = Counter(task["number"] for task in server.tasks.values())
+    unheld = TASKS - len(got)
+    proof.record(
+        tasks=TASKS,
+        created=len(server.tasks),
+        kills=kills,
+        results=len(got),
+        lost_before_the_id_arrived=unheld,
+        questions=len(asked),
+        asked_twice=sum(count > 1 for count in asked.values()),
+        polls_too_early=len(server.early),
+    )
+    assert kills >= KILLS
+    assert set(created.values()) == {1}, "no call was repeated"
+    answered = [task for task in server.tasks.values() if task["number"] in got and task["asks"]]
+    assert all(len(task["answers"]) == 1 for task in answered), "each answer was sent once"
+    # A kill can hit before a task's id, or an answer, is stored: at most the calls of that moment.
+    held = {event[1] for event in events if event[0] == "held"}
+    assert len(got) == len(held), "every task whose id was stored gave its result"
+    assert unheld <= kills * AT_ONCE
+    assert sum(count - 1 for count in asked.values()) <= kills
+    assert server.early == []
+
+
+def lines(journal: Path) -> list[str]:
+    return journal.read_text("utf-8").splitlines()
