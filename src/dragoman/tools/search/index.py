@@ -380,7 +380,8 @@ class ToolIndex:
         means -= _COMMON_SHARE * self._common
         # Not `@`: its threads wait for each other longer than this product takes.
         numpy: Any = importlib.import_module("numpy")
-        return numpy.stack([numpy.einsum("ij,j->i", self._matrix[:count], row) for row in means])
+        matrix = cast("Any", self._matrix)[:count]
+        return numpy.stack([numpy.einsum("ij,j->i", matrix, row) for row in means])
 
     def _place(self) -> None:
         """Give each tool with a known vector its row, and free rows for the others."""
