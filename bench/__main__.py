@@ -9,7 +9,19 @@ import sys
 from importlib import import_module
 
 NAMES = (
-    *("startup", "commands", "daemon", "gateway", "calls", "bulk", "fleet", "tools", "agent", "context"),
+    *(
+        "startup",
+        "commands",
+        "daemon",
+        "gateway",
+        "calls",
+        "bulk",
+        "fleet",
+        "tools",
+        "agent",
+        "context",
+        "scale",
+    ),
     "peers",
 )
 

@@ -91,9 +91,11 @@ class RayCluster:
             ray.get(keeper.ready.remote())
             how = {
                 "concurrency": job.concurrency,
+                "rate": job.rate,
                 "timeout": job.timeout,
                 "retries": job.retries,
                 "patience": job.patience,
+                "coerce": job.coerce,
             }
             rows = ray.data.from_arrow_refs(blocks)
             done = rows.map_batches(
@@ -228,7 +230,7 @@ class Worker:
         recorded: list[Any] = []
         try:
             for outcome in self._mcp.map(
-                self._name, [json.loads(given[row]) for row in allowed], coerce=True, **self._how
+                self._name, [json.loads(given[row]) for row in allowed], **self._how
             ):
                 row = allowed[outcome.row - 1]
                 statuses[row] = outcome.status

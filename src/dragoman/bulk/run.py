@@ -87,9 +87,11 @@ class BulkJob:
     is_safe: bool
     """Whether a call may be repeated although it may have run."""
     concurrency: int
+    rate: float | None
     timeout: float | None
     retries: int
     patience: float
+    coerce: bool
     on_outcome: Callable[[Status], None]
     """Counts an outcome for the progress; it may be called from any thread."""
     is_stopped: Callable[[], bool]
@@ -385,9 +387,11 @@ class BulkRun:
             header=self._job(tool),
             is_safe=self._is_safe,
             concurrency=self._most_at_once(context, tool),
+            rate=self._rate,
             timeout=self._timeout,
             retries=self._retries,
             patience=self._patience,
+            coerce=self._coerce,
             on_outcome=self._count,
             is_stopped=lambda: self._stops,
         )
@@ -435,8 +439,19 @@ class BulkRun:
                     exc = result.exception
                     if exc is None:
                         self._down_since = None
+                        origin = result.provenance
                         if len(result.text) > LARGE_CHARS:
                             await self._settle_large(row, result)
+                        elif (
+                            journal is not None
+                            and origin is not None
+                            and not origin.sources
+                            and result.structured is None
+                            and result.success
+                            and self._outbox is None
+                        ):
+                            journal.end_ok(row, origin.at, result.duration, result.text)
+                            self._ok += 1
                         else:
                             self._settle(row, "ok" if result.success else "failed", result)
                         break
