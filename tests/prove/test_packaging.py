@@ -44,6 +44,7 @@ EXTRAS = {
     "openai": "import openai, dragoman.agent.providers.openai_chat, dragoman.agent.providers.openai_responses",
     "openai-agents": "import dragoman.adapters.openai_agents",
     "pydantic-ai": "import dragoman.adapters.pydantic_ai",
+    "search": "from dragoman.tools.search.vectors import encoder; encoder().encode(['a tool'])",
     "smolagents": "import dragoman.adapters.smolagents",
     "strands": "import dragoman.adapters.strands",
     "tui": "import dragoman.cli.dashboard.app",

@@ -13,6 +13,7 @@ import asyncio
 import inspect
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from weakref import WeakValueDictionary
@@ -23,7 +24,7 @@ from dragoman.manager.pool import wait_all
 from dragoman.model import Auth, Handlers, Stdio, UserStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from dragoman.call import CallContext
@@ -350,6 +351,15 @@ class UserManager(McpManager):
             raise
         return self
 
+    @contextmanager
+    def _hold(self) -> Generator[None]:
+        """Keep the user connected."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._let_go()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -382,7 +392,9 @@ class UserManager(McpManager):
         else:
             names = list(names)
             self.start_servers(names)
-        return await super().wait_ready(names, timeout)
+        # Held, so that the user is not disconnected between the first server that is ready and the last.
+        with self._hold():
+            return await super().wait_ready(names, timeout)
 
     async def resources(self, server: str | None = None) -> list[Resource]:
         """List resources, then templates, by server and URI; connect the servers first."""
