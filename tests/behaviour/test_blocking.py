@@ -29,7 +29,7 @@ from dragoman.events import CallFinished, StateChanged
 from dragoman.manager.apps import AppProxy as AsyncAppProxy
 from dragoman.manager.manager import McpManager as AsyncManager
 from dragoman.manager.skills import Skills as AsyncSkills
-from dragoman.tools.registry import ToolView as AsyncView
+from dragoman.tools.view import ToolView as AsyncView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
