@@ -17,6 +17,7 @@ NAMES = (
         "calls",
         "bulk",
         "fleet",
+        "catalogue",
         "tools",
         "agent",
         "context",

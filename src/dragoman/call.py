@@ -63,9 +63,10 @@ if TYPE_CHECKING:
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
-    from dragoman.tools.registry import ToolRegistry, ToolView
+    from dragoman.tools.registry import ToolRegistry
     from dragoman.tools.result.budget import TextBudget
     from dragoman.tools.schema.coerce import ArgumentChange
+    from dragoman.tools.view import ToolView
 
 logger = logging.getLogger("dragoman")
 

@@ -46,7 +46,7 @@ from dragoman.model import (
 )
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
-from dragoman.server.late_import import is_loaded, late_import_module
+from dragoman.server.late_import import late_import_module
 from dragoman.server.prepare import connection_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.server.sharing import SharedConnections
@@ -93,8 +93,8 @@ if TYPE_CHECKING:
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
     from dragoman.tools.host import HostRegistry
-    from dragoman.tools.registry import ToolView
     from dragoman.tools.result.budget import TextBudget
+    from dragoman.tools.view import ToolView
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.pin_checker import Changes
     from dragoman.trust.pins import Trust
@@ -480,8 +480,7 @@ class McpManager:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         if self._of_user is not None:
             await self._prepare_call(name, timeout)
         mode = None
@@ -551,8 +550,7 @@ class McpManager:
 
         async def start() -> CallContext:
             self._check_open()
-            if not is_loaded(PIPELINE):
-                await late_import_module(PIPELINE)
+            await late_import_module(PIPELINE)
             if self.registry.find(name) is None:
                 await self.wait_ready()  # Its server may still be starting.
             return self._call_context
@@ -1121,8 +1119,7 @@ class McpManager:
     async def _call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> ToolResult:
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
     def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
@@ -1140,8 +1137,7 @@ class McpManager:
     ) -> ToolResult:
         """Call a tool of a server under whatever name it has now."""
         self._check_open()
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         return await self._run(self._call_context, Pair(server, tool), arguments, timeout=timeout)
 
     @cached_property
@@ -1192,10 +1188,10 @@ class McpManager:
             self._metrics.watch(name, supervisor.state, time.monotonic())
         try:
             await self._pool.refuse_unapproved()
+            await self._pool.start_all()
         except BaseException:
             await self.shutdown()
             raise
-        self._pool.start_all()
         if any(self._pool.starts(one.spec) for one in self._supervisors.values()):
             self._preloading = asyncio.create_task(_preload())
         self._watch_files()

@@ -23,6 +23,7 @@ from dragoman.server.authorizer_slot import AuthorizerSlot
 from dragoman.server.late_import import anyio_shield
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
+from dragoman.server.process.environment import copy_of
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
 from dragoman.server.process.stderr_log import kept_path
 from dragoman.server.protocol.wire import ConnectionEvents
@@ -135,6 +136,7 @@ class Supervisor(ConnectionEvents):
         expansion: ExpansionContext,
         publish: Callable[[Event], None],
         listed: Callable[[ServerSpec, Sequence[dict[str, Any]]], int],
+        read_ahead: Callable[[Sequence[dict[str, Any]]], Awaitable[None]] | None = None,
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
@@ -152,6 +154,7 @@ class Supervisor(ConnectionEvents):
             expansion: Resolves its variables, again for each connection.
             publish: Called with every change of state.
             listed: Called with the raw listing of every connection; returns how many tools are exposed.
+            read_ahead: Called with the same listing before, to prepare it without blocking the event loop.
             slots: Limits how many servers start at once.
             health_check_interval: Seconds without a message after which an idle connection is probed.
             handlers: The application's handlers for requests from the server.
@@ -175,6 +178,7 @@ class Supervisor(ConnectionEvents):
         self._expansion = expansion
         self._publish = publish
         self._listed = listed
+        self._read_ahead = read_ahead
         self._slots = slots
         self._handlers = handlers
         self._connections = connections
@@ -220,6 +224,11 @@ class Supervisor(ConnectionEvents):
     def state(self) -> ServerState:
         """The state of the server."""
         return self._state
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is connected, or connecting."""
+        return self._state in (ServerState.CONNECTING, ServerState.READY)
 
     @property
     def is_refused(self) -> bool:
@@ -632,7 +641,7 @@ class Supervisor(ConnectionEvents):
             if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
                 return
         transport, auth = await self._prepared()
-        start = None if is_imported() else await prespawn(self.spec, transport, self._expansion.env)
+        start = None if is_imported() else await prespawn(self.spec, transport, copy_of(self._expansion.env))
         try:
             await self._serve(transport, auth, start)
         finally:
@@ -657,7 +666,7 @@ class Supervisor(ConnectionEvents):
                 spec,
                 transport,
                 events=events,
-                env=self._expansion.env,
+                env=copy_of(self._expansion.env),
                 era=self._era,
                 slots=self._slots,
                 health_check_interval=self._health_check_interval,
@@ -686,7 +695,9 @@ class Supervisor(ConnectionEvents):
         self.error = why
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
-        transport, auth = await prepare(self.spec, self._expansion, self._gate)
+        # Variables are read again for each connection.
+        expansion = replace(self._expansion, env=copy_of(self._expansion.env))
+        transport, auth = await prepare(self.spec, expansion, self._gate)
         if self._keeps_stderr and isinstance(transport, Stdio) and transport.log_file is None:
             transport = replace(transport, log_file=str(kept_path(self.spec)))
         return transport, auth
@@ -704,6 +715,8 @@ class Supervisor(ConnectionEvents):
         """Compare a listing with the pins."""
         checker = self._gate.pin_checker
         await checker.check_listing(self.spec, listing, instructions, declared=connection.declared)
+        if self._read_ahead is not None and self._connection is connection:
+            await self._read_ahead(listing)
 
     def on_ready(self, connection: Connection) -> None:
         """Offer the tools of a connection that has just opened."""
