@@ -5,7 +5,7 @@ with the tools' own text, English and Chinese, and some that no tool of the cata
 is for choosing parameters (`tune`), the other half for reporting (`test`). `data/later.tsv` was written after
 the first list of concepts (`later`), so it shows how far that list reaches. `data/unseen.tsv` and
 `data/tasks.tsv` were written before the list was doubled and the ranking changed (`unseen`); `data/blind.tsv`
-was written after that (`blind`). Nothing was chosen by these three.
+was written after that (`blind`). No parameter was chosen by these three; see docs/search.md for the limits.
 """
 
 from __future__ import annotations

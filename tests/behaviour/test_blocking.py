@@ -59,8 +59,8 @@ def echo(mcp: McpManager, text: str) -> str:
 
 # The same API
 
-LOOP_ONLY = {"forward", "connections"}
-"""For gateways, which run many clients on one event loop: a blocking manager has a loop of its own."""
+LOOP_ONLY = {"forward", "connections", "replacing"}
+"""For gateways, which run many clients on one event loop, and for work in slices between its turns."""
 
 
 @pytest.mark.parametrize(

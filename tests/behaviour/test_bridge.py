@@ -18,6 +18,8 @@ from dragoman.adapters import bridge as bridge_module
 from dragoman.adapters.bridge import MISSING, Bridge, images, question
 from dragoman.blocking.manager import McpManager as BlockingManager
 from dragoman.errors import DragomanError
+from dragoman.events import StateChanged
+from dragoman.model import ServerState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -57,6 +59,20 @@ async def test_a_broken_server_is_shown_to_the_model_that_might_use_it() -> None
         await mcp.remove("ledger")
         assert MISSING not in bridge.offered()
         assert (await bridge.call(MISSING, {})).text == "All servers can be used."
+
+
+async def test_a_broken_server_stays_shown_while_it_is_tried_again(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    # Fails at once the first time; later it does not answer, so the second attempt lasts.
+    script = "import pathlib, sys, time; p = pathlib.Path(sys.argv[1]); p.exists() and time.sleep(60); p.touch(); exit(1)"
+    ledger = ServerSpec("ledger", Stdio(sys.executable, ["-c", script, str(seen)]))
+    async with McpManager([ledger], cache=False) as mcp:
+        bridge = Bridge(mcp, "ai-sdk")
+        async for event in mcp.events():
+            if isinstance(event, StateChanged) and event.after is ServerState.CONNECTING and seen.exists():
+                break
+        assert mcp.status()["ledger"].state is ServerState.CONNECTING
+        assert "`ledger`: not available" in bridge.offered()[MISSING].description
 
 
 async def test_a_question_is_plain_json_and_is_answered_once(mcp: McpManager, tmp_path: Path) -> None:

@@ -168,6 +168,8 @@ async def test_log_messages_and_stderr_of_a_shared_process_reach_no_other_user(t
 
     async with program(stdio("one", share=True, log_file=str(log))) as (mcp, _):
         alice, bob = (mcp.as_user(user, handlers=handlers(user)) for user in heard)
+        mcp.start_servers(["one"])
+        assert await mcp.wait_ready(["one"])
         said(await bob.call("mcp_one_who", WHO))
         said(await alice.call("mcp_one_tell", {"text": "alice's own"}))
         assert heard == {"alice": ["alice's own"], "bob": []}
@@ -175,6 +177,7 @@ async def test_log_messages_and_stderr_of_a_shared_process_reach_no_other_user(t
         with anyio.fail_after(20):
             await asyncio.to_thread(wait_for_text, log, "private of alice")
         assert bob.logs("one") == []
+        assert mcp.logs("one") == ["private of alice"]
 
 
 async def test_the_same_id_gives_the_same_manager_and_takes_new_credentials() -> None:

@@ -151,7 +151,8 @@ class Journal:
         states[row] = OK
         self._append(
             (
-                f'{{"row":{row},"status":"ok","at":{at:.3f},"seconds":{seconds:.6f},'
+                # Whole numbers with an exponent are JSON, too, and twice as fast to write.
+                f'{{"row":{row},"status":"ok","at":{int(at * 1e3)}e-3,"seconds":{int(seconds * 1e6)}e-6,'
                 f'"text":{encode_basestring(text)}}}\n'
             ).encode("utf-8", "backslashreplace")
         )

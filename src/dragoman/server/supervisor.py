@@ -165,6 +165,7 @@ class Supervisor(ConnectionEvents):
             user: Whose server it is, in a program with many users.
             room: Asked before each connection, and told when the server is not in use any more.
         """
+        self._user = user
         self._room = room
         self._keeps_stderr = keeps_stderr
         self._closed_text = (texts.closed if texts else "") or "{server}: closed"
@@ -532,6 +533,8 @@ class Supervisor(ConnectionEvents):
             self._publish(StateChanged(server=self.spec.name, before=before, after=state, reason=reason))
         for order in orders:
             self._carry_out(order)
+        if self._room is not None and before is ServerState.CONNECTING and not self._users:
+            self._room.released()
         if error is not None and state is not before and state is not ServerState.CLOSED:
             self._log_failure(error)
         elif state is ServerState.READY or signal is Signal.RESTART:
@@ -674,7 +677,9 @@ class Supervisor(ConnectionEvents):
             )
 
         if self._connections is not None and key is not None:
-            lease = self._connections.lease(key, spec, make, events=self, handlers=self._handlers)
+            lease = self._connections.lease(
+                key, spec, make, events=self, handlers=self._handlers, user=self._user
+            )
             connection = lease.as_connection()
         else:
             connection = make(self, self._handlers)
