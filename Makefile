@@ -100,9 +100,9 @@ lock: env-dev ## Recompile the lock files (UPGRADE=--upgrade for newer releases)
 	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic pyproject.toml requirements/build.in -o requirements/run.txt
 	@$(COMPILE) $(UPGRADE) --extra tui --extra openai --extra anthropic --extra code --extra search --extra xlsx pyproject.toml requirements/build.in requirements/dev.in \
 		-c requirements/run.txt -o requirements/dev.txt
-	@$(COMPILE) $(UPGRADE) pyproject.toml requirements/adapters/frameworks.in \
-		-c requirements/run.txt -o requirements/adapters/frameworks.txt
-	@for name in $(basename $(wildcard requirements/servers/*.in requirements/peers/*.in)); do \
+	@for name in $(basename $(wildcard requirements/adapters/*.in)); do \
+		$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in "$$name.in" -o "$$name.txt" || exit 1; done
+	@for name in $(basename $(wildcard requirements/servers/*.in requirements/peers/*.in requirements/apart/*.in)); do \
 		$(COMPILE) $(UPGRADE) "$$name.in" -o "$$name.txt" || exit 1; done
 	@for folder in tests/real/npm tests/real/conformance tests/prove/clients requirements/pyright \
 		requirements/peers/mcporter; do \

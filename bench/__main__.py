@@ -8,7 +8,23 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("startup", "commands", "daemon", "gateway", "calls", "fleet", "tools", "agent", "context", "peers")
+NAMES = (
+    *(
+        "startup",
+        "commands",
+        "daemon",
+        "gateway",
+        "calls",
+        "bulk",
+        "fleet",
+        "catalogue",
+        "tools",
+        "agent",
+        "context",
+        "scale",
+    ),
+    "peers",
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -23,13 +23,12 @@ async def compare(
     report(label, best["ours"], best["theirs"], goal)
 
 
-def report(label: str, ours: float, theirs: float, goal: float) -> None:
+def report(label: str, ours: float, theirs: float, goal: float, other: str = "SDK") -> None:
     """Print seconds of both, their ratio and whether the goal is met."""
     ratio = ours / theirs
     verdict = "met" if ratio <= goal else "MISSED"
-    print(
-        f"{label:<34} dragoman {_shown(ours)}, SDK {_shown(theirs)}, {ratio:5.2f} ×  (goal {goal}: {verdict})"
-    )
+    both = f"dragoman {_shown(ours)}, {other} {_shown(theirs)}"
+    print(f"{label:<34} {both}, {ratio:5.2f} ×  (goal {goal}: {verdict})")
 
 
 def _shown(seconds: float) -> str:

@@ -31,8 +31,16 @@ MODULES = (
     "dragoman.testing",
     "dragoman.tools.blocks",
     "dragoman.adapters.langchain",
+    "dragoman.adapters.langchain_middleware",
     "dragoman.adapters.pydantic_ai",
     "dragoman.adapters.openai_agents",
+    "dragoman.adapters.strands",
+    "dragoman.adapters.google_adk",
+    "dragoman.adapters.agent_framework",
+    "dragoman.adapters.smolagents",
+    "dragoman.adapters.llama_index",
+    "dragoman.adapters.agno",
+    "dragoman.adapters.ray",
 )
 """The public modules. Public names are those in `__all__`, or all names without an underscore."""
 TOLD_ELSEWHERE = {

@@ -29,8 +29,9 @@ read_when: You want to know whether a feature is required, and where it is teste
 
 <!-- Written by scripts/draw_mission.py from tests/requirements.toml and the tests; do not edit. -->
 
-Five applications defined what they need from an MCP client. Each row is one of their requirements, with the
-tests in `make test` that prove it. [proof.md](proof.md) has the results of the full-size tests.
+Five applications defined what they need from an MCP client, and `users` is what a program with many users
+needs. Each row is one of these requirements, with the tests in `make test` that prove it.
+[proof.md](proof.md) has the results of the full-size tests.
 """
 
 

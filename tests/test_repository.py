@@ -18,6 +18,7 @@ UNTRACKED |= {".hypothesis", ".pytest_cache", ".ruff_cache"}
 LOCKS = [
     *sorted((ROOT / "requirements").glob("*.txt")),
     *sorted((ROOT / "requirements/adapters").glob("*.txt")),
+    *sorted((ROOT / "requirements/apart").glob("*.txt")),
     *sorted((ROOT / "requirements/peers").glob("*.txt")),
     *sorted((ROOT / "requirements/servers").glob("*.txt")),
 ]

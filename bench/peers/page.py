@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 HEAD = """\
 ---
-summary: dragoman compared with the SDK and five other clients - import, start, calls, memory, failures.
+summary: dragoman compared with the SDK and other clients - import, start, calls, memory, failures.
 read_when: You want to know what dragoman costs, or you change the path of a call or a start.
 ---
 # Performance
@@ -38,10 +38,10 @@ CPU of the import alone, in a new interpreter. dragoman defers the import of the
 connection; *from a new process* below includes it.
 """,
     "start": """\
-Time until the tools of all servers can be used, over stdio, after the libraries are imported. A slow server
-responds after 1.5 s, a dead one exits at once; these rows measure the other servers. *From a new process*
-counts from the start of the interpreter. dragoman runs without its cache, which would make the tools
-available at once.
+Time until the tools of all servers can be used, over stdio, after the libraries are imported, and until all
+are closed. A slow server responds after 1.5 s, a dead one exits at once; these rows measure the other
+servers. *From a new process* counts from the start of the interpreter. dragoman runs without its cache, which
+would make the tools available at once.
 """,
     "calls-stdio": """\
 CPU of the client per call of a tool that echoes five letters, and the time: the median of sequential calls,
@@ -65,6 +65,10 @@ WHY = {
     "start-cpu-20": (
         "dragoman records and marks each process, makes sure that it ends with the client, and checks, "
         "compares and registers each tool list."
+    ),
+    "list": (
+        "dragoman checks each definition, gives it a name that no other server has, and compares the list "
+        "with the one that was approved."
     ),
     "cold-5": (
         "Most of it is the import of the SDK, which builds models of three protocol versions; dragoman "

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bench.peers.field import Peer
 
 DEADLINE = 20.0
+LONG = 1000
+"""Tools of the server with a long listing."""
 IMPORTED = "import time; t = time.process_time(); {}; print(time.process_time() - t)"
 
 
@@ -115,8 +117,15 @@ async def starts(peers: Sequence[Peer], effort: Effort, folder: str) -> AsyncGen
             for peer in turns(peers, effort.rounds):
                 servers = scene.fleet(size)
                 outcome = await started(drivers[peer.name], servers, {server["name"] for server in servers})
-                for row, key in ((f"start-{size}", "all"), (f"start-cpu-{size}", "cpu")):
+                for row, key in (
+                    (f"start-{size}", "all"),
+                    (f"start-cpu-{size}", "cpu"),
+                    (f"close-{size}", "close"),
+                ):
                     _note(best, row, peer.name, outcome, key)
+        for peer in turns(peers, effort.rounds):
+            outcome = await started(drivers[peer.name], scene.fleet(1, tools=LONG), {"s0"})
+            _note(best, "list", peer.name, outcome, "whole_cpu")
     finally:
         for driver in drivers.values():
             await driver.close()
@@ -126,6 +135,10 @@ async def starts(peers: Sequence[Peer], effort: Effort, folder: str) -> AsyncGen
     largest = max(effort.sizes)
     title = f"{largest} servers, the client's own CPU"
     yield best.row(f"start-cpu-{largest}", peers, section="start", title=title, unit="ms")
+    title = f"a server with {LONG:,} tools: the client's own CPU from its start to its end"
+    yield best.row("list", peers, section="start", title=title, unit="ms")
+    title = f"closing {largest} servers"
+    yield best.row(f"close-{largest}", peers, section="start", title=title, unit="ms")
 
 
 async def cold_starts(peers: Sequence[Peer], effort: Effort, folder: str) -> AsyncGenerator[Row]:
@@ -172,7 +185,13 @@ async def started(
         return {"reason": f"{how}: {len(wanted) - len(missing)} of {len(wanted)}"}
     if stopped["outcome"] == "hangs":
         return {"reason": "does not stop"}
-    return {"all": max(ready[name][0] for name in wanted), "cpu": answer["cpu"], "wall": wall}
+    return {
+        "all": max(ready[name][0] for name in wanted),
+        "cpu": answer["cpu"],
+        "wall": wall,
+        "close": stopped["seconds"],
+        "whole_cpu": answer["cpu"] + stopped["cpu"],
+    }
 
 
 def _note(best: Best, row: str, peer: str, outcome: dict[str, Any], key: str) -> None:

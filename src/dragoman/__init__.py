@@ -5,10 +5,11 @@ behind a name may change; the name does not.
 """
 
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
 
-if _TYPE_CHECKING:
+TYPE_CHECKING = False  # not imported: light commands of the terminal start without `typing`
+if TYPE_CHECKING:
+    from typing import Any as _Any
+
     from dragoman.agent.engine import AgentEngine, Budget
     from dragoman.config.profiles import Profile
     from dragoman.diagnosis.doctor import Diagnosis, diagnose
@@ -141,7 +142,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
+def __getattr__(name: str) -> "_Any":
     if name == "__version__":
         return _import_module("dragoman.version").VERSION
     for module, names in _MODULES.items():

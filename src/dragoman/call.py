@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from dragoman.errors import (
     CallDeniedError,
     CallTimeoutError,
-    ConnectionLostError,
-    HttpStatusError,
     InvalidArgumentsError,
     InvalidResultError,
     ServerError,
+    ServerNotReadyError,
     ToolExecutionError,
     ToolFailedError,
     ToolUnavailableError,
@@ -36,6 +35,7 @@ from dragoman.model import Continuation, Part, ServerState, Task, Texts, ToolDef
 from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.protocol.wire import RoundOptions, Traffic, with_headers
+from dragoman.server.retries import pause_before_retry, pause_of_gateway, unavailable
 from dragoman.server.tasks import TaskFollower, new_record
 from dragoman.server.throttle import CallThrottle
 from dragoman.storage.tasks import TaskStore, signing_key
@@ -63,9 +63,10 @@ if TYPE_CHECKING:
     from dragoman.server.supervisor import Supervisor
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
-    from dragoman.tools.registry import ToolRegistry, ToolView
+    from dragoman.tools.registry import ToolRegistry
     from dragoman.tools.result.budget import TextBudget
     from dragoman.tools.schema.coerce import ArgumentChange
+    from dragoman.tools.view import ToolView
 
 logger = logging.getLogger("dragoman")
 
@@ -74,9 +75,6 @@ SUMMARY_CHARS = 300
 FALLBACK = "dragoman/fallback"
 """The key in a result's `meta` that names the server or tool that answered instead."""
 MAX_TRIES = 3
-RETRY_PAUSE = 1.0
-RETRIED_STATUSES = frozenset({421, 425, 429, 503})
-"""HTTP statuses that may change within a second; a retry of any other gets the same answer."""
 
 _RUN = secrets.token_hex(4)
 _NUMBERS = itertools.count(1)
@@ -135,6 +133,8 @@ class Forwarded:
     """Its `inputResponses` and `requestState`, empty in the first round; `None` if our handlers are asked."""
     meta: Mapping[str, Any] | None = None
     """The `_meta` of its request that goes on to the server."""
+    takes_tasks: bool = False
+    """Whether it follows tasks itself: then the raw answer may be one."""
 
 
 class Caller(Protocol):
@@ -499,9 +499,13 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                 msg, seconds=seconds, tool=tool.name, server=tool.server, hint="try again, or another way"
             ) from exc
         except ServerError as exc:
-            pause = _pause_before_retry(exc, tool, supervisor.spec)
+            pause = pause_before_retry(exc, tool, supervisor.spec)
+            if pause is None and isinstance(exc, ServerNotReadyError) and call.forwarded is not None:
+                # An agent is better told at once; the client of a gateway does not see that a server is gone.
+                pause = pause_of_gateway(exc, tool, supervisor.spec)
+                tries -= pause is not None
             if tries >= MAX_TRIES or pause is None or time.monotonic() + pause >= deadline:
-                raise _unavailable(tool, exc) from exc.with_traceback(None)
+                raise unavailable(tool, exc) from exc.with_traceback(None)
             await asyncio.sleep(pause)
     if type(answer) is not ServerAnswer:
         return await _unfinished(context, tool, call, supervisor, cast("Unfinished", answer))
@@ -518,6 +522,14 @@ async def _unfinished(
     context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: Unfinished
 ) -> ToolResult:
     """Return the questions of a call, its task, or the result of its task."""
+    if call.forwarded is not None and call.forwarded.takes_tasks and answer.kind == "task":
+        return ToolResult(
+            success=True,
+            text="",
+            raw=dict(answer.data),
+            call_id=call.id,
+            duration=time.monotonic() - call.began,
+        )
     key = context.server_key(supervisor.spec)
     if answer.kind == "input_required":
         made = await asyncio.to_thread(
@@ -572,7 +584,7 @@ async def follow_task(
         error.__cause__ = exc
         return _failed(context, tool, call, error)
     except ServerError as exc:
-        return _failed(context, tool, call, _unavailable(tool, exc))
+        return _failed(context, tool, call, unavailable(tool, exc))
     except ToolExecutionError as exc:
         return _failed(context, tool, call, exc)
 
@@ -688,30 +700,6 @@ async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: float) -> 
             msg = rate_text(supervisor.limits, server=tool.server, wait=wait)
             raise ToolUnavailableError(msg, tool=tool.name, server=tool.server, hint="try again later")
         await asyncio.sleep(wait)
-
-
-def _pause_before_retry(exc: ServerError, tool: ToolDef, spec: ServerSpec) -> float | None:
-    """Return how long to wait before a retry; `None` if a retry is unsafe or pointless.
-
-    A retry is safe if the call certainly did not run: it was never sent, or the server refused it. A call
-    that may have run is repeated only if the tool declares itself read-only or idempotent and the spec trusts
-    these annotations.
-    """
-    if isinstance(exc, HttpStatusError):
-        return (exc.retry_after or RETRY_PAUSE) if exc.status in RETRIED_STATUSES else None
-    if not isinstance(exc, ConnectionLostError):
-        return None
-    harmless = tool.annotations.get("readOnlyHint") is True or tool.annotations.get("idempotentHint") is True
-    return 0.0 if not exc.may_have_run or (spec.trust_annotations and harmless) else None
-
-
-def _unavailable(tool: ToolDef, exc: ServerError) -> ToolUnavailableError:
-    ran = isinstance(exc, ConnectionLostError) and exc.may_have_run
-    # A server that fails with an HTTP 5xx may have run the tool before it failed.
-    ran = ran or (isinstance(exc, HttpStatusError) and not exc.refused_unrun)
-    msg = f"`{tool.name}` is not available: {exc}"
-    hint = "it may have run: check before you repeat it" if ran else ""
-    return ToolUnavailableError(msg, tool=tool.name, server=tool.server, may_have_run=ran, hint=hint)
 
 
 def _checked(context: CallContext, tool: ToolDef, call: _Call) -> dict[str, Any]:

@@ -8,6 +8,7 @@ few are compared letter by letter.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -57,15 +58,19 @@ def suggest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 
 
 def _sharing(wanted: str, names: list[str]) -> list[str]:
     """Return the names that share most of the longest words of a text, and some that have its ends."""
-    words = sorted(re.findall(r"[^\W_]{3,}", wanted), key=len, reverse=True)[:_WORDS]
-    scores = [sum([word in one for word in words]) for one in names]
+    words = sorted(set(re.findall(r"[^\W_]{3,}", wanted)), key=len, reverse=True)[:_WORDS]
+    # A word at a time, so that the loops are those of the interpreter: there may be 10,000 names.
+    scores: Counter[str] = Counter()
+    for word in words:
+        scores.update([one for one in names if word in one])
     best: list[str] = []
     for score in range(len(words), 0, -1):
-        best += [one for one, own in zip(names, scores, strict=True) if own == score]
+        best += [one for one, own in scores.items() if own == score]
         if len(best) >= _PAIRED:
             break
     # A short name, or one misspelled in every word, shares no word.
-    ends = [one for one in names if one[:2] == wanted[:2] and one[-2:] == wanted[-2:]]
+    start, end = wanted[:2], wanted[-2:]
+    ends = [one for one in names if one.endswith(end) and one.startswith(start)]
     return [*best[:_PAIRED], *ends[:_PAIRED], *names[:_PAIRED]]
 
 

@@ -29,7 +29,7 @@ from dragoman.events import CallFinished, StateChanged
 from dragoman.manager.apps import AppProxy as AsyncAppProxy
 from dragoman.manager.manager import McpManager as AsyncManager
 from dragoman.manager.skills import Skills as AsyncSkills
-from dragoman.tools.registry import ToolView as AsyncView
+from dragoman.tools.view import ToolView as AsyncView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,8 +59,8 @@ def echo(mcp: McpManager, text: str) -> str:
 
 # The same API
 
-LOOP_ONLY = {"forward", "connections"}
-"""For gateways, which run many clients on one event loop: a blocking manager has a loop of its own."""
+LOOP_ONLY = {"forward", "connections", "replacing"}
+"""For gateways, which run many clients on one event loop, and for work in slices between its turns."""
 
 
 @pytest.mark.parametrize(

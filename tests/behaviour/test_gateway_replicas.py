@@ -14,11 +14,12 @@ import httpx2
 import pytest
 from tests.unit.gateway.test_app import TOKEN, post
 
+from dragoman.events import StateChanged
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import AccessToken, Refused
 from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
-from dragoman.model import ServerSpec, Stdio
+from dragoman.model import ServerSpec, ServerState, Stdio
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -197,6 +198,32 @@ async def test_restarts_of_a_server_are_not_noticed() -> None:
                 assert result["content"][0]["text"] == "pong"
     finally:
         await app.close()
+
+
+async def test_a_call_waits_for_a_server_that_was_lost_a_moment_ago() -> None:
+    server = ScriptedServer("s")
+    server.add(ping)
+    app = asgi_app(McpManager([server.spec()], cache=False), token=TOKEN)
+    await app.start()
+    await app.gateway.mcp.wait_ready()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            lost = asyncio.create_task(_lost(app.gateway.mcp))
+            await asyncio.sleep(0)
+            server.crash()
+            await lost
+            params: Any = {"name": "mcp_s_ping", "arguments": {}}
+            result = (await post(client, "tools/call", params)).json()["result"]
+            assert result["content"][0]["text"] == "pong"
+    finally:
+        await app.close()
+
+
+async def _lost(mcp: McpManager) -> None:
+    async for event in mcp.events():
+        if isinstance(event, StateChanged) and event.after is ServerState.BACKOFF:
+            return
 
 
 async def test_a_gateway_in_its_own_configuration_is_never_started() -> None:

@@ -78,6 +78,7 @@ async def test_rows_come_from_any_iterable_and_a_template_makes_arguments(
     assert noted(notes) == Counter(["async 1", "async 2", "a", "b"])
 
 
+@pytest.mark.requirement("otter-concurrency")
 async def test_as_many_calls_run_at_once_as_the_caller_and_the_server_allow(
     rowwise: Callable[..., ServerSpec],
 ) -> None:
@@ -120,6 +121,7 @@ async def test_the_plan_checks_every_row_and_calls_nothing(
     assert noted(notes) == Counter(["x", "z"])
 
 
+@pytest.mark.requirement("excel-5.4")
 async def test_a_call_that_may_have_run_is_unknown_and_its_row_is_not_repeated(
     rowwise: Callable[..., ServerSpec], notes: Path, tmp_path: Path
 ) -> None:

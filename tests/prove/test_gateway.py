@@ -1,20 +1,27 @@
-"""The gateway with foreign clients, under the official suite for servers, and as replicas in a row."""
+"""The gateway: foreign clients, the official suite for servers, replicas, restarts, dead servers, a long life."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+import httpx2
 import pytest
-from tests.behaviour.test_gateway import SERVERS, TOKEN, UPSTREAM, configuration, served, token_client
+from bench.gateway import LEGACY, MODERN, Connection, Contender
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from tests.behaviour.test_gateway import TOKEN, UPSTREAM, configuration, served
 from tests.real.test_conformance import SUITE, node
 from tests.real.test_gateway_conformance import both
 from tests.unit.gateway.test_app import post
@@ -22,7 +29,6 @@ from tests.unit.gateway.test_app import post
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    import httpx2
     from tests.prove.conftest import Proof
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +36,11 @@ NPM = ROOT / ".cache" / "npm-servers"
 CLIENTS = Path(__file__).with_name("clients")
 TRANSPORTS = ("stdio", "http")
 KEY = "k" * 32
+NGINX = ROOT / ".cache" / "nginx"
+ECHO = ROOT / "bench" / "echo_server.py"
 CALLS = int(os.environ.get("GATEWAY_CALLS", "10000"))
+RESTARTS = int(os.environ.get("GATEWAY_RESTARTS", "100"))
+SOAK = int(os.environ.get("GATEWAY_SOAK", "1000000"))
 SCENARIOS = [
     *((name, "2025-11-25") for name in ("server-initialize", "server-session-lifecycle", "ping")),
     *((name, "2025-11-25") for name in ("logging-set-level", "tools-list", "dns-rebinding-protection")),
@@ -226,29 +236,240 @@ async def test_the_official_suite_ends_as_it_does_without_the_gateway(
     }
 
 
-@pytest.mark.timeout(600)
-async def test_three_replicas_in_turn_answer_every_call(tmp_path: Path) -> None:
-    server = {"command": sys.executable, "args": [str(SERVERS / "all_features.py")]}
-    config = tmp_path / "servers.json"
-    config.write_text(json.dumps({"mcpServers": {"s": server}}))
-    command = ["-m", "dragoman", "serve", "--config", str(config), "--http", "0", "--token", "the-token"]
-    command += ["--stateless", "--state-key", KEY, "--no-access-log"]
+# ── Replicas, restarts, dead servers and a long life
+
+
+@pytest.fixture(scope="module")
+def nginx() -> str:
+    """The program, from the system or from Debian's package."""
+    found = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin:{NGINX / 'usr' / 'sbin'}")
+    if found is None and shutil.which("apt-get") and shutil.which("dpkg"):
+        NGINX.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "download", "nginx"], cwd=NGINX, check=False, capture_output=True)
+        for package in NGINX.glob("nginx_*.deb"):
+            subprocess.run(["dpkg", "-x", package, NGINX], check=True)
+        found = shutil.which("nginx", path=str(NGINX / "usr" / "sbin"))
+    if found is None:
+        pytest.skip("needs nginx: install the package `nginx-light`")
+    return found
+
+
+@asynccontextmanager
+async def balanced(nginx: str, urls: list[str], folder: Path) -> AsyncGenerator[str]:
+    """Run nginx with the block of the page on replicas, in front of these; give its address."""
+    page = (ROOT / "docs/how-to/scale-out.md").read_text("utf-8")
+    block = page.partition("```nginx\n")[2].partition("```")[0]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for number, url in enumerate(urls, 1):
+        block = block.replace(f"10.0.0.{number}:8765", urlsplit(url).netloc)
+    block = block.replace("listen 443 ssl;", f"listen 127.0.0.1:{port};")
+    assert "10.0.0." not in block
+    temporary = "".join(
+        f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; pid {folder}/pid; error_log stderr;\nevents {{}}\n"
+        f"http {{ access_log off; {temporary}\n{block}\n}}\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        nginx, "-p", folder, "-c", config, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                else:
+                    writer.close()
+                    break
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def echoing(folder: Path, *names: str, **more: Any) -> list[str]:
+    """Return the arguments that serve small servers of these names over HTTP; a change restarts a server."""
+    lines = ["[mcp]", "auto_reload = true"]
+    entry = {"command": sys.executable, "args": [str(ECHO)], **more}
+    for name in names:
+        lines += [f"[mcp.servers.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
+    new = folder / "new.toml"
+    new.write_text("\n".join(lines))
+    new.replace(folder / "dragoman.toml")
+    command = ["-m", "dragoman", "serve", "--config", str(folder / "dragoman.toml"), "--http", "0"]
+    return [*command, "--token", "the-token", "--no-access-log"]
+
+
+@pytest.mark.timeout(900)
+async def test_three_replicas_behind_nginx_answer_every_call(
+    nginx: str, tmp_path: Path, proof: Proof
+) -> None:
+    command = [*echoing(tmp_path, "s"), "--stateless", "--state-key", KEY]
+    (tmp_path / "nginx").mkdir()
+    answered: Counter[str] = Counter()
+
+    async def work(url: str, mode: Any) -> None:
+        http = httpx2.AsyncClient(headers={"Authorization": "Bearer the-token"}, timeout=60)
+        async with (
+            http,
+            Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as client,
+        ):
+            assert (client.protocol_version == "2026-07-28") == (mode == "auto")
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["mcp_s_echo"]
+            for number in range(CALLS // 8):
+                text = f"call {number}"
+                result = await client.call_tool("mcp_s_echo", {"text": text})
+                assert result.content[0].text == text
+                answered[mode] += 1
+
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(served(command)) for _ in range(3)]
-        client = await stack.enter_async_context(token_client())
-        turns = itertools.cycle(urls)
-        numbers = iter(range(CALLS))
-        failed: list[Any] = []
+        url = await stack.enter_async_context(balanced(nginx, urls, tmp_path / "nginx"))
+        await asyncio.gather(*(work(url, mode) for mode in ("auto", "legacy") for _ in range(4)))
+        metrics = [await metric(url, "dragoman_server_calls_total") for url in urls]
+    # Every replica has had its share.
+    assert min(metrics) > CALLS / 4
+    proof.record(replicas=3, calls_modern=answered["auto"], calls_older=answered["legacy"], session_errors=0)
+
+
+async def metric(url: str, name: str) -> float:
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer the-token"}) as client:
+        text = (await client.get(url.replace("/mcp", "/metrics"))).text
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+
+async def call(client: httpx2.AsyncClient, url: str, tool: str, text: str) -> str:
+    """Call an echo tool; return its text, which is an error if it failed."""
+    params: Any = {"name": tool, "arguments": {"text": text}}
+    answer = (await post(client, "tools/call", params, path=url)).json()
+    return answer["result"]["content"][0]["text"] if "result" in answer else json.dumps(answer["error"])
+
+
+@pytest.mark.timeout(1800)
+async def test_only_calls_in_progress_notice_that_a_server_restarts(tmp_path: Path, proof: Proof) -> None:
+    """Each change of its entry restarts the server, while four clients call it."""
+    calls: list[tuple[float, float, str]] = []
+    restarts: list[tuple[float, float]] = []
+    done = asyncio.Event()
+    async with served(echoing(tmp_path, "s")) as url, httpx2.AsyncClient(timeout=60) as client:
 
         async def work() -> None:
-            answers = [await echo(client, next(turns), number) for number in numbers]
-            failed.extend(answer for answer in answers if answer is not None)
+            while not done.is_set():
+                began = time.monotonic()
+                said = await call(client, url, "mcp_s_echo", "hello")
+                calls.append((began, time.monotonic(), said))
 
-        await asyncio.gather(*(work() for _ in range(16)))
-        assert failed == []
+        workers = [asyncio.create_task(work()) for _ in range(4)]
+        for number in range(RESTARTS):
+            before = await call(client, url, "mcp_s_echo", "!pid")
+            began = time.monotonic()
+            echoing(tmp_path, "s", args=[str(ECHO), "--mark", str(number)])
+            async with asyncio.timeout(30):
+                while True:
+                    # The gateway watches the file, and does not say when it is done.
+                    if await call(client, url, "mcp_s_echo", "!pid") != before:
+                        break
+                    await asyncio.sleep(0.01)
+            restarts.append((began, time.monotonic()))
+        done.set()
+        await asyncio.gather(*workers)
+    failed = [one for one in calls if one[2] != "hello"]
+    # A call fails only if it was on its way when its server ended, and says so.
+    assert {said for _, _, said in failed if "may have run" not in said} == set()
+    assert len(failed) <= 4 * RESTARTS
+    proof.record(restarts=len(restarts), calls=len(calls), failed_in_progress=len(failed), other_failures=0)
 
 
-async def echo(client: httpx2.AsyncClient, url: str, number: int) -> Any:
-    params: Any = {"name": "mcp_s_echo", "arguments": {"said": f"call {number}"}}
-    answer = (await post(client, "tools/call", params, path=url)).json()
-    return None if answer.get("result", {}).get("structuredContent") == params["arguments"] else answer
+async def test_a_dead_server_holds_none_of_nine_others_up(tmp_path: Path, proof: Proof) -> None:
+    names = [f"s{number}" for number in range(9)]
+    command = echoing(tmp_path, *names)
+    silent = f"[mcp.servers.dead]\ncommand = {json.dumps(sys.executable)}\n"
+    silent += 'args = ["-c", "import time; time.sleep(600)"]\n'
+    with (tmp_path / "dragoman.toml").open("a") as config:
+        config.write(f"\n{silent}")
+    delays: list[float] = []
+    async with served(command) as url, httpx2.AsyncClient(timeout=60) as client:
+        port = urlsplit(url).port or 0
+
+        async def first(name: str) -> None:
+            ready = time.monotonic()
+            headers = {"Authorization": "Bearer the-token"}
+            connection = Connection(
+                Contender(name, [], f"mcp_{name}_echo", headers=headers, port=port), MODERN
+            )
+            await connection.open()
+            await connection.call()
+            delays.append(time.monotonic() - ready)
+            connection.close()
+
+        using: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.timeout(60):
+            while len(using) < len(names):
+                metrics = (
+                    await client.get(
+                        url.replace("/mcp", "/metrics"), headers={"Authorization": "Bearer the-token"}
+                    )
+                ).text
+                for name in names:
+                    if f'dragoman_server_up{{server="{name}"}} 1' in metrics and name not in using:
+                        using[name] = asyncio.create_task(first(name))
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*using.values())
+    # The dead one would hold them up for seconds.
+    assert max(delays) < 1
+    proof.record(usable=9, answer_after_seconds_median=sorted(delays)[4], answer_after_seconds=max(delays))
+
+
+@pytest.mark.timeout(7200)
+async def test_a_million_calls_leave_nothing_behind(tmp_path: Path, proof: Proof) -> None:
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(served(echoing(tmp_path, "s")))
+        port = urlsplit(url).port
+        pid = next(pid for pid in descendants(os.getpid()) if listens(pid, port))
+        contender = Contender(
+            "dragoman", [], "mcp_s_echo", headers={"Authorization": "Bearer the-token"}, port=port or 0
+        )
+        numbers = iter(range(SOAK))
+        readings: list[tuple[float, int]] = []
+
+        async def work(version: str) -> None:
+            connection = Connection(contender, version)
+            await connection.open()
+            for number in numbers:
+                await connection.call()
+                if number % (SOAK // 20) == 0:
+                    readings.append((memory_of(pid), len(os.listdir(f"/proc/{pid}/fd"))))  # noqa: PTH208
+            connection.close()
+
+        began = time.monotonic()
+        await asyncio.gather(*(work(version) for version in (MODERN, LEGACY) for _ in range(4)))
+        taken = time.monotonic() - began
+    # The first tenth warms caches up.
+    early, late = readings[2], readings[-1]
+    assert late[0] - early[0] < 8
+    assert late[1] <= early[1] + 2
+    proof.record(calls=SOAK, memory_mb=late[0], growth_mb=late[0] - early[0], calls_per_second=SOAK / taken)
+
+
+def descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def listens(pid: int, port: int | None) -> bool:
+    return f":{port:04X} 00000000:0000 0A" in Path(f"/proc/{pid}/net/tcp").read_text() and b"serve" in Path(
+        f"/proc/{pid}/cmdline"
+    ).read_bytes().split(b"\0")
+
+
+def memory_of(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))

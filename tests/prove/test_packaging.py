@@ -33,24 +33,38 @@ UV = Path(sys.executable).with_name("uv")
 PYTHONS = ("3.11", "3.12", "3.13")
 CACHES = {"__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache", "node_modules"}
 EXTRAS = {
+    "agent-framework": "import dragoman.adapters.agent_framework",
+    "agno": "import dragoman.adapters.agno",
     "code": "from dragoman.agent.code.runner import CodeRunner; CodeRunner(list)",
     "anthropic": "import anthropic, dragoman.agent.providers.anthropic",
+    "google-adk": "import dragoman.adapters.google_adk",
     "keyring": "import keyring, dragoman.server.oauth.token_store",
     "langchain": "import dragoman.adapters.langchain",
+    "llama-index": "import dragoman.adapters.llama_index",
     "openai": "import openai, dragoman.agent.providers.openai_chat, dragoman.agent.providers.openai_responses",
     "openai-agents": "import dragoman.adapters.openai_agents",
     "pydantic-ai": "import dragoman.adapters.pydantic_ai",
+    "search": "from dragoman.tools.search.vectors import encoder; encoder().encode(['a tool'])",
+    "smolagents": "import dragoman.adapters.smolagents",
+    "strands": "import dragoman.adapters.strands",
     "tui": "import dragoman.cli.dashboard.app",
 }
 """What each extra is for: without it this fails."""
 OPTIONAL = {
+    "agent_framework",
     "agents",
+    "agno",
     "anthropic",
+    "google",
     "keyring",
+    "langchain",
     "langchain_core",
+    "llama_index",
     "openai",
     "opentelemetry",
     "pydantic_ai",
+    "PIL",
+    "strands",
     "textual",
 }
 SMOKE = """

@@ -52,6 +52,8 @@ class Authorization:
         self.echo: Callable[[dict[str, str]], dict[str, Any]] | None = None
         """Makes the refusal of a token request of what it had sent."""
         self.issued: dict[str, dict[str, Any]] = {}
+        self.persons: dict[str, str] = {}
+        """Who logged in, by token; the answers to their calls say it."""
         self.refresh_tokens: dict[str, str] = {}
         self.spent: set[str] = set()
         self.burnt = 0
@@ -176,12 +178,13 @@ class Authorization:
             if self.nonce and claims.get("nonce") != self.nonce:
                 headers = {"DPoP-Nonce": self.nonce}
                 return web.json_response({"error": "use_dpop_nonce"}, status=400, headers=headers)
+        person = ""
         match form["grant_type"]:
             case "authorization_code":
                 asked = self.codes.pop(form["code"])
                 digest = hashlib.sha256(form["code_verifier"].encode()).digest()
                 assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == asked["code_challenge"]
-                scope = asked.get("scope", "")
+                scope, person = asked.get("scope", ""), asked.get("person", "")
             case "refresh_token":
                 token = form["refresh_token"]
                 if token in self.spent:
@@ -201,7 +204,9 @@ class Authorization:
                 scope = form.get("scope", "")
             case _:
                 return web.json_response({"error": "unsupported_grant_type"}, status=400)
-        return web.json_response(self.grant(self.grants if self.grants is not None else scope, bound=bound))
+        given = self.grant(scope if self.grants is None else self.grants, bound=bound)
+        self.persons[given["access_token"]] = person
+        return web.json_response(given)
 
     def grant(self, scope: str, *, bound: str = "") -> dict[str, Any]:
         """Give a token."""
@@ -253,7 +258,9 @@ class Authorization:
         message = json.loads(await request.read())
         if "id" not in message:
             return web.Response(status=202)
-        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **self._answer(message)})
+        token = request.headers["Authorization"].partition(" ")[2]
+        answer = self._answer(message, self.persons.get(token, ""))
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **answer})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         refusal = await self._refuse(request)
@@ -299,7 +306,7 @@ class Authorization:
             return None
         return self._refusal(403, error="insufficient_scope", scope=wanted)
 
-    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, message: dict[str, Any], person: str = "") -> dict[str, Any]:
         match message["method"]:
             case "initialize":
                 info = {"name": "guarded", "version": "1"}
@@ -313,7 +320,11 @@ class Authorization:
             case "tools/list":
                 return {"result": {"tools": TOOLS}}
             case "tools/call":
-                return {"result": {"content": [{"type": "text", "text": "done"}]}}
+                return {
+                    "result": {
+                        "content": [{"type": "text", "text": f"done for {person}" if person else "done"}]
+                    }
+                }
             case "ping":
                 return {"result": {}}
             case _:

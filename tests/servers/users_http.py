@@ -1,6 +1,6 @@
 """An MCP server behind a URL for many users, which knows them by their token and tells them apart strictly.
 
-It speaks the legacy protocol with sessions at `/legacy`, and 2026-07-28 with `cacheScope: private` at
+A token is the user's name, and a dash and more if it is to be secret. It speaks the legacy protocol with sessions at `/legacy`, and 2026-07-28 with `cacheScope: private` at
 `/modern`. Each user has a tool of their own. A session belongs to the token that opened it. Everything that
 does not fit together is counted in `crossed`. `users_http.py` alone runs it until its standard input ends.
 """
@@ -112,15 +112,16 @@ class UsersServer:
         return answer(message, {"resultType": "complete", **fresh, **result})
 
     async def _result(self, message: dict[str, Any], token: str, session: str) -> dict[str, Any]:
+        user = token.partition("-")[0]
         match message["method"]:
             case "tools/list":
-                own = {"name": f"of_{token}", "description": f"Only for {token}", "inputSchema": SCHEMA}
+                own = {"name": f"of_{user}", "description": f"Only for {user}", "inputSchema": SCHEMA}
                 names = ("who", "wait")
                 return {"tools": [own, *({"name": name, "inputSchema": SCHEMA} for name in names)]}
             case "tools/call":
                 name, said = message["params"]["name"], message["params"]["arguments"]["text"]
                 self.seen[f"call {token}"] += 1
-                if name.startswith("of_") and name != f"of_{token}":
+                if name.startswith("of_") and name != f"of_{user}":
                     self.crossed.append(f"{token!r} called {name!r}")
                 if name == "wait":
                     self.began.set()

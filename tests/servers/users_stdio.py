@@ -1,6 +1,6 @@
 """A child process that says who it is: its pid, its `USER_TOKEN`, and what it was asked.
 
-`fail` writes its argument to the standard error and dies with it; `tell` sends it as a log message.
+It has a tool of its user's own. `mutter` writes to the standard error, and `tell` sends a log message.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from jsonrpc import notify, serve, text, tool
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+TOKEN = os.environ.get("USER_TOKEN", "")
 calls = 0
 
 
@@ -20,14 +21,16 @@ def call(params: dict[str, Any], _request_id: object) -> dict[str, Any]:
     global calls  # noqa: PLW0603 -- a script
     calls += 1
     said = params["arguments"]["text"]
-    if params["name"] == "fail":
+    if params["name"] == "mutter":
         print(said, file=sys.stderr, flush=True)
-        os._exit(3)
     if params["name"] == "tell":
         notify("notifications/message", level="info", data=said)
-    who = {"pid": os.getpid(), "token": os.environ.get("USER_TOKEN", ""), "text": said, "calls": calls}
+    who = {"pid": os.getpid(), "token": TOKEN, "text": said, "calls": calls}
     return text(json.dumps(who))
 
 
-TOOLS = [tool(name, inputSchema=SCHEMA) for name in ("who", "fail", "tell")]
+TOOLS = [
+    tool(name, inputSchema=SCHEMA)
+    for name in ("who", "mutter", "tell", f"of_{os.environ.get('WHO') or TOKEN}")
+]
 serve({"tools/list": lambda _: {"tools": TOOLS}, "tools/call": call})

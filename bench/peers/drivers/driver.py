@@ -79,7 +79,9 @@ class _Bench:
         return {**outcome, "cpu": time.process_time() - cpu, "ready": came}
 
     async def stop(self, deadline: float) -> dict[str, Any]:
-        return await _within(deadline, self._peer.stop)
+        cpu = time.process_time()
+        outcome = await _within(deadline, self._peer.stop)
+        return {**outcome, "cpu": time.process_time() - cpu}
 
     async def call(self, server: str, text: str, deadline: float, timeout: float | None) -> dict[str, Any]:
         return await _within(deadline, lambda: self._peer.call(server, text, timeout))

@@ -16,7 +16,8 @@ def entry(server: Server) -> dict[str, Any]:
     if "url" in server:
         return {"url": server["url"], "transport": "http"}
     command, *args = server["command"]
-    return {"command": command, "args": args}
+    # Otherwise closing would leave the process for the next client.
+    return {"command": command, "args": args, "keep_alive": False}
 
 
 class One:

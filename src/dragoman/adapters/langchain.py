@@ -9,20 +9,21 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from dragoman.adapters.bridge import Bridge
+from dragoman.adapters.bridge import Bridge, images, needs
 from dragoman.trust.sanitizing import for_model
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
     from pydantic import PrivateAttr
+
+    from dragoman.adapters.langgraph import call_or_interrupt, inside_graph
 except ModuleNotFoundError as exc:
-    msg = "dragoman.adapters.langchain needs the package `langchain-core`: install `dragoman[langchain]`"
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="langchain-core", adapter="langchain") from exc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dragoman.adapters.bridge import Manager
+    from dragoman.adapters.bridge import Manager, ToolProgress
     from dragoman.model import ToolResult
 
 
@@ -43,40 +44,44 @@ class DragomanTool(StructuredTool):
         return _content(self._bridge.call_and_wait(self.name, arguments))
 
     async def _arun(self, /, **arguments: Any) -> tuple[Any, ToolResult]:
+        if self._bridge.pauses and inside_graph():
+            return _content(await call_or_interrupt(self._bridge, self.name, arguments))
         return _content(await self._bridge.call(self.name, arguments))
 
 
 def langchain_tools(
-    mcp: Manager, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()
+    mcp: Manager,
+    *,
+    allow: Iterable[str] | None = None,
+    deny: Iterable[str] = (),
+    on_progress: ToolProgress | None = None,
 ) -> list[DragomanTool]:
     """Return a manager's tools, as they are now, for `bind_tools`, `create_agent` or `ToolNode`.
 
-    A failed call gives a message with status `error` for the model; nothing is raised.
+    A failed call gives a message with status `error` for the model; nothing is raised. With
+    `Handlers(durable_questions=True)`, a question of a server is an `interrupt()` of the graph: resume it
+    with the answers by key, as for `McpManager.resume`, or with `"decline"`.
 
     Args:
         mcp: `dragoman.McpManager`, or the one of `dragoman.blocking` for synchronous code.
         allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
         deny: The same; these win.
+        on_progress: Called with a tool's name, progress, total and message; may use `get_stream_writer()`.
     """
-    bridge = Bridge(mcp, "ai-sdk", allow=allow, deny=deny)
-    made: list[DragomanTool] = []
-    for alias, (tool, form) in bridge.offered().items():
-        one = DragomanTool(
+    bridge = Bridge(mcp, "ai-sdk", allow=allow, deny=deny, on_progress=on_progress, pauses=True)
+    return [
+        DragomanTool(
             name=alias,
-            description=form["description"],
-            args_schema=form["inputSchema"],
+            description=offer.description,
+            args_schema=offer.schema,
             # LangChain checks this to see whether the tool is async; `_arun` is what runs.
             coroutine=_never,
             response_format="content_and_artifact",
             handle_tool_error=True,
-            metadata={
-                "server": tool.server,
-                "tool": tool.original_name,
-                "annotations": dict(tool.annotations),
-            },
-        )
-        made.append(one.over(bridge))
-    return made
+            metadata=offer.metadata,
+        ).over(bridge)
+        for alias, offer in bridge.offered().items()
+    ]
 
 
 async def _never() -> None:
@@ -86,11 +91,9 @@ async def _never() -> None:
 def _content(result: ToolResult) -> tuple[Any, ToolResult]:
     if not result.success:
         raise ToolException(for_model(result.text))
-    images = [part for part in result.parts if part.kind == "image" and part.data]
-    if not images:
-        return for_model(result.text), result
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": for_model(result.text)}]
-    for part in images:
-        data = base64.b64encode(part.data).decode()
-        blocks.append({"type": "image", "base64": data, "mime_type": part.mime_type})
-    return blocks, result
+    text = for_model(result.text)
+    blocks = [
+        {"type": "image", "base64": base64.b64encode(data).decode(), "mime_type": kind}
+        for data, kind in images(result)
+    ]
+    return [{"type": "text", "text": text}, *blocks] if blocks else text, result

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dragoman.adapters.bridge import Bridge
+from dragoman.adapters.bridge import Bridge, images, needs, question
 from dragoman.errors import InvalidArgumentsError
 from dragoman.trust.sanitizing import for_model
 
 try:
-    from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolReturn
-    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_ai import BinaryContent, ModelRetry, ToolReturn
+    from pydantic_ai.exceptions import CallDeferred, ToolFailed
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
     from pydantic_core import SchemaValidator, core_schema
 except ModuleNotFoundError as exc:
-    msg = (
-        "dragoman.adapters.pydantic_ai needs the package `pydantic-ai-slim`: install `dragoman[pydantic-ai]`"
-    )
-    raise ModuleNotFoundError(msg, name=exc.name) from exc
+    raise needs(package="pydantic-ai-slim", adapter="pydantic_ai") from exc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
+
+    from pydantic_ai import DeferredToolRequests, DeferredToolResults, RunContext
 
     from dragoman.adapters.bridge import Manager
+    from dragoman.model import ToolResult
 
 # Accept any object here: dragoman checks arguments against the tool's schema, with messages for a model.
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
@@ -40,23 +40,21 @@ class DragomanToolset(AbstractToolset[Any]):
         self,
         mcp: Manager,
         *,
-        allow: Iterable[str] | None = None,
-        deny: Iterable[str] = (),
         max_retries: int = 2,
         id: str | None = None,  # noqa: A002 -- the framework's name for it
+        **options: Any,
     ) -> None:
         """Serve the tools of `mcp`; start and close the manager yourself.
 
         Args:
-            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking.manager`.
-            allow: Exposed names or `server:tool`, or globs of them; all tools unless given.
-            deny: The same; these win.
+            mcp: `dragoman.McpManager`, or the one of `dragoman.blocking`.
+            options: `allow` and `deny`: exposed names or `server:tool`, or globs of them; and `on_progress`,
+                called with a tool's name, progress, total and message.
             max_retries: How often in a row a model may get a tool's arguments wrong before the run ends.
             id: For durable execution.
         """
-        self._bridge = Bridge(mcp, "ai-sdk", allow=allow, deny=deny)
-        self._max_retries = max_retries
-        self._id = id
+        self._bridge = Bridge(mcp, "ai-sdk", pauses=True, **options)
+        self._max_retries, self._id = max_retries, id
 
     @property
     def id(self) -> str | None:
@@ -65,21 +63,21 @@ class DragomanToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the current tools."""
-        del ctx  # The tools do not depend on the run.
+        del ctx
         return {
             alias: ToolsetTool(
                 toolset=self,
                 tool_def=ToolDefinition(
                     name=alias,
-                    description=form["description"],
-                    parameters_json_schema=form["inputSchema"],
-                    return_schema=form.get("outputSchema"),
-                    metadata={"server": tool.server, "annotations": dict(tool.annotations)},
+                    description=offer.description,
+                    parameters_json_schema=offer.schema,
+                    return_schema=offer.tool.output_schema,
+                    metadata=offer.metadata,
                 ),
                 max_retries=self._max_retries,
                 args_validator=_ANY_OBJECT,
             )
-            for alias, (tool, form) in self._bridge.offered().items()
+            for alias, offer in self._bridge.offered().items()
         }
 
     async def call_tool(
@@ -90,18 +88,33 @@ class DragomanToolset(AbstractToolset[Any]):
         Raises:
             ModelRetry: The arguments are invalid; the model may try again.
             ToolFailed: The call failed for another reason; the run continues.
+            CallDeferred: The server asks a person; see `answer`.
         """
         del ctx, tool
         result = await self._bridge.call(name, tool_args)
+        if (asked := question(result)) is not None:
+            raise CallDeferred(asked)
         if isinstance(result.exception, InvalidArgumentsError):
             raise ModelRetry(for_model(result.text))
         if not result.success:
             raise ToolFailed(for_model(result.text))
-        pictures = [
-            BinaryContent(part.data, media_type=part.mime_type)
-            for part in result.parts
-            if part.kind == "image" and part.data
-        ]
-        return ToolReturn(
-            [for_model(result.text), *pictures] if pictures else for_model(result.text), metadata=result
-        )
+        return _returned(result)
+
+    async def answer(self, requests: DeferredToolRequests, answers: Mapping[str, Any]) -> DeferredToolResults:
+        """Go on with calls that asked a person; return what the next run takes as `deferred_tool_results`.
+
+        Args:
+            requests: The output of the run; `requests.metadata` has the questions by tool call.
+            answers: For each tool call the answers by key, as for `McpManager.resume`, or `"decline"`.
+        """
+        calls: dict[str, Any] = {}
+        for call_id, given in answers.items():
+            result = await self._bridge.resume(requests.metadata[call_id], given)
+            calls[call_id] = _returned(result) if result.success else ToolFailed(for_model(result.text))
+        return requests.build_results(calls=calls)
+
+
+def _returned(result: ToolResult) -> ToolReturn:
+    text = for_model(result.text)
+    pictures = [BinaryContent(data, media_type=kind) for data, kind in images(result)]
+    return ToolReturn([text, *pictures] if pictures else text, metadata=result)

@@ -42,9 +42,10 @@ from dragoman.manager.resources import result_tool
 from dragoman.model import ServerState, ToolResult
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
-from dragoman.tools.registry import ToolRegistry, ToolView
+from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result.budget import TextBudget
 from dragoman.tools.search.missing import missing_servers
+from dragoman.tools.view import ToolView
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from dragoman.model import JsonObject
     from dragoman.tools.export.export import Api, Export
-    from dragoman.tools.registry import ToolView
     from dragoman.tools.search import Hit
+    from dragoman.tools.view import ToolView
 
 CALL = "call_tool"
 """The tool that calls what a search found."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dragoman.blocking.bulk import BulkRun
-    from dragoman.bulk.run import Rows
+    from dragoman.bulk.run import Executor, Rows
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
     from dragoman.manager.manager import Servers
@@ -337,6 +337,11 @@ class McpManager:
             )
         )
 
+    @property
+    def answers_later(self) -> bool:
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
+        return self._mcp.answers_later
+
     def map(
         self,
         name: str,
@@ -353,6 +358,7 @@ class McpManager:
         repeat_unknown: bool = False,
         repeat_failed: bool = False,
         coerce: bool | None = None,
+        on: Executor | None = None,
     ) -> BulkRun:
         """Call a tool once for every row; as for `dragoman.McpManager`.
 
@@ -377,6 +383,7 @@ class McpManager:
             repeat_unknown=repeat_unknown,
             repeat_failed=repeat_failed,
             coerce=coerce,
+            on=on,
         )
         return BulkRun(run, self._runner)
 
@@ -518,13 +525,24 @@ class McpManager:
         """Return the users of `as_user` who are connected, or whose managers are in use, by id."""
         return self._runner.read(self._mcp.users)
 
+    def begin_login(self, name: str) -> str:
+        """Begin a login to a server, and return the address to send the person's browser to.
+
+        Raises:
+            UnknownServerError: No server has this name.
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The server, or its authorization server, refuses.
+        """
+        return self._runner.run(lambda: self._mcp.begin_login(name))
+
     def complete_login(self, address: str) -> str:
         """Go on with the login that ended at an address; as for `dragoman.McpManager`.
 
         Raises:
             DragomanError: No login of this manager waits for it.
+            AuthRequiredError: The login was refused.
         """
-        return self._runner.read(lambda: self._mcp.complete_login(address))
+        return self._runner.run(lambda: self._mcp.complete_login(address))
 
     def status(self) -> dict[str, ServerStatus]:
         """Return the status of every server, by name; this starts no server."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dragoman.tools.names import Pair
     from dragoman.tools.registry import Permit, RemoteCall, Settled
     from dragoman.tools.registry import ToolRegistry as AsyncRegistry
-    from dragoman.tools.registry import ToolView as AsyncView
+    from dragoman.tools.view import ToolView as AsyncView
 
     class ToolDef(AsyncTool):
         """A tool of a blocking manager, as type checkers see it."""

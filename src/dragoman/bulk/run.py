@@ -14,11 +14,11 @@ import zlib
 from collections import deque
 from collections.abc import AsyncIterable, Iterable, Mapping, Sized
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from dragoman.bulk.journal import FAILED, INTERRUPTED, OK, OPEN, SENT, UNKNOWN, Journal, outcome_line
 from dragoman.bulk.outcomes import BulkPlan, BulkProgress, BulkReport, RowOutcome
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from dragoman.bulk.outcomes import Status
     from dragoman.call import CallContext
-    from dragoman.model import ToolDef, ToolResult
+    from dragoman.model import Settings, ToolDef, ToolResult
 
 Rows: TypeAlias = (
     "Table | str | PathLike[str] | Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]"
@@ -62,10 +62,48 @@ _PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 _BAD_ROW = "bulk.row"
 
 
-class _Item(NamedTuple):
+class RowItem(NamedTuple):
+    """A row that has no outcome yet."""
+
     row: int
     arguments: dict[str, Any] | BadRow
     mark: int
+    """A checksum of the arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkJob:
+    """What another executor needs to do a job: the rows, and how to call."""
+
+    settings: Settings
+    """The configuration of the tool's server alone, and the rules."""
+    name: str
+    items: Iterator[RowItem]
+    """The open rows; reading them takes time, so do it in a thread."""
+    journal: Journal
+    """Has to be closed before another process can have it."""
+    header: dict[str, Any]
+    """What identifies the job in the journal."""
+    is_safe: bool
+    """Whether a call may be repeated although it may have run."""
+    concurrency: int
+    rate: float | None
+    timeout: float | None
+    retries: int
+    patience: float
+    coerce: bool
+    on_outcome: Callable[[Status], None]
+    """Counts an outcome for the progress; it may be called from any thread."""
+    is_stopped: Callable[[], bool]
+    """Whether the caller wants no more rows to be sent."""
+
+
+class Executor(Protocol):
+    """Does a job elsewhere than in this process, such as `dragoman.adapters.ray.RayCluster`."""
+
+    async def run(self, job: BulkJob) -> None:
+        """Record one outcome for every row in the journal; rows that are left out stay open."""
+        ...
 
 
 class BulkRun:
@@ -77,6 +115,8 @@ class BulkRun:
         name: str,
         rows: Rows,
         *,
+        settings: Settings,
+        on: Executor | None = None,
         arguments: Mapping[str, Any] | None = None,
         journal: str | PathLike[str] | None = None,
         concurrency: int = CONCURRENCY,
@@ -94,6 +134,8 @@ class BulkRun:
             msg = "`concurrency` and `rate` must be above 0, and `limit` not below"
             raise BulkError(msg)
         self._start = start
+        self._settings = settings
+        self._executor = on
         self._name = name
         self.table = rows if isinstance(rows, Table) else _table(rows)
         """The file that the rows come from, if they come from one."""
@@ -116,9 +158,9 @@ class BulkRun:
         # While it runs
         self._journal: Journal | None = None
         self._is_safe = False
-        self._items: deque[_Item] = deque()
+        self._items: deque[RowItem] = deque()
         self._reading = asyncio.Lock()
-        self._reader: _Reader | None = None
+        self._reader: RowReader | None = None
         self._is_exhausted = False
         self._stops = False
         self._failure: DragomanError | None = None
@@ -221,7 +263,7 @@ class BulkRun:
             journal = Journal(self._journal_path, self._job(tool))
             journal.close()
         validator = Validators().of(tool.input_schema)
-        reader = _Reader(self._rows, self._template, None, self._limit)
+        reader = RowReader(self._rows, self._template, None, self._limit)
         sample, problems, invalid, done, unsure = None, list[tuple[int, str]](), 0, 0, list[int]()
         for row, arguments, mark in reader.items():
             state = OPEN if journal is None else journal.state(row)
@@ -303,11 +345,14 @@ class BulkRun:
             if (journal := self._journal) is not None:
                 self._settle_interrupted(journal)
                 syncing = asyncio.create_task(_sync(journal), name="dragoman journal")
-            self._reader = _Reader(self._rows, self._template, self._journal, self._limit)
+            self._reader = RowReader(self._rows, self._template, self._journal, self._limit)
             self._began = time.monotonic()
             count = self._most_at_once(context, tool)
-            workers = {asyncio.create_task(self._work(context, tool.name)) for _ in range(count)}
-            await asyncio.gather(*workers)
+            if self._executor is not None:
+                await self._executor.run(self._handed_over(context, tool, self._reader))
+            else:
+                workers = {asyncio.create_task(self._work(context, tool.name)) for _ in range(count)}
+                await asyncio.gather(*workers)
             if self._journal is not None and not self._stops:
                 _check_length(self._journal, self._reader, self._limit)
         finally:
@@ -324,6 +369,33 @@ class BulkRun:
         if self._failure is not None:
             raise self._failure
 
+    def _handed_over(self, context: CallContext, tool: ToolDef, reader: RowReader) -> BulkJob:
+        """Return the job for another executor."""
+        if self._journal is None:
+            msg = "a job that other processes do needs a journal"
+            raise BulkError(msg, hint="give it a `journal`")
+        names = {tool.server}
+        for spec in self._settings.servers:
+            if spec.name == tool.server:
+                names.update(spec.fallback_names)
+        servers = [spec for spec in self._settings.servers if spec.name in names]
+        return BulkJob(
+            settings=replace(self._settings, servers=servers, auto_reload=False),
+            name=tool.name,
+            items=reader.open_items(),
+            journal=self._journal,
+            header=self._job(tool),
+            is_safe=self._is_safe,
+            concurrency=self._most_at_once(context, tool),
+            rate=self._rate,
+            timeout=self._timeout,
+            retries=self._retries,
+            patience=self._patience,
+            coerce=self._coerce,
+            on_outcome=self._count,
+            is_stopped=lambda: self._stops,
+        )
+
     def _settle_interrupted(self, journal: Journal) -> None:
         """Decide about the rows that an earlier run sent without a recorded answer."""
         repeats = self._repeats_unknown or self._is_safe
@@ -331,7 +403,7 @@ class BulkRun:
             if repeats:
                 journal.again(row)
             else:
-                line = _line(row, "unknown", None, INTERRUPTED, "bulk.interrupted")
+                line = line_of(row, "unknown", None, INTERRUPTED, "bulk.interrupted")
                 journal.end(row, "unknown", line)
         for state, is_repeated in ((UNKNOWN, repeats), (FAILED, self._repeats_failed)):
             for row in journal.rows_in(state) if is_repeated else ():
@@ -367,8 +439,19 @@ class BulkRun:
                     exc = result.exception
                     if exc is None:
                         self._down_since = None
+                        origin = result.provenance
                         if len(result.text) > LARGE_CHARS:
                             await self._settle_large(row, result)
+                        elif (
+                            journal is not None
+                            and origin is not None
+                            and not origin.sources
+                            and result.structured is None
+                            and result.success
+                            and self._outbox is None
+                        ):
+                            journal.end_ok(row, origin.at, result.duration, result.text)
+                            self._ok += 1
                         else:
                             self._settle(row, "ok" if result.success else "failed", result)
                         break
@@ -424,7 +507,7 @@ class BulkRun:
         if at > now:
             await asyncio.sleep(at - now)
 
-    async def _refill(self) -> _Item | None:
+    async def _refill(self) -> RowItem | None:
         """Return the next row, and read more rows; `None` at the end."""
         async with self._reading:
             while not self._items:
@@ -436,7 +519,7 @@ class BulkRun:
             return self._items.popleft()
 
     async def _settle_large(self, row: int, result: ToolResult) -> None:
-        line = await asyncio.to_thread(_line, row, "ok", result, "", "")
+        line = await asyncio.to_thread(line_of, row, "ok", result, "", "")
         self._settle(row, "ok", result, line=line)
 
     def _settle(
@@ -450,23 +533,26 @@ class BulkRun:
         line: str = "",
     ) -> None:
         """Record the outcome of a row, and hand it to the caller."""
-        if status == "ok":
-            self._ok += 1
-        else:
+        self._count(status)
+        if status != "ok":
             if result is not None:
                 error = result.error or result.text
                 code = result.exception.code if result.exception is not None else "tool.input_required"
-            if status == "failed":
-                self._failed += 1
-            else:
-                self._unknown += 1
-                if self._journal is None:
-                    self._unknown_rows.append(row)
+            if status == "unknown" and self._journal is None:
+                self._unknown_rows.append(row)
         if self._journal is not None:
-            self._journal.end(row, status, line or _line(row, status, result, error, code))
+            self._journal.end(row, status, line or line_of(row, status, result, error, code))
         if self._outbox is not None:
             self._outbox.append(_outcome(row, status, result, error, code))
             self._wake.set()
+
+    def _count(self, status: Status) -> None:
+        if status == "ok":
+            self._ok += 1
+        elif status == "failed":
+            self._failed += 1
+        else:
+            self._unknown += 1
 
     async def _stream(self) -> AsyncGenerator[RowOutcome]:
         outbox = self._outbox = deque[RowOutcome]()
@@ -491,7 +577,7 @@ class BulkRun:
 # ── Reading rows
 
 
-class _Reader:
+class RowReader:
     """Numbers rows, fills the template, and skips what the journal has."""
 
     def __init__(
@@ -504,10 +590,10 @@ class _Reader:
         self._journal = journal
         self._limit = limit
         self._is_file = isinstance(rows, Table)
-        self._items: Iterator[_Item] | None = None
+        self._items: Iterator[RowItem] | None = None
         self._stream: Any = None
 
-    def items(self) -> Iterator[_Item]:
+    def items(self) -> Iterator[RowItem]:
         """Return every row."""
         if self._template is not None and isinstance(self._rows, Table) and self._rows.kind != "jsonl":
             self._template.check(self._rows.columns())
@@ -515,7 +601,13 @@ class _Reader:
         while (self._limit is None or self.count < self._limit) and (row := next(rows, None)) is not None:
             yield self._item(row)
 
-    async def chunk(self) -> list[_Item | None]:
+    def open_items(self) -> Iterator[RowItem]:
+        """Return every row that has no outcome."""
+        for item in self.items():
+            if self._unless_done(item) is not None:
+                yield item
+
+    async def chunk(self) -> list[RowItem | None]:
         """Return the next rows; `None` stands for one that has an outcome. Empty at the end."""
         if isinstance(self._rows, AsyncIterable):
             return await self._awaited()
@@ -531,10 +623,10 @@ class _Reader:
             async with aclosing(self._stream):
                 pass
 
-    def _take(self) -> list[_Item | None]:
+    def _take(self) -> list[RowItem | None]:
         return [self._unless_done(item) for item in islice(cast("Any", self._items), CHUNK)]
 
-    async def _awaited(self) -> list[_Item | None]:
+    async def _awaited(self) -> list[RowItem | None]:
         if self._stream is None:
             self._stream = aiter(cast("AsyncIterable[Any]", self._rows))
         if self._limit is not None and self.count >= self._limit:
@@ -544,27 +636,26 @@ class _Reader:
         except StopAsyncIteration:
             return []
 
-    def _item(self, row: object) -> _Item:
+    def _item(self, row: Any) -> RowItem:
         self.count += 1
-        arguments: dict[str, Any] | BadRow
-        if isinstance(row, BadRow):
-            arguments = row
-        elif not isinstance(row, Mapping):
-            arguments = BadRow(f"the row is {type(row).__name__}, not a mapping")
-        elif self._template is None:
-            arguments = dict(cast("Mapping[str, Any]", row))
+        if type(row) is not dict and not isinstance(row, Mapping):  # asking for a `Mapping` is slow
+            what = type(cast("object", row)).__name__
+            problem = row if isinstance(row, BadRow) else BadRow(f"the row is {what}, not a mapping")
+            return RowItem(self.count, problem, 0)
+        cells = cast("Mapping[str, Any]", row)
+        arguments: dict[str, Any]
+        if self._template is None:
+            arguments = dict(cells)
         else:
             try:
-                arguments = self._template.fill(cast("Mapping[str, Any]", row))
+                arguments = self._template.fill(cells)
             except KeyError as exc:
-                arguments = BadRow(f"the row has no column `{exc.args[0]}`")
-        if isinstance(arguments, BadRow):
-            return _Item(self.count, arguments, 0)
+                return RowItem(self.count, BadRow(f"the row has no column `{exc.args[0]}`"), 0)
         # Not a security measure: it notices a table that was edited or sorted meanwhile.
-        return _Item(self.count, arguments, zlib.crc32(repr(arguments).encode("utf-8", "backslashreplace")))
+        return RowItem(self.count, arguments, zlib.crc32(repr(arguments).encode("utf-8", "backslashreplace")))
 
-    def _unless_done(self, item: _Item) -> _Item | None:
-        if self._journal is None or item.row > self._journal.last():
+    def _unless_done(self, item: RowItem) -> RowItem | None:
+        if self._journal is None or item.row > self._journal.last:
             return item
         _check_mark(self._journal, item.row, item.mark)
         return item if self._journal.state(item.row) == OPEN else None
@@ -582,18 +673,17 @@ def _check_mark(journal: Journal, row: int, mark: int) -> None:
         raise BulkError(msg, hint=hint)
 
 
-def _check_length(journal: Journal, reader: _Reader, limit: int | None) -> None:
-    if limit is None and journal.last() > reader.count:
-        msg = (
-            f"the input has {reader.count:,} rows, and the journal {journal.path} has row {journal.last():,}"
-        )
+def _check_length(journal: Journal, reader: RowReader, limit: int | None) -> None:
+    if limit is None and journal.last > reader.count:
+        msg = f"the input has {reader.count:,} rows, and the journal {journal.path} has row {journal.last:,}"
         raise BulkError(msg, hint="restore the rows that were removed, or begin again with another output")
 
 
 # ── Results
 
 
-def _line(row: int, status: Status, result: ToolResult | None, error: str, code: str) -> str:
+def line_of(row: int, status: Status, result: ToolResult | None, error: str, code: str) -> str:
+    """Return the entry of a journal for an outcome."""
     if result is None:
         return outcome_line(row, status, time.time(), 0.0, "", error=error, code=code)
     origin = result.provenance

@@ -13,9 +13,11 @@ The names below are imported at their first use: the SDK's server side costs a s
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # not imported: `dragoman.gateway.client` starts without `typing`
 if TYPE_CHECKING:
+    from typing import Any
+
     from dragoman.gateway.app import asgi_app
     from dragoman.gateway.gateway import Gateway
     from dragoman.gateway.questions import Questions

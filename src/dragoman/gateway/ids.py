@@ -48,6 +48,17 @@ def inner_prompt(name: str) -> tuple[str, str] | None:
     return (unquote(server), own) if dot else None
 
 
+def outer_task(server: str, task: str) -> str:
+    """Return the id of a server's task for clients of all servers."""
+    return f"{quote(server, safe='')}:{task}"
+
+
+def inner_task(task: str) -> tuple[str, str] | None:
+    """Return the server and its own id for a task; `None` if this is not an id of `outer_task`."""
+    server, colon, own = task.partition(":")
+    return (unquote(server), own) if colon and own else None
+
+
 def outer_tool(entry: Mapping[str, Any], *, server: str, name: str) -> dict[str, Any]:
     """Return a tool's definition under its exposed name, with the URI of its view rewritten."""
     named = {**entry, "name": name}

@@ -54,6 +54,11 @@ def input_required(answer: Mapping[str, Any]) -> bool:
     return answer.get("resultType") == "input_required"
 
 
+def is_held_state(state: object) -> bool:
+    """Return whether a state belongs to a request that is held."""
+    return isinstance(state, str) and state.startswith(_HELD)
+
+
 def inputs_of(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a request says about its round; empty in the first one."""
     return {key: params[key] for key in ("inputResponses", "requestState") if params.get(key) is not None}
@@ -240,7 +245,7 @@ class Rounds:
 
     def is_held(self, inputs: Mapping[str, Any]) -> bool:
         """Return whether a round belongs to a held request."""
-        return str(inputs.get("requestState", "")).startswith(_HELD)
+        return is_held_state(inputs.get("requestState"))
 
     async def begin(
         self,

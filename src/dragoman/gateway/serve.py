@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 10.0
 BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 75
+"""How long an idle connection stays open: longer than load balancers keep theirs, since one that both sides
+close at the same time loses a request."""
 
 
 async def serve_stdio(gateway: Gateway) -> None:
@@ -70,6 +73,7 @@ async def serve_http(
         lifespan="on",
         ws="none",
         backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
     )
     server = _Uvicorn(config, on_ready)

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import secrets
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -33,6 +34,7 @@ from dragoman.gateway import ids
 from dragoman.gateway.announce import Client
 from dragoman.gateway.code import ProgramTool
 from dragoman.gateway.direct import Exchange
+from dragoman.gateway.extensions import Extensions
 from dragoman.gateway.principal import principal
 from dragoman.gateway.questions import ELICIT, LEVELS, approval_form, says_yes
 from dragoman.gateway.rounds import (
@@ -41,6 +43,7 @@ from dragoman.gateway.rounds import (
     can_be_asked,
     input_required,
     inputs_of,
+    is_held_state,
     lacks,
     pass_on,
     server_inputs,
@@ -58,13 +61,14 @@ from dragoman.gateway.sdk_server import (
 )
 from dragoman.gateway.search import ToolFinder
 from dragoman.model import ServerState
+from dragoman.server.protocol.extensions import TASKS
 from dragoman.tools.names import Pair, unambiguous
 from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
@@ -153,12 +157,15 @@ class View:
             "notifications/roots/list_changed", types.NotificationParams, self._roots_changed
         )
         server.middleware += [self._greet, RawResults(server)]
+        self._extensions = Extensions(self, self._forward)
+        server.extensions = self._extensions.declared()
 
     def forget(self, server: str) -> None:
         """Drop what is known of a server's listings, because they have changed."""
         for key in [key for key in self._known if key[0] == server]:
             del self._known[key]
         self.server.instructions = self._instructions()
+        self.server.extensions = self._extensions.declared()
 
     async def owner(self, uri: str) -> tuple[str, str]:
         """Return the server of a resource, and the URI that the server knows it by.
@@ -174,6 +181,24 @@ class View:
         # A URI out of a text or a setting is not prefixed: it is clear if only one server has it.
         return await self._forward.owner(uri), uri
 
+    def page(
+        self, names: Sequence[str], params: types.PaginatedRequestParams | None
+    ) -> tuple[Sequence[str], dict[str, str]]:
+        """Return the names of a page, and the cursor of the next one.
+
+        Raises:
+            MCPError: The cursor is not ours.
+        """
+        return _page(names, params)
+
+    @contextmanager
+    def refusing(self) -> Generator[None]:
+        """Turn our errors into those of the protocol."""
+        try:
+            yield
+        except (DragomanError, TimeoutError) as exc:
+            raise _refusal(exc) from exc
+
     async def _greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Let a handshake wait, once, for servers that are starting: it carries their instructions."""
         if ctx.method in ("initialize", "server/discover") and not self._greeted:
@@ -185,6 +210,7 @@ class View:
             await self._mcp.wait_ready(starting, timeout=self._gateway.first_wait)
             self._greeted = True
             self.server.instructions = self._instructions()
+            self.server.extensions = self._extensions.declared()
         return await call_next(ctx)
 
     # ── Tools
@@ -201,7 +227,7 @@ class View:
             put_aside({"tools": tools})
             return types.ListToolsResult(tools=[])
         tools = {self._name(tool): tool for tool in self._shown()}
-        names, following = _page(sorted(tools), params)
+        names, following = self.page(sorted(tools), params)
         put_aside({"tools": [self._definition(name, tools[name]) for name in names], **following})
         return types.ListToolsResult(tools=[])
 
@@ -266,6 +292,7 @@ class View:
         if tool is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name}")
         exposed, server = tool.name, tool.server
+        takes_tasks = is_modern(ctx.protocol_version) and declares_tasks(ctx)
 
         async def call(inputs: Mapping[str, Any] | None, report: ProgressHandler) -> Mapping[str, Any]:
             wants = "progressToken" in _meta_of(given)
@@ -275,6 +302,7 @@ class View:
                 inputs=inputs,
                 meta=self._onward_meta(ctx),
                 on_progress=report if wants else None,
+                takes_tasks=takes_tasks,
             )
             return answer_of(result)
 
@@ -355,7 +383,7 @@ class View:
                 if isinstance(own, str):
                     name = self._outer_name(kind, server, own)
                     found.setdefault(name, {**entry, key: name})
-        names, following = _page(sorted(found), params)
+        names, following = self.page(sorted(found), params)
         put_aside({kind: [found[name] for name in names], **following})
 
     async def _entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
@@ -430,6 +458,8 @@ class View:
         return found
 
     def _outer(self, result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        if result.get("resultType") == "task":
+            return self._extensions.outer_task(result, server)
         return result if self.only is not None or input_required(result) else ids.outer_result(result, server)
 
     # ── Requests that servers may interrupt with a question
@@ -500,6 +530,13 @@ class View:
         if rounds.is_held(inputs):
             return await rounds.resume(ctx, inputs)
         if await self._forward.forwards_input(server):
+            if can_be_asked(ctx) and TASKS in self._forward.extensions(server) and not declares_tasks(ctx):
+                # A task is followed here, and its questions come in the middle of the request.
+                sent = server_inputs(inputs)
+                answer = await rounds.begin(
+                    request, lambda held: job(sent, held.report), lambda held: questions.during(server, held)
+                )
+                return pass_on(ctx, answer) if _is_of_server(answer) else answer
             with questions.during(server, request):
                 answer = await job(server_inputs(inputs), request.report)
             return pass_on(ctx, answer) if input_required(answer) else answer
@@ -621,14 +658,20 @@ class Connected:
 # ── Parameters, results and errors
 
 
+def declares_tasks(ctx: Context) -> bool:
+    """Return whether a client follows tasks itself."""
+    declared = ctx.session.client_capabilities
+    return TASKS in (getattr(declared, "extensions", None) or {})
+
+
+def _is_of_server(answer: Mapping[str, Any]) -> bool:
+    """Return whether a request for input comes from the server, and not from a request that is held here."""
+    return input_required(answer) and not is_held_state(answer.get("requestState"))
+
+
 def _page(
     names: Sequence[str], params: types.PaginatedRequestParams | None
 ) -> tuple[Sequence[str], dict[str, str]]:
-    """Return the names of a page, and the cursor of the next one.
-
-    Raises:
-        MCPError: The cursor is not ours.
-    """
     cursor = params.cursor if params is not None else None
     if cursor is not None:
         try:

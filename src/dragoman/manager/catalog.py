@@ -6,24 +6,26 @@ pins withhold is not offered, but keeps its name. The catalog never connects to 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.model import RemoteTool
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
 from dragoman.tools.names import is_exposed
+from dragoman.tools.registry import SLICE
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from dragoman.events import Event
     from dragoman.model import ServerSpec, ToolDef, ToolResult
     from dragoman.storage.manifests import ManifestMemory
-    from dragoman.tools.definition import MakeFunc
+    from dragoman.tools.definition import MakeFunc, Rejected
     from dragoman.tools.registry import RemoteCall, Settled, ToolRegistry
     from dragoman.trust.gate import Gate
+    from dragoman.trust.limits import Limits
 
 logger = logging.getLogger("dragoman")
 
@@ -50,6 +52,21 @@ class _Known:
     tools: Sequence[ToolDef] = ()
     withheld: Sequence[ToolDef] = ()
     """Not offered, but their names stay reserved."""
+
+
+@dataclass(slots=True)
+class _Read:
+    """A long listing that was read ahead of `update`."""
+
+    listing: Sequence[dict[str, Any]]
+    spec: ServerSpec
+    template: str
+    limits: Limits
+    tools: list[ToolDef]
+    rejected: list[Rejected]
+    withheld: frozenset[str] = frozenset()
+    settled: Settled | None = None
+    """What its registration has changed; `None` if the registry does not hold exactly these tools."""
 
 
 class ToolCatalog:
@@ -85,8 +102,10 @@ class ToolCatalog:
         self._remote = remote
         self._make_func = make_func
         self._order = order
+        self._read: dict[str, _Read] = {}
+        """The long listings in use, by server."""
 
-    def load_cached(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
+    async def load_cached(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
         """Offer the tools that a server listed in the last run; return how many are offered.
 
         For the start of the manager: only name conflicts are published.
@@ -100,11 +119,46 @@ class ToolCatalog:
         if known is None:
             return 0
         self._publish_each(self._registry.arrange(self._order()).contested)
-        settled = self._registry.replace_server(
-            spec.name, known.tools, remote=self._remote, withheld=known.withheld
-        )
-        self._publish_each(settled.contested)
+        settled = await _in_slices(self._replacing(spec.name, known))
+        self._publish_each(settled.contested if settled is not None else ())
         return self._count(spec.name, known.tools)
+
+    async def read_ahead(
+        self,
+        spec: ServerSpec,
+        listing: Sequence[dict[str, Any]],
+        naming: str,
+        *,
+        is_current: Callable[[], bool],
+    ) -> None:
+        """Read and register a long listing in slices, so that `update` has little left to do.
+
+        The event loop runs between the slices. A short listing is left to `update`.
+
+        Args:
+            spec: The server.
+            listing: Its tool definitions, as the server sent them.
+            naming: The naming template for specs without one.
+            is_current: Returns whether this server is the one in use under its name, and still expected.
+        """
+        self._read.pop(spec.name, None)
+        if len(listing) <= SLICE:
+            return
+        read = _Read(listing, spec, spec.naming or naming, self._gate.limits_of(spec), [], [])
+        for start in range(0, len(listing), SLICE):
+            tools, rejected = self._admit(read, listing[start : start + SLICE])
+            read.tools += tools
+            read.rejected += rejected
+            await asyncio.sleep(0)  # the other tasks run now
+        if not is_current():
+            return
+        self._read[spec.name] = read
+        read.withheld = self._withheld(spec, read.tools)
+        self.arrange()
+        work = self._replacing(spec.name, self._split(spec, read.tools, read.withheld))
+        settled = await _in_slices(work, lambda: self._read.get(spec.name) is read and is_current())
+        if self._read.get(spec.name) is read:
+            read.settled = settled
 
     def update(
         self,
@@ -128,9 +182,12 @@ class ToolCatalog:
                 the next program may use others.
         """
         limits = self._gate.limits_of(spec)
-        tools, rejected = admit(
-            listing, spec, template=spec.naming or naming, limits=limits, make_func=self._make_func
-        )
+        read = self._read.get(spec.name)
+        asked = (spec, spec.naming or naming, limits)
+        if read is None or read.listing is not listing or (read.spec, read.template, read.limits) != asked:
+            read = _Read(listing, *asked, [], [])
+            read.tools, read.rejected = self._admit(read, listing)
+        tools, rejected = read.tools, read.rejected
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
         if not is_current:
@@ -143,8 +200,15 @@ class ToolCatalog:
             fill_in_schemas({"tools": usable})
             self._memory.keep(spec, usable)
         self._registry.limit_descriptions(spec.name, limits.description_chars)
-        withheld = self._gate.pin_checker.withheld(spec, [tool.original_name for tool in tools])
-        return self._replace(spec.name, self._split(spec, tools, withheld))
+        withheld = self._withheld(spec, tools)
+        settled, read.settled = read.settled, None
+        if settled is not None and withheld == read.withheld:
+            self._publish_changes(settled)
+            return self._count(spec.name, [tool for tool in tools if tool.original_name not in withheld])
+        count = self._replace(spec.name, self._split(spec, tools, withheld))
+        if len(listing) > SLICE:
+            self._read[spec.name] = read
+        return count
 
     def reload(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
         """Offer the known tools of a server that was just installed or has new rules; return how many.
@@ -205,11 +269,24 @@ class ToolCatalog:
 
     def _replace(self, server: str, known: _Known) -> int:
         """Offer exactly these tools of a server; return how many got a name."""
+        self._read.pop(server, None)
         self.arrange()
         self._publish_changes(
             self._registry.replace_server(server, known.tools, remote=self._remote, withheld=known.withheld)
         )
         return self._count(server, known.tools)
+
+    def _replacing(self, server: str, known: _Known) -> Generator[None, None, Settled]:
+        return self._registry.replacing(server, known.tools, remote=self._remote, withheld=known.withheld)
+
+    def _admit(self, read: _Read, listing: Sequence[dict[str, Any]]) -> tuple[list[ToolDef], list[Rejected]]:
+        """Return the usable tools of a part of a listing, and the rejected definitions."""
+        return admit(
+            listing, read.spec, template=read.template, limits=read.limits, make_func=self._make_func
+        )
+
+    def _withheld(self, spec: ServerSpec, tools: Iterable[ToolDef]) -> frozenset[str]:
+        return self._gate.pin_checker.withheld(spec, [tool.original_name for tool in tools])
 
     def _count(self, server: str, tools: Sequence[ToolDef]) -> int:
         names = {tool.original_name for tool in tools}
@@ -226,3 +303,16 @@ class ToolCatalog:
     def _publish_each(self, events: Iterable[Event]) -> None:
         for event in events:
             self._publish(event)
+
+
+async def _in_slices(
+    work: Generator[None, None, Settled], goes_on: Callable[[], bool] = lambda: True
+) -> Settled | None:
+    """Run work that pauses between its slices; return `None` if it was given up half-way."""
+    while goes_on():
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("Settled", end.value)
+        await asyncio.sleep(0)
+    return None

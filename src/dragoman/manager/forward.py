@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dragoman.call import CallContext
     from dragoman.manager.resources import Resources
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
-    from dragoman.server.protocol.session import Kind
+    from dragoman.server.protocol.session import Kind, Session
     from dragoman.server.supervisor import Supervisor
 
 
@@ -88,6 +88,15 @@ class Forward:
                     pass
         return supervisor.session is not None and supervisor.session.forwards_input
 
+    def knows(self, server: str) -> bool:
+        """Return whether a server is in use."""
+        return server in self._supervisors
+
+    def extensions(self, server: str) -> dict[str, dict[str, Any]]:
+        """Return the protocol extensions that a connected server declares, with their settings."""
+        supervisor = self._supervisors.get(server)
+        return {} if supervisor is None or supervisor.session is None else supervisor.session.extensions
+
     def connected(self) -> list[str]:
         """Return the connected servers, by name."""
         return sorted(self._resources.connected())
@@ -116,6 +125,7 @@ class Forward:
         inputs: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
         on_progress: ProgressHandler | None = None,
+        takes_tasks: bool = False,
     ) -> ToolResult:
         """Call a tool by its exposed name; `raw` of the result is the server's answer, if it gave one.
 
@@ -126,6 +136,7 @@ class Forward:
                 answer may then be a request for input. `None`: the manager's handlers answer questions.
             meta: The `_meta` of the client's request, without what belongs to the client's own connection.
             on_progress: Called with progress, total and message.
+            takes_tasks: Whether the answer may be a task; if not, the task is followed to its end.
         """
         self._check()
         return await run(
@@ -133,8 +144,53 @@ class Forward:
             name,
             arguments,
             on_progress=on_progress,
-            forwarded=Forwarded(inputs=inputs, meta=meta),
+            forwarded=Forwarded(inputs=inputs, meta=meta, takes_tasks=takes_tasks),
         )
+
+    async def task(
+        self, verb: str, task: str, *, server: str, answers: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Ask for the state of a task (`get`), answer its questions (`update`), or `cancel` it."""
+        self._check()
+
+        async def ask(session: Session) -> dict[str, Any]:
+            if verb == "get":
+                return await session.get_task(task)
+            if verb == "update":
+                await session.update_task(task, answers or {})
+            else:
+                await session.cancel_task(task)
+            return {}
+
+        return await self._resources.ask(server, ask, f"tasks/{verb}")
+
+    async def skills(self, server: str | None = None) -> dict[str, list[dict[str, Any]]]:
+        """Return the entries of skills as the servers list them, of one server or of all connected ones."""
+        self._check()
+        found: dict[str, list[dict[str, Any]]] = {}
+        for name in [server] if server is not None else self._resources.skill_servers():
+            limits = self._supervisors[name].limits
+            try:
+                found[name] = await self._resources.ask(
+                    name, lambda session, limits=limits: session.list_skills(limits), "skills"
+                )
+            except DragomanError as exc:
+                if server is not None:
+                    raise
+                logger.warning("%s: could not list its skills: %s", name, exc)
+        return found
+
+    async def skill(self, uri: str, *, server: str) -> dict[str, Any]:
+        """Return the entry of one skill as its server gives it."""
+        self._check()
+        return await self._resources.ask(server, lambda session: session.get_skill(uri), uri)
+
+    async def directory(self, uri: str, *, server: str) -> list[dict[str, Any]]:
+        """Return the direct children of a directory of resources."""
+        self._check()
+        await self._resources.permit(uri, server)
+        limits = self._supervisors[server].limits
+        return await self._resources.ask(server, lambda session: session.read_directory(uri, limits), uri)
 
     async def entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
         """List what a server offers, without what is withheld."""

@@ -46,7 +46,7 @@ from dragoman.model import (
 )
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
-from dragoman.server.late_import import is_loaded, late_import_module
+from dragoman.server.late_import import late_import_module
 from dragoman.server.prepare import connection_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.server.sharing import SharedConnections
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
-    from dragoman.bulk.run import BulkRun, Rows
+    from dragoman.bulk.run import BulkRun, Executor, Rows
     from dragoman.call import CallContext, Caller
     from dragoman.config.profiles import Profile
     from dragoman.events import ConfigReloaded, Event
@@ -93,8 +93,8 @@ if TYPE_CHECKING:
     from dragoman.storage.results import ResultStore
     from dragoman.storage.tasks import TaskRecord
     from dragoman.tools.host import HostRegistry
-    from dragoman.tools.registry import ToolView
     from dragoman.tools.result.budget import TextBudget
+    from dragoman.tools.view import ToolView
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.pin_checker import Changes
     from dragoman.trust.pins import Trust
@@ -480,8 +480,7 @@ class McpManager:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         if self._of_user is not None:
             await self._prepare_call(name, timeout)
         mode = None
@@ -496,6 +495,11 @@ class McpManager:
             return await self._run(
                 context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
             )
+
+    @property
+    def answers_later(self) -> bool:
+        """Whether agents should call with `on_input="return"`: questions may wait, and no handler asks."""
+        return self._answers_later
 
     def map(
         self,
@@ -513,6 +517,7 @@ class McpManager:
         repeat_unknown: bool = False,
         repeat_failed: bool = False,
         coerce: bool | None = None,
+        on: Executor | None = None,
     ) -> BulkRun:
         """Call a tool once for every row: iterate over the outcomes, or `await run.wait()` for a report.
 
@@ -536,6 +541,7 @@ class McpManager:
             repeat_failed: Whether to send rows again that failed in an earlier run.
             coerce: Whether to coerce arguments to the schema's types; by default for files, whose cells are
                 texts.
+            on: Where the calls are made, such as `dragoman.adapters.ray.RayCluster()`; by default here.
 
         Raises:
             BulkError: The arguments of this method cannot be used, or the file is not a table.
@@ -544,8 +550,7 @@ class McpManager:
 
         async def start() -> CallContext:
             self._check_open()
-            if not is_loaded(PIPELINE):
-                await late_import_module(PIPELINE)
+            await late_import_module(PIPELINE)
             if self.registry.find(name) is None:
                 await self.wait_ready()  # Its server may still be starting.
             return self._call_context
@@ -554,6 +559,8 @@ class McpManager:
             start,
             name,
             rows,
+            settings=self.settings,
+            on=on,
             arguments=arguments,
             journal=journal,
             concurrency=concurrency,
@@ -928,21 +935,36 @@ class McpManager:
         await supervisor.login(LoginUI(open_url=open_url, paste=paste, on_refused=on_refused))
         await supervisor.wait_settled()
 
-    def complete_login(self, address: str) -> str:
-        """Go on with the login that ended at an address; return the name of its server.
+    async def begin_login(self, name: str) -> str:
+        """Begin a login to a server, and return the address to send the person's browser to.
 
-        For applications that are the `redirect_uri` of a login themselves: call it on the manager of the user
-        who is logged in to the application, so that a login of another user is not accepted.
+        The login goes on by itself until the person is done, for ten minutes at most. It ends with
+        `complete_login` if the application is the `redirect_uri` of the server's `auth`, and otherwise at a
+        page on this machine. Calls made meanwhile say that the server requires login.
+
+        Raises:
+            UnknownServerError: No server has this name.
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The server, or its authorization server, refuses.
+        """
+        return await self._open_server(name).begin_login()
+
+    async def complete_login(self, address: str) -> str:
+        """Go on with the login that ended at an address; return the server once it is ready or has failed.
+
+        Call it on the manager of the user who is signed in to the application, so that the login of another
+        person is not accepted.
 
         Args:
-            address: The whole address of the request, with its `code` and `state`.
+            address: The whole address of the request to the `redirect_uri`, with its `code` and `state`.
 
         Raises:
             DragomanError: No login of this manager waits for it.
+            AuthRequiredError: The login was refused.
         """
         self._check_open()
-        for name, supervisor in self._supervisors.items():
-            if supervisor.accept_login(address):
+        for name, supervisor in list(self._supervisors.items()):
+            if await supervisor.complete_login(address):
                 return name
         msg = "no login in progress belongs to this address"
         raise DragomanError(msg, hint="begin the login again; it may be over, or another user's")
@@ -1097,8 +1119,7 @@ class McpManager:
     async def _call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> ToolResult:
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         return await self._run(self._call_context, name, arguments, timeout=timeout)
 
     def _make_func(self, server: str, tool: str) -> Callable[..., Any]:
@@ -1116,8 +1137,7 @@ class McpManager:
     ) -> ToolResult:
         """Call a tool of a server under whatever name it has now."""
         self._check_open()
-        if not is_loaded(PIPELINE):
-            await late_import_module(PIPELINE)
+        await late_import_module(PIPELINE)
         return await self._run(self._call_context, Pair(server, tool), arguments, timeout=timeout)
 
     @cached_property
@@ -1168,10 +1188,10 @@ class McpManager:
             self._metrics.watch(name, supervisor.state, time.monotonic())
         try:
             await self._pool.refuse_unapproved()
+            await self._pool.start_all()
         except BaseException:
             await self.shutdown()
             raise
-        self._pool.start_all()
         if any(self._pool.starts(one.spec) for one in self._supervisors.values()):
             self._preloading = asyncio.create_task(_preload())
         self._watch_files()

@@ -29,6 +29,7 @@ from dragoman.model import Handlers, ServerState, Settings, Stdio
 from dragoman.server.protocol.wire import caller_headers
 from dragoman.server.supervisor import Supervisor
 from dragoman.suggest import suggest
+from dragoman.tools.registry import SLICE
 from dragoman.trust.layers import rivalry, without_effect
 from dragoman.trust.own_gateway import is_own_gateway
 
@@ -52,6 +53,9 @@ STARTING_AT_ONCE = 32
 """How many servers start at the same time; a server that hangs gives up its slot soon."""
 
 _RUNNING = frozenset({ServerState.CONNECTING, ServerState.READY, ServerState.DEGRADED})
+
+AT_ONCE = 20
+"""Servers that are started in one turn of the event loop; each takes a third of a millisecond."""
 
 
 class ServerPool:
@@ -149,17 +153,24 @@ class ServerPool:
         for name, error in (await asyncio.to_thread(self._gate.refused, specs) if specs else {}).items():
             self.supervisors[name].refuse(error)
 
-    def start_all(self) -> None:
+    async def start_all(self) -> None:
         """Offer the cached tools of every server, and start those that start by themselves."""
         self._warn_of_unapproved(Settings())
-        supervisors = self.supervisors.values()
+        supervisors = list(self.supervisors.values())
+        loaded = 0
         for supervisor in supervisors if self.settings.enabled else ():
             if not supervisor.is_refused:
                 spec, starts = supervisor.spec, self.starts(supervisor.spec)
-                supervisor.tools = self._catalog.load_cached(spec, self.settings.naming, starts=starts)
-        for supervisor in supervisors:
-            if self.starts(supervisor.spec):
+                supervisor.tools = await self._catalog.load_cached(spec, self.settings.naming, starts=starts)
+                loaded += supervisor.tools
+            if loaded >= SLICE:
+                loaded = 0
+                await asyncio.sleep(0)
+        for number, supervisor in enumerate(supervisors, 1):
+            if self.starts(supervisor.spec) and not self._closed:
                 supervisor.start()
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def start_now(self, supervisor: Supervisor) -> None:
         """Start a server that is not running; one that waits for its next attempt tries at once."""
@@ -335,6 +346,13 @@ class ServerPool:
                 is_private=supervisor.has_private_listing(adds_headers=self._adds_headers),
             )
 
+        async def read_ahead(listing: Sequence[dict[str, Any]]) -> None:
+            def is_current() -> bool:
+                return self.supervisors.get(spec.name) is supervisor and supervisor.is_connected
+
+            naming = self.settings.naming
+            await self._catalog.read_ahead(supervisor.spec, listing, naming, is_current=is_current)
+
         def publish(event: Event) -> None:
             # Drop the events of a server that starts next to the one in use, or was replaced.
             if self.supervisors.get(spec.name, supervisor) is supervisor:
@@ -350,6 +368,7 @@ class ServerPool:
             ),
             publish=publish,
             listed=listed,
+            read_ahead=read_ahead,
             slots=self.slots,
             health_check_interval=self.settings.health_check_interval,
             handlers=self._handlers,

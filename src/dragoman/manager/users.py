@@ -13,6 +13,7 @@ import asyncio
 import inspect
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from weakref import WeakValueDictionary
@@ -23,7 +24,7 @@ from dragoman.manager.pool import wait_all
 from dragoman.model import Auth, Handlers, Stdio, UserStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from dragoman.call import CallContext
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from dragoman.trust.policy import Policy
 
 MAX_ID_CHARS = 1024
+PAUSE = 0.05
+"""Seconds that a user stays connected after each request, even if others wait: the next often follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,7 @@ class Users:
         self._waiting: dict[UserManager, asyncio.Future[None]] = {}
         """Who waits for room, in this order."""
         self._timer: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
         self._closed = False
 
     def get(self, user: str, options: UserOptions) -> UserManager:
@@ -159,22 +163,39 @@ class Users:
             del self._open[user]
             self._open[user] = time.monotonic()
             if self._waiting:
-                self._make_room()
+                self._look_soon()
 
     def _admit(self, user: UserManager) -> None:
         self._open[user] = time.monotonic()
         user.begin()
         self._plan()
 
+    def _missing(self) -> int:
+        """Return how many users have to be disconnected for those who wait."""
+        return len(self._waiting) - len(self._closing) - max(0, self._limits.open - len(self._open))
+
     def _make_room(self) -> None:
-        """Disconnect as many idle users as are needed for those who wait."""
-        wanted = len(self._waiting) - len(self._closing) - max(0, self._limits.open - len(self._open))
-        for user in [one for one in self._open if one not in self._closing] if wanted > 0 else ():
+        """Disconnect as many idle users as are needed, first the one who was idle for longest."""
+        wanted = self._missing()
+        before = time.monotonic() - PAUSE
+        for user, last in list(self._open.items()) if wanted > 0 else ():
             if wanted <= 0:
-                break
-            if user.is_idle:
+                return
+            if last > before:
+                self._look_soon()  # From here on, all were active a moment ago.
+                return
+            if user not in self._closing and user.is_idle:
                 self._disconnect(user)
                 wanted -= 1
+
+    def _look_soon(self) -> None:
+        """Make room after a pause."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(PAUSE, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        self._make_room()
 
     def _disconnect(self, user: UserManager) -> None:
         # The servers change their state here and now, so that a call that comes next waits for a new
@@ -212,6 +233,7 @@ class Users:
         for user, last in list(self._open.items()):
             if now - last >= self._limits.idle and user not in self._closing and user.is_idle:
                 self._disconnect(user)
+        self._make_room()
         self._plan()
 
     # ── The end
@@ -232,8 +254,9 @@ class Users:
     async def close(self) -> None:
         """Close everyone, even when cancelled."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._looking):
+            if timer is not None:
+                timer.cancel()
         await wait_all([asyncio.create_task(one.shutdown()) for one in self.all()])
 
 
@@ -350,6 +373,15 @@ class UserManager(McpManager):
             raise
         return self
 
+    @contextmanager
+    def _hold(self) -> Generator[None]:
+        """Keep the user connected."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._let_go()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -382,7 +414,9 @@ class UserManager(McpManager):
         else:
             names = list(names)
             self.start_servers(names)
-        return await super().wait_ready(names, timeout)
+        # Held, so that the user is not disconnected between the first server that is ready and the last.
+        with self._hold():
+            return await super().wait_ready(names, timeout)
 
     async def resources(self, server: str | None = None) -> list[Resource]:
         """List resources, then templates, by server and URI; connect the servers first."""
@@ -422,7 +456,8 @@ class UserManager(McpManager):
             for supervisor in new:
                 self._pool.start_now(supervisor)
             limit = max(one.spec.call_timeout for one in new) if timeout is None else timeout
-            await super().wait_ready([one.spec.name for one in new], limit)
+            with self._hold():
+                await super().wait_ready([one.spec.name for one in new], limit)
 
     # ── What the program shares
 

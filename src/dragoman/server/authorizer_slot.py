@@ -80,9 +80,22 @@ class AuthorizerSlot:
         """Whether a login waits for a person."""
         return self._authorizer is not None and self._authorizer.is_asking
 
-    def accept(self, address: str) -> bool:
-        """Take the address that a login ended at; return whether it is the one that is in progress here."""
-        return self._authorizer is not None and self._authorizer.accept(address)
+    async def begin_login(self, transport: Transport, auth: Auth | None) -> str:
+        """Begin a login, and return the address that a person has to open.
+
+        Raises:
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The login was refused.
+        """
+        return await (await self._existing(transport, auth)).begin()
+
+    async def complete_login(self, address: str) -> bool:
+        """Take the address that a login ended at; return False if it is not of the one in progress here.
+
+        Raises:
+            AuthRequiredError: The login was refused.
+        """
+        return self._authorizer is not None and await self._authorizer.complete(address)
 
     def allow_asking(self) -> None:
         """Let requests ask a person for a login again."""
@@ -96,11 +109,14 @@ class AuthorizerSlot:
             ConfigError: The server does not use OAuth.
             AuthRequiredError: The login was refused, or took too long.
         """
+        await (await self._existing(transport, auth)).login(ui)
+
+    async def _existing(self, transport: Transport, auth: Auth | None) -> Authorizer:
         authorizer = await self.authorizer(transport, auth)
         if authorizer is None:
             module = await late_import_module("dragoman.server.oauth.authorizer")
             raise module.no_oauth_error(self._server, transport)
-        await authorizer.login(ui)
+        return authorizer
 
     async def logout(self, transport: Transport, auth: Auth | None) -> bool:
         """Forget the login, and return whether there was one."""

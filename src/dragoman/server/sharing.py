@@ -92,6 +92,7 @@ class SharedConnections:
         *,
         events: ConnectionEvents,
         handlers: Handlers | None,
+        user: str = "",
     ) -> Lease:
         """Return a lease of the process with this key; the process starts if there is none.
 
@@ -101,6 +102,7 @@ class SharedConnections:
             make: Makes the connection, given what receives its events and answers its questions.
             events: Receives what happens to the lease.
             handlers: What answers the questions that belong to requests of this lease.
+            user: Whose lease it is, in a program with many users; empty for the program itself.
         """
         hub = self._hubs.get(key)
         if hub is None or hub.is_over:
@@ -112,7 +114,7 @@ class SharedConnections:
                 between_users=self._between_users,
             )
             self._hubs[key] = hub
-        return Lease(hub, spec, events, handlers or Handlers())
+        return Lease(hub, spec, events, handlers or Handlers(), sees_stderr=not user)
 
     def status(self) -> list[dict[str, Any]]:
         """Return the shared processes, without their arguments and variables."""
@@ -282,8 +284,17 @@ class _Hub(ConnectionEvents):
 class Lease:
     """The part of one manager in a shared connection; has what `Connection` has."""
 
-    def __init__(self, hub: _Hub, spec: ServerSpec, events: ConnectionEvents, handlers: Handlers) -> None:
+    def __init__(
+        self,
+        hub: _Hub,
+        spec: ServerSpec,
+        events: ConnectionEvents,
+        handlers: Handlers,
+        *,
+        sees_stderr: bool = True,
+    ) -> None:
         self.spec = spec
+        self._sees_stderr = sees_stderr
         self.events = events
         self.handlers = handlers
         self.calls = 0
@@ -295,9 +306,12 @@ class Lease:
 
     @property
     def attempt(self) -> ConnectAttempt:
-        """The facts of the attempt to connect; the standard error may quote other users' data."""
+        """The facts of the attempt to connect.
+
+        The standard error may quote the data of any user: only the program itself sees it.
+        """
         found = self._hub.connection.attempt
-        return replace(found, stderr=None, on_stage=None) if self._hub.between_users else found
+        return found if self._sees_stderr else replace(found, stderr=None, on_stage=None)
 
     @property
     def era(self) -> Era | None:

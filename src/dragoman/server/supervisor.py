@@ -23,6 +23,7 @@ from dragoman.server.authorizer_slot import AuthorizerSlot
 from dragoman.server.late_import import anyio_shield
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
+from dragoman.server.process.environment import copy_of
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
 from dragoman.server.process.stderr_log import kept_path
 from dragoman.server.protocol.wire import ConnectionEvents
@@ -135,6 +136,7 @@ class Supervisor(ConnectionEvents):
         expansion: ExpansionContext,
         publish: Callable[[Event], None],
         listed: Callable[[ServerSpec, Sequence[dict[str, Any]]], int],
+        read_ahead: Callable[[Sequence[dict[str, Any]]], Awaitable[None]] | None = None,
         slots: asyncio.Semaphore | None = None,
         health_check_interval: float = 30.0,
         handlers: Handlers | None = None,
@@ -152,6 +154,7 @@ class Supervisor(ConnectionEvents):
             expansion: Resolves its variables, again for each connection.
             publish: Called with every change of state.
             listed: Called with the raw listing of every connection; returns how many tools are exposed.
+            read_ahead: Called with the same listing before, to prepare it without blocking the event loop.
             slots: Limits how many servers start at once.
             health_check_interval: Seconds without a message after which an idle connection is probed.
             handlers: The application's handlers for requests from the server.
@@ -162,6 +165,7 @@ class Supervisor(ConnectionEvents):
             user: Whose server it is, in a program with many users.
             room: Asked before each connection, and told when the server is not in use any more.
         """
+        self._user = user
         self._room = room
         self._keeps_stderr = keeps_stderr
         self._closed_text = (texts.closed if texts else "") or "{server}: closed"
@@ -174,6 +178,7 @@ class Supervisor(ConnectionEvents):
         self._expansion = expansion
         self._publish = publish
         self._listed = listed
+        self._read_ahead = read_ahead
         self._slots = slots
         self._handlers = handlers
         self._connections = connections
@@ -219,6 +224,11 @@ class Supervisor(ConnectionEvents):
     def state(self) -> ServerState:
         """The state of the server."""
         return self._state
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is connected, or connecting."""
+        return self._state in (ServerState.CONNECTING, ServerState.READY)
 
     @property
     def is_refused(self) -> bool:
@@ -387,10 +397,6 @@ class Supervisor(ConnectionEvents):
             self._owner, self._holds_watchdog = None, False
             await let_go_of_watchdog()
 
-    def accept_login(self, address: str) -> bool:
-        """Take the address that a login ended at; return whether it is the one that is in progress here."""
-        return self._authorizer_slot.accept(address)
-
     async def wait_unused(self, seconds: float | None = None) -> bool:
         """Wait up to `seconds` until no request is in progress; return whether that is the case."""
         if self._users:
@@ -476,6 +482,28 @@ class Supervisor(ConnectionEvents):
         if self._state is not ServerState.READY:
             self._signal(Signal.RESTART)
 
+    async def begin_login(self) -> str:
+        """Begin a login, and return the address that a person has to open; the server connects after it.
+
+        Raises:
+            ConfigError: The server does not use OAuth.
+            AuthRequiredError: The login was refused.
+        """
+        return await self._authorizer_slot.begin_login(*await self._prepared())
+
+    async def complete_login(self, address: str) -> bool:
+        """Take the address that a login ended at, and connect; return False if it is another login's.
+
+        Raises:
+            AuthRequiredError: The login was refused.
+        """
+        if not await self._authorizer_slot.complete_login(address):
+            return False
+        if self._state in (ServerState.NEEDS_AUTH, ServerState.FAILED, ServerState.BACKOFF):
+            self._signal(Signal.RESTART)
+        await self.wait_settled()
+        return True
+
     async def logout(self) -> bool:
         """Forget the login and reconnect without it; return whether there was one."""
         found = await self._authorizer_slot.logout(*await self._prepared())
@@ -505,6 +533,8 @@ class Supervisor(ConnectionEvents):
             self._publish(StateChanged(server=self.spec.name, before=before, after=state, reason=reason))
         for order in orders:
             self._carry_out(order)
+        if self._room is not None and before is ServerState.CONNECTING and not self._users:
+            self._room.released()
         if error is not None and state is not before and state is not ServerState.CLOSED:
             self._log_failure(error)
         elif state is ServerState.READY or signal is Signal.RESTART:
@@ -611,7 +641,7 @@ class Supervisor(ConnectionEvents):
             if self._state is not ServerState.CONNECTING or self._owner is not asyncio.current_task():
                 return
         transport, auth = await self._prepared()
-        start = None if is_imported() else await prespawn(self.spec, transport, self._expansion.env)
+        start = None if is_imported() else await prespawn(self.spec, transport, copy_of(self._expansion.env))
         try:
             await self._serve(transport, auth, start)
         finally:
@@ -636,7 +666,7 @@ class Supervisor(ConnectionEvents):
                 spec,
                 transport,
                 events=events,
-                env=self._expansion.env,
+                env=copy_of(self._expansion.env),
                 era=self._era,
                 slots=self._slots,
                 health_check_interval=self._health_check_interval,
@@ -647,7 +677,9 @@ class Supervisor(ConnectionEvents):
             )
 
         if self._connections is not None and key is not None:
-            lease = self._connections.lease(key, spec, make, events=self, handlers=self._handlers)
+            lease = self._connections.lease(
+                key, spec, make, events=self, handlers=self._handlers, user=self._user
+            )
             connection = lease.as_connection()
         else:
             connection = make(self, self._handlers)
@@ -663,7 +695,9 @@ class Supervisor(ConnectionEvents):
         self.error = why
 
     async def _prepared(self) -> tuple[Transport, Auth | None]:
-        transport, auth = await prepare(self.spec, self._expansion, self._gate)
+        # Variables are read again for each connection.
+        expansion = replace(self._expansion, env=copy_of(self._expansion.env))
+        transport, auth = await prepare(self.spec, expansion, self._gate)
         if self._keeps_stderr and isinstance(transport, Stdio) and transport.log_file is None:
             transport = replace(transport, log_file=str(kept_path(self.spec)))
         return transport, auth
@@ -681,6 +715,8 @@ class Supervisor(ConnectionEvents):
         """Compare a listing with the pins."""
         checker = self._gate.pin_checker
         await checker.check_listing(self.spec, listing, instructions, declared=connection.declared)
+        if self._read_ahead is not None and self._connection is connection:
+            await self._read_ahead(listing)
 
     def on_ready(self, connection: Connection) -> None:
         """Offer the tools of a connection that has just opened."""

@@ -268,7 +268,7 @@ class StoredFile(Generic[T]):
     def content(self) -> T | None:
         """Return the content; that of a missing file is empty, that of an unusable one `None`."""
         try:
-            text = self._text()
+            text = self.text()
             return self.empty() if text is None else self.load(text)
         except OSError as exc:
             _warn(self.path, exc.strerror)
@@ -297,7 +297,13 @@ class StoredFile(Generic[T]):
             msg = f"it cannot be written: {exc.strerror or exc}"
             raise ConfigError(msg, source=str(self.path), hint="check its permissions") from exc
 
-    def _text(self) -> str | None:
+    def text(self) -> str | None:
+        """Return the text; `None` if the file is missing.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: It must not be used: it is too large, or others may write to it.
+        """
         # Non-blocking: opening a named pipe must not wait for its other end.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         try:

@@ -195,7 +195,7 @@ def excess(raw: Mapping[str, Any], limits: Limits) -> str:
     if isinstance(name, str) and (wrong := limits.excess("name_chars", len(name), what="its name")):
         return wrong
     for key, what in (("inputSchema", "its input schema"), ("outputSchema", "its output schema")):
-        if (schema := raw.get(key)) is None:
+        if (schema := raw.get(key)) is None or _is_small(schema, limits):
             continue
         nodes, levels = _measured(schema, limits)
         wrong = limits.excess("schema_depth", levels, what=what) or limits.excess(
@@ -210,6 +210,21 @@ def excess(raw: Mapping[str, Any], limits: Limits) -> str:
         if wrong:
             return wrong
     return ""
+
+
+def _is_small(schema: object, limits: Limits) -> bool:
+    """Return whether a schema is certainly within all limits: its text bounds its parts and levels."""
+    try:
+        text = repr(schema)
+    except RecursionError:
+        return False
+    objects = text.count("{")
+    return (
+        # JSON writes a character in at most twelve, `repr` in at least one, and twice as fast.
+        12 * len(text) <= limits.schema_bytes
+        and objects <= limits.schema_nodes
+        and objects + text.count("[") <= limits.schema_depth
+    )
 
 
 def _measured(schema: object, limits: Limits) -> tuple[int, int]:

@@ -15,9 +15,8 @@ import asyncio
 import inspect
 import json
 import logging
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dragoman.errors import (
     CallTimeoutError,
@@ -37,196 +36,18 @@ from dragoman.tools.names import (
     Pair,
     alike,
     assign,
-    is_usable,
     qualified,
 )
+from dragoman.tools.view import MAX_SAID, ToolSet, ToolView, ambiguous, unknown
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
-    from dragoman.model import JsonObject, ToolDef, ToolResult
+    from dragoman.model import ToolDef, ToolResult
     from dragoman.tools.export.export import Api, Export, Exporter
     from dragoman.tools.host import HostRegistry
     from dragoman.tools.names import Outcome
-
-# ── Views: the tools of a registry that one agent may use
-
-
-MAX_SAID = 10
-"""Tools listed in a warning or an error."""
-
-
-class ToolSet(ABC):
-    """What a registry and a view have in common: names, and shortcuts for exports."""
-
-    @abstractmethod
-    def export(self, api: Api, *, strict: bool = False) -> Export:
-        """Return all tools in the form of a model API."""
-
-    @abstractmethod
-    def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for an unknown or ambiguous name."""
-
-    @abstractmethod
-    def _meanings(self, name: str) -> Iterator[Sequence[ToolDef]]:
-        """Return the tools that a name can mean, the closest readings first."""
-
-    @overload
-    def resolve(self, name: str) -> ToolDef: ...
-
-    @overload
-    def resolve(self, name: Api, alias: str) -> str | None: ...
-
-    def resolve(self, name: str, alias: str | None = None) -> ToolDef | str | None:
-        """Return the tool that a person means by a name.
-
-        Tried in this order: the exposed name, an alias of any export, `server:tool` or `server.tool`, and the
-        server's own name of a tool.
-
-        Args:
-            name: The name.
-            alias: Deprecated: `resolve(api, alias)` returns the exposed name of an alias in one API.
-
-        Raises:
-            UnknownToolError: No tool has this name, or it can mean several.
-        """
-        if alias is not None:
-            return self.export(cast("Api", name)).names.get(alias)
-        for found in self._meanings(name):
-            if len(found) > 1:
-                raise ambiguous(name, found) or self.unknown(name)
-            if found:
-                return found[0]
-        raise self.unknown(name)
-
-    def to_openai_schema(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool, built-in and remote, as OpenAI's chat API wants functions."""
-        return list(self.export("openai", strict=strict).tools)
-
-    def to_openai(self, *, strict: bool = False) -> list[JsonObject]:
-        """Same as `to_openai_schema`."""
-        return self.to_openai_schema(strict=strict)
-
-    def to_responses(self, *, strict: bool = False) -> list[JsonObject]:
-        """Return every tool as OpenAI's Responses API wants functions."""
-        return list(self.export("responses", strict=strict).tools)
-
-    def to_anthropic(self) -> list[JsonObject]:
-        """Return every tool as Anthropic's Messages API wants it."""
-        return list(self.export("anthropic").tools)
-
-    def to_gemini(self, *, openapi: bool = False) -> list[JsonObject]:
-        """Return every tool as a function declaration for Gemini, with JSON Schema or the OpenAPI subset."""
-        return list(self.export("gemini-openapi" if openapi else "gemini").tools)
-
-    def to_ai_sdk(self) -> list[JsonObject]:
-        """Return what `dynamicTool` of Vercel's AI SDK takes, for every tool."""
-        return list(self.export("ai-sdk").tools)
-
-
-class ToolView(ToolSet):
-    """The tools of a registry that one agent may see and call."""
-
-    def __init__(
-        self, registry: ToolRegistry, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()
-    ) -> None:
-        self.registry = registry
-        """The registry that this is a view of."""
-        self._allow = None if allow is None else _rules(allow)
-        self._deny = _rules(deny)
-        self._exports: dict[tuple[Api, bool], tuple[Export, Export]] = {}
-
-    def get(self, name: str) -> ToolDef | None:
-        """Return the tool of that exposed name, if it is in view."""
-        tool = self.registry.get(name)
-        return tool if tool is not None and self._shows(tool) else None
-
-    def find(self, name: str | Pair) -> ToolDef | None:
-        """Return the tool of that exposed name or alias, if it is in view."""
-        tool = self.registry.find(name)
-        return tool if tool is not None and self._shows(tool) else None
-
-    def contenders(self, name: str) -> list[ToolDef]:
-        """Return the tools in view that could be meant by an ambiguous name."""
-        return [tool for tool in self.registry.contenders(name) if self._shows(tool)]
-
-    def shown_name(self, name: str | Pair) -> str:
-        """Return how errors call a tool that is not found."""
-        return self.registry.shown_name(name)
-
-    def suggest(self, name: str) -> list[str]:
-        """Return the names in view that are most like a name."""
-        return suggest(name, [tool.name for tool in self])
-
-    def unknown(self, name: str) -> UnknownToolError:
-        """Return the error for an unknown or ambiguous name."""
-        return ambiguous(name, self.contenders(name)) or unknown(name, self.suggest(name))
-
-    async def call(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
-    ) -> str:
-        """Run a tool that is in view, by its exposed name or an alias, and return its result as a string.
-
-        Raises:
-            ToolExecutionError: The call failed; the subclass says why.
-        """
-        tool = self.get(name) or self.find(name)
-        if tool is None:
-            raise self.unknown(name)
-        return await self.registry.call(tool.name, arguments, timeout=timeout)
-
-    def export(self, api: Api, *, strict: bool = False) -> Export:
-        """Return the tools in view in the form of a model API; aliases are those of the registry."""
-        whole = self.registry.export(api, strict=strict)
-        kept = self._exports.get((api, strict))
-        if kept is None or kept[0] is not whole:
-            kept = self._exports[api, strict] = (whole, whole.only(lambda name: name in self))
-        return kept[1]
-
-    def __iter__(self) -> Iterator[ToolDef]:
-        return (tool for tool in self.registry if self._shows(tool))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.get(name) is not None
-
-    def _meanings(self, name: str) -> Iterator[Sequence[ToolDef]]:
-        for found in self.registry._meanings(name):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- of the same base class
-            yield [tool for tool in found if self._shows(tool)]
-
-    def _shows(self, tool: ToolDef) -> bool:
-        if tool.meta and "model" not in tool.audience:
-            return False
-        return is_usable(tool, allowed=self._allow, denied=self._deny)
-
-
-def _rules(rules: Iterable[str]) -> tuple[str, ...]:
-    # A single rule is easily passed without its list, and would be read as one rule per character.
-    return (rules,) if isinstance(rules, str) else tuple(rules)
-
-
-def unknown(name: str, near: list[str]) -> UnknownToolError:
-    """Return the error for an unknown tool."""
-    hint = f"did you mean {', '.join(f'`{item}`' for item in near)}?" if near else ""
-    return UnknownToolError(f"unknown tool `{name}`", tool=name, suggestions=near, hint=hint)
-
-
-def ambiguous(name: str, tools: Sequence[ToolDef]) -> UnknownToolError | None:
-    """Return the error for an ambiguous name; it lists the full names of the tools."""
-    if not tools:
-        return None
-    names = [tool.name for tool in tools]
-    shown = " or ".join(f"`{tool.name}` (server `{tool.server}`)" for tool in tools[:MAX_SAID])
-    msg = f"`{name}` is ambiguous: {shown}"
-    hint = "use one of these full names"
-    return UnknownToolError(msg, tool=name, suggestions=names[:MAX_SAID], hint=hint)
-
-
-# ── The registry
-
 
 logger = logging.getLogger("dragoman")
 
@@ -235,6 +56,11 @@ MAX_SHOWN = 200
 
 ALIAS_RULES = (OPENAI, GEMINI)
 """The rules of every export: those of Anthropic and the AI SDK are OpenAI's."""
+
+SLICE = 250
+"""Tools that are registered at once; the event loop runs in between."""
+
+T = TypeVar("T")
 
 MAX_NAME = 1_000
 """Characters of a name that is looked up; no tool has a longer one."""
@@ -299,6 +125,8 @@ class ToolRegistry(ToolSet):
         self._own_names: dict[str, list[ToolDef]] | None = None
         self._remotes: dict[str, RemoteCall] = {}
         self._claims: dict[Pair, _Claim] = {}
+        self._servers: dict[str, dict[Pair, _Claim]] = {}
+        """The same claims by server: a change of one server does not look at the others."""
         self._names = NameTable()
         self._permits: list[Permit] = []
         self._sorted: list[ToolDef] | None = None
@@ -337,9 +165,9 @@ class ToolRegistry(ToolSet):
             elif (pair := _pair(tool)) in self._claims:
                 logger.warning("%s is skipped: it is already registered", _called(tool))
             else:
-                claim = self._claims[pair] = _Claim(pair, tool, remote)
+                claim = _Claim(pair, tool, remote)
                 claims.append(claim)
-                keys[self._names.add(pair, tool.name)] = None
+                keys[self._claim(claim)] = None
         self._settle(keys, Settled())
         return added + [claim.offered for claim in claims if claim.offered is not None]
 
@@ -359,20 +187,52 @@ class ToolRegistry(ToolSet):
             remote: Calls them.
             withheld: Tools that are not offered, but whose names stay reserved.
         """
+        work = self.replacing(server, tools, remote=remote, withheld=withheld)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return cast("Settled", end.value)
+
+    def replacing(
+        self,
+        server: str,
+        tools: Iterable[ToolDef],
+        *,
+        remote: RemoteCall | None = None,
+        withheld: Iterable[ToolDef] = (),
+    ) -> Generator[None, None, Settled]:
+        """Do what `replace_server` does in slices: each `next` takes a few milliseconds.
+
+        Other changes may happen between two slices. If one of them replaces the tools of the same server, the
+        rest must not be run.
+        """
         settled = Settled()
         keys: dict[str, None] = {}
         wanted: dict[Pair, tuple[ToolDef, bool]] = {}
-        for tool, is_withheld in [*((tool, False) for tool in tools), *((tool, True) for tool in withheld)]:
-            if wanted.setdefault(_pair(tool), (tool, is_withheld))[0] is not tool:
-                logger.warning("%s is skipped: it is listed twice", _called(tool))
-        for claim in [claim for claim in self._claims.values() if claim.pair.server == server]:
-            if wanted.get(claim.pair) != (claim.tool, claim.is_withheld):
-                keys[self._drop(claim, settled)] = None
-        for pair, (tool, is_withheld) in sorted(wanted.items()):
-            if pair not in self._claims:
-                self._claims[pair] = _Claim(pair, tool, remote, is_withheld)
-                keys[self._names.add(pair, tool.name)] = None
-        self._settle(keys, settled)
+        given = [*((tool, False) for tool in tools), *((tool, True) for tool in withheld)]
+        for some in _slices(given):
+            for tool, is_withheld in some:
+                if wanted.setdefault(_pair(tool), (tool, is_withheld))[0] is not tool:
+                    logger.warning("%s is skipped: it is listed twice", _called(tool))
+            if len(some) == SLICE:
+                yield
+        for some in _slices(list(self._servers.get(server, {}).values())):
+            for claim in some:
+                if wanted.get(claim.pair) != (claim.tool, claim.is_withheld):
+                    keys[self._drop(claim, settled)] = None
+            if len(some) == SLICE:
+                yield
+        for some in _slices(sorted(wanted)):
+            for pair in some:
+                if pair not in self._claims:
+                    keys[self._claim(_Claim(pair, wanted[pair][0], remote, wanted[pair][1]))] = None
+            if len(some) == SLICE:
+                yield
+        for some in _slices(list(keys)):
+            self._settle(some, settled)
+            if len(some) == SLICE:
+                yield
         return settled
 
     def arrange(self, order: Iterable[str] | None) -> Settled:
@@ -456,11 +316,7 @@ class ToolRegistry(ToolSet):
 
     def wanted(self, server: str) -> list[ToolDef]:
         """Return a server's tools under their preferred names."""
-        return [
-            claim.tool
-            for claim in self._claims.values()
-            if claim.pair.server == server and not claim.is_withheld
-        ]
+        return [claim.tool for claim in self._servers.get(server, {}).values() if not claim.is_withheld]
 
     def contenders(self, name: str) -> list[ToolDef]:
         """Return the tools that could be meant by an ambiguous name."""
@@ -530,6 +386,7 @@ class ToolRegistry(ToolSet):
             self._computed = {
                 alias: _pair(self._tools[name])
                 for rule in ALIAS_RULES
+                if not rule.allows_all(self._tools)
                 for name, alias in assign(self._tools, rule).items()
                 if alias != name
             }
@@ -633,8 +490,18 @@ class ToolRegistry(ToolSet):
         self._change()
         return True
 
+    def _claim(self, claim: _Claim) -> str:
+        """Add a claim; return the key to settle."""
+        self._claims[claim.pair] = claim
+        self._servers.setdefault(claim.pair.server, {})[claim.pair] = claim
+        return self._names.add(claim.pair, claim.tool.name)
+
     def _drop(self, claim: _Claim, settled: Settled) -> str:
         del self._claims[claim.pair]
+        own = self._servers[claim.pair.server]
+        del own[claim.pair]
+        if not own:
+            del self._servers[claim.pair.server]
         self._withdraw(claim, settled)
         return self._names.discard(claim.pair, claim.tool.name)
 
@@ -715,6 +582,10 @@ class ToolRegistry(ToolSet):
             event = NameContested(name=renamed[0][0].name, servers=tuple(servers), offered=names)
             settled.contested.append(event)
         return said
+
+
+def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[start : start + SLICE] for start in range(0, len(items), SLICE))
 
 
 def _pair(tool: ToolDef) -> Pair:

@@ -9,6 +9,7 @@ covers what was reported last, never a newer listing.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from dragoman.trust.redaction import Redactor
 
 logger = logging.getLogger("dragoman")
+
+MANY_TOOLS = 10
+"""A listing of so many tools is compared by its hash first; that of a smaller one saves nothing."""
 
 
 class Changes(list[PinChange]):
@@ -185,7 +189,7 @@ class PinChecker:
         """
         offer = self._offers.get(spec.name)
         if offer is not None and offer.is_listed and offer.pins is None and self.trust(spec) != "off":
-            await self._check_offer(spec, offer)
+            await self._check_offer(spec, offer, keeps=True)
             if offer.verdict is not None and offer.verdict.changes and fingerprint is None:
                 msg = f"the tools of server `{spec.name}` changed, and these changes were not reviewed yet"
                 raise DragomanError(msg, hint=f"review `changes({spec.name!r})` first")
@@ -229,7 +233,8 @@ class PinChecker:
         verdict = self._verdict(spec)
         if verdict is None:
             return frozenset(names)
-        return frozenset(name for name in names if verdict.standing(name, kind) != "offered")
+        changed = {change.name for change in verdict.changes if change.kind == kind}
+        return frozenset(changed.intersection(names))
 
     def hides_instructions(self, spec: ServerSpec) -> bool:
         """Return whether a server's instructions must not be shown to a model."""
@@ -283,12 +288,12 @@ class PinChecker:
         offer = self._offers.get(spec.name)
         return None if offer is None else offer.verdict
 
-    async def _check_offer(self, spec: ServerSpec, offer: _Offer) -> None:
+    async def _check_offer(self, spec: ServerSpec, offer: _Offer, *, keeps: bool = False) -> None:
         # One check at a time, so that an older listing never overwrites a newer result.
         async with offer.order:
             tools = offer.tools
             try:
-                pins, verdict = await asyncio.to_thread(self._checked, spec, offer)
+                pins, verdict = await asyncio.to_thread(self._checked, spec, offer, keeps)
             except Exception:
                 logger.exception("%s: could not compare its tools with the pins", spec.name)
                 offer.verdict = None
@@ -297,7 +302,22 @@ class PinChecker:
                 offer.pins, offer.verdict = pins, verdict
                 self._report(spec, offer, verdict, pins)
 
-    def _checked(self, spec: ServerSpec, offer: _Offer) -> tuple[ServerPins, Verdict]:
+    def _checked(
+        self,
+        spec: ServerSpec,
+        offer: _Offer,
+        keeps: bool,  # noqa: FBT001 -- for a thread
+    ) -> tuple[ServerPins | None, Verdict]:
+        """Compare a listing; return its pins only if it has changes, or if they are to be kept.
+
+        A listing that was compared with the same lock files before, and had no changes, has none now.
+        """
+        store, digest = self._pins(), ""
+        if len(offer.tools) >= MANY_TOOLS:
+            said = [offer.tools, offer.prompts, offer.instructions, offer.declared]
+            digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        if digest and not keeps and store.is_as_checked(spec, digest):
+            return None, Verdict(trust=self.trust(spec))
         now = pins_of(
             offer.tools,
             prompts=offer.prompts,
@@ -305,7 +325,11 @@ class PinChecker:
             hides=self._redactor.holds,
             capabilities=offer.declared,
         )
-        return now, self._pins().check(spec, now)
+        verdict = store.check(spec, now)
+        is_known = not verdict.changes and not verdict.problem
+        if digest and is_known:
+            store.note_checked(spec, digest)
+        return None if is_known and not keeps else now, verdict
 
     def _check_cached(
         self, spec: ServerSpec, entries: Sequence[tuple[Mapping[str, Any], str]]
@@ -322,7 +346,7 @@ class PinChecker:
             self._store = Pins(self._root, folder, default=self._default)
         return self._store
 
-    def _report(self, spec: ServerSpec, offer: _Offer, verdict: Verdict, now: ServerPins) -> None:
+    def _report(self, spec: ServerSpec, offer: _Offer, verdict: Verdict, now: ServerPins | None) -> None:
         fingerprint = fingerprint_of(verdict.changes, now)
         if fingerprint == offer.reported:
             return

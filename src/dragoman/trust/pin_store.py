@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError
-from dragoman.storage.files import StoredFile, data_folder, project_root
+from dragoman.storage.files import StoredFile, data_folder, project_root, write_atomically
 from dragoman.trust.pins import (
     LOCK_NAME,
     Pin,
@@ -25,6 +26,7 @@ from dragoman.trust.pins import (
     judge,
     load_lock,
 )
+from dragoman.version import VERSION
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from dragoman.trust.pins import Trust, Verdict
 
 logger = logging.getLogger("dragoman")
+
+CHECKED = ".checked"
+"""The suffix of a file with the hash of the last listing that had no changes."""
 
 
 class Pins:
@@ -98,6 +103,37 @@ class Pins:
                     verdict = judge(now, (), trust, fixed=(_as_pinned(mine, now), theirs))
                     return replace(verdict, problem=str(exc))
         return verdict
+
+    def is_as_checked(self, spec: ServerSpec, digest: str) -> bool:
+        """Return whether a listing was checked before with the same lock files, and had no changes.
+
+        Args:
+            spec: The server.
+            digest: The hash of its listing.
+        """
+        note = StoredFile(self.user_path(spec).with_suffix(CHECKED), str, str, str)
+        try:
+            said = note.text()
+            return said is not None and said == self._note(spec, digest)
+        except (OSError, ValueError):
+            return False
+
+    def note_checked(self, spec: ServerSpec, digest: str) -> None:
+        """Remember for `is_as_checked` that a listing has no changes."""
+        path = self.user_path(spec).with_suffix(CHECKED)
+        with suppress(OSError, ValueError):
+            write_atomically(path, self._note(spec, digest).encode(), sync=False)
+
+    def _note(self, spec: ServerSpec, digest: str) -> str:
+        """Return what says that a listing was checked with exactly these lock files, by this version.
+
+        Raises:
+            OSError: A lock file cannot be read.
+            ValueError: A lock file cannot be used.
+        """
+        locks = [self._user(spec).text(), self._project.text()]
+        joined = "\0".join("" if text is None else text for text in locks)
+        return f"{VERSION} {hashlib.sha256(joined.encode()).hexdigest()} {digest}\n"
 
     def trust(self, spec: ServerSpec) -> Trust:
         """Return the effective trust of a server."""
@@ -164,6 +200,8 @@ class Pins:
         except OSError as exc:
             msg = f"it cannot be removed: {exc.strerror}"
             raise ConfigError(msg, source=str(path)) from exc
+        with suppress(OSError):
+            path.with_suffix(CHECKED).unlink(missing_ok=True)
         return True
 
     def _key(self, spec: ServerSpec) -> str:

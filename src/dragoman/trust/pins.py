@@ -137,6 +137,8 @@ TOOL_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotatio
 PROMPT_FIELDS = ("title", "description", "arguments")
 MAX_DEFINITION_CHARS = 64 * 1024
 """Only the hash of a larger definition is kept: a change is detected but cannot be shown."""
+MAX_KEPT_CHARS = 1024 * 1024
+"""The same for definitions beyond this sum: a lock file is read in one step, which delays the event loop."""
 
 Kind: TypeAlias = Literal["tool", "prompt", "instructions"]
 Trust: TypeAlias = Literal["warn", "ask", "strict", "off"]
@@ -227,7 +229,7 @@ def pins_of(
     return ServerPins(
         tools=_pinned(tools, TOOL_FIELDS, shows),
         prompts=None if prompts is None else _pinned(prompts, PROMPT_FIELDS, shows),
-        instructions=None if instructions is None else _pin([{"text": instructions}], ("text",), shows),
+        instructions=None if instructions is None else _pin([{"text": instructions}], ("text",), shows)[0],
         capabilities=capabilities,
     )
 
@@ -240,18 +242,29 @@ def _pinned(
         name = entry.get("name")
         if isinstance(name, str):
             named.setdefault(name, []).append(entry)
-    return {name: _pin(same, fields, shows) for name, same in named.items()}
+    found: dict[str, Pin] = {}
+    left = MAX_KEPT_CHARS
+    for name, same in named.items():
+        found[name], chars = _pin(same, fields, shows, left)
+        left -= chars
+    return found
 
 
-def _pin(entries: Sequence[Mapping[str, Any]], fields: Sequence[str], shows: Callable[[str], bool]) -> Pin:
+def _pin(
+    entries: Sequence[Mapping[str, Any]],
+    fields: Sequence[str],
+    shows: Callable[[str], bool],
+    left: int = MAX_KEPT_CHARS,
+) -> tuple[Pin, int]:
+    """Return a pin, and how many of the characters that are left its definition takes."""
     # If two tools have the same name, only the first is used, so here the order counts.
     definitions = [_definition(entry, fields) for entry in entries]
     text = canonical(definitions[0] if len(definitions) == 1 else definitions)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    is_kept = len(text) <= MAX_DEFINITION_CHARS and len(definitions) == 1
+    is_kept = len(text) <= min(left, MAX_DEFINITION_CHARS) and len(definitions) == 1
     if not is_kept or shows(text):
-        return Pin(digest)
-    return Pin(digest, definitions[0])
+        return Pin(digest), 0
+    return Pin(digest, definitions[0]), len(text)
 
 
 def _definition(entry: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:

@@ -108,18 +108,9 @@ def secret_values(transport: Transport, env: Mapping[str, str] | None = None) ->
     """
     found: set[str] = set()
     if isinstance(transport, Stdio):
-        inherited = {
-            name: value
-            for name, value in (env or {}).items()
-            if is_sensitive_name(name) and name not in SYSTEM_VARIABLES
-        }
-        for name, value in {**inherited, **transport.env}.items():
+        found.update(_inherited_values(env) if env else ())
+        for name, value in transport.env.items():
             found.update(_value_parts(value or "", name))
-        # Addresses of proxies and package indexes may hold passwords, whatever their names are; a list of
-        # indexes has several.
-        for value in (env or {}).values():
-            for word in value.split() if "@" in value else ():
-                found.update(_password_parts(word))
         for arg, masked in zip(transport.args, mask_args(transport.args), strict=True):
             parts = hidden_parts(arg, masked)
             parts += [part.partition(":")[2] for part in parts] if "://" in arg else []
@@ -127,6 +118,26 @@ def secret_values(transport: Transport, env: Mapping[str, str] | None = None) ->
     else:
         found.update(header_values(transport.headers), _url_parts(transport.url))
     return found
+
+
+_inherited: tuple[object, frozenset[str]] = (None, frozenset())
+"""The secrets of the environment that was looked at last: that of the next server is mostly the same."""
+
+
+def _inherited_values(env: Mapping[str, str]) -> frozenset[str]:
+    global _inherited  # noqa: PLW0603 -- the environment of this process
+    items = frozenset(env.items())
+    if items != _inherited[0]:
+        found: set[str] = set()
+        for name, value in items:
+            if is_sensitive_name(name) and name not in SYSTEM_VARIABLES:
+                found.update(_value_parts(value, name))
+            # Addresses of proxies and package indexes may hold passwords, whatever their names are; a list of
+            # indexes has several.
+            for word in value.split() if "@" in value else ():
+                found.update(_password_parts(word))
+        _inherited = (items, frozenset(found))
+    return _inherited[1]
 
 
 def header_values(headers: Mapping[str, str]) -> set[str]:

@@ -42,7 +42,7 @@ def test_a_second_run_knows_what_the_first_recorded(tmp_path: Path) -> None:
     assert [again.state(row) for row in range(1, 8)] == [OK, FAILED, UNKNOWN, OPEN, SENT, OPEN, OPEN]
     assert [again.mark(row) for row in (1, 4, 5, 99)] == [41, 0, 45, 0]
     assert again.rows_in(SENT) == [5]
-    assert again.last() == 6
+    assert again.last == 6
     first, second, third, *rest = again.outcomes()
     assert (first.text, second.error, third.status) == ("日本 \ud800 \n", "no", "unknown")
     assert rest == [None, None, None]

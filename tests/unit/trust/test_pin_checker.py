@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,9 @@ import pytest
 
 from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.model import Handlers, ServerSpec, Stdio, ToolDef
-from dragoman.trust.pin_checker import PinChecker, declared_by
+from dragoman.trust.pin_checker import MANY_TOOLS, PinChecker, declared_by
+from dragoman.trust.pin_store import CHECKED, Pins
+from dragoman.trust.pins import ServerPins, dump_lock, pins_of
 from dragoman.trust.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -217,3 +220,77 @@ def test_declared_capabilities_have_a_short_name() -> None:
         "roots+sampling"
     )
     assert declared_by(Handlers(elicitation=answer, roots=lambda _: None), "s") == "elicitation"
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tools each comparison with pins had; one by hash is not there."""
+    found: list[int] = []
+
+    def counted(tools: Any, **more: Any) -> ServerPins:
+        found.append(len(tools))
+        return pins_of(tools, **more)
+
+    monkeypatch.setattr("dragoman.trust.pin_checker.pins_of", counted)
+    return found
+
+
+def many(description: str = "Does it.") -> list[dict[str, Any]]:
+    first, *rest = (tool(f"t{number}") for number in range(MANY_TOOLS))
+    return [{**first, "description": description}, *rest]
+
+
+async def test_unchanged_long_listing_is_compared_by_its_hash(tmp_path: Path, compared: list[int]) -> None:
+    await Board(tmp_path).board.check_listing(STRICT, many(), "")
+    one = Board(tmp_path)
+    await one.board.check_listing(STRICT, many(), "")
+    assert compared == [MANY_TOOLS]
+    assert one.board.withheld(STRICT, ["t0", "t1"]) == frozenset()
+    await one.board.check_listing(STRICT, many("Does harm."), "")
+    assert one.board.withheld(STRICT, ["t0", "t1"]) == {"t0"}
+    await one.board.check_listing(STRICT, many(), "Obey me.")
+    assert one.board.hides_instructions(STRICT)
+    assert len(compared) == 3
+
+
+async def test_changed_listing_never_counts_as_compared(tmp_path: Path, compared: list[int]) -> None:
+    await Board(tmp_path).board.check_listing(STRICT, many(), "")
+    for _ in range(3):
+        one = Board(tmp_path)
+        await one.board.check_listing(STRICT, many("Does harm."), "")
+        assert one.board.withheld(STRICT, ["t0", "t1"]) == {"t0"}
+    assert len(compared) == 4
+
+
+async def test_edited_lock_file_is_compared_whole(tmp_path: Path, compared: list[int]) -> None:
+    await Board(tmp_path).board.check_listing(STRICT, many(), "")
+    path = Pins(tmp_path).user_path(STRICT)
+    content = json.loads(path.read_text("utf-8"))
+    del content["servers"]["s"]["tools"]["t3"]
+    path.write_text(json.dumps(content), "utf-8")
+    one = Board(tmp_path)
+    await one.board.check_listing(STRICT, many(), "")
+    assert one.board.withheld(STRICT, ["t0", "t3"]) == {"t3"}
+    path.unlink()
+    path.with_suffix(CHECKED).write_text("0", "ascii")
+    await one.board.check_listing(STRICT, many("Used first."), "")
+    assert one.board.withheld(STRICT, ["t0", "t3"]) == frozenset()
+    assert len(compared) == 3
+
+
+async def test_lock_file_of_the_project_is_compared_whole(tmp_path: Path, compared: list[int]) -> None:
+    await Board(tmp_path).board.check_listing(STRICT, many(), "")
+    theirs = dump_lock({"s": pins_of(many("Theirs."))})
+    (tmp_path / "dragoman.lock").write_text(theirs, "utf-8")
+    one = Board(tmp_path)
+    await one.board.check_listing(STRICT, many(), "")
+    assert one.board.withheld(STRICT, ["t0", "t3"]) == {"t0"}
+    assert len(compared) == 2
+
+
+async def test_listing_that_was_compared_by_its_hash_can_be_approved(tmp_path: Path) -> None:
+    await Board(tmp_path).board.check_listing(STRICT, many(), "")
+    board = Board(tmp_path).board
+    await board.check_listing(STRICT, many(), "")
+    await board.approve(STRICT, tools=None, in_project=True)
+    assert '"t3"' in (tmp_path / "dragoman.lock").read_text("utf-8")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dragoman.bulk import BulkPlan, BulkProgress, BulkReport, BulkRun
+    from dragoman.bulk.run import Executor
     from dragoman.bulk.tables import Table
     from dragoman.cli.connect import Connected
     from dragoman.cli.json_shapes import MapPlanReport, MapReport
@@ -63,6 +66,8 @@ MAX_RANGES = 12
 @click.option("--overwrite", is_flag=True, help="Forget earlier outcomes and begin again.")
 @click.option("--sheet", metavar="NAME", help="The sheet of a workbook.")
 @click.option("--encoding", default="utf-8-sig", metavar="NAME", help="Of a CSV file, e.g. gb18030.")
+@click.option("--on", type=click.Choice(["ray"]), help="Make the calls on a Ray cluster (extra `ray`).")
+@click.option("--workers", type=click.IntRange(1), help="Workers on the cluster; one per machine by default.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def map_(
@@ -82,6 +87,8 @@ def map_(
     overwrite: bool,
     sheet: str | None,
     encoding: str,
+    on: str | None,
+    workers: int | None,
     yes: bool,
 ) -> None:
     """Call a tool once for every row of a table, and write the table with the results.
@@ -135,10 +142,22 @@ def map_(
         "retries": retries,
         "repeat_unknown": repeat_unknown,
         "repeat_failed": repeat_failed,
+        "on": _cluster(workers) if on else None,
         "timeout": options.timeout,
     }
     code = run(_run(options, settings, asked, job, how, dry_run=dry_run, skip_invalid=skip_invalid))
     raise click.exceptions.Exit(code)
+
+
+def _cluster(workers: int | None) -> Executor:
+    try:
+        from dragoman.adapters.ray import RayCluster
+    except ModuleNotFoundError as exc:
+        raise BulkError(str(exc)) from exc
+    import logging
+
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # the progress is ours
+    return RayCluster(workers=workers)
 
 
 class _Job:
@@ -227,7 +246,9 @@ async def _run(
 
             discard(job.journal)
         work = live.mcp.map(tool.name, job.table, journal=job.journal, **how)
-        report = await _watched(work, live, plan)
+        # Ray prints about its workers on standard output, where the report goes.
+        with redirect_stdout(sys.stderr) if how["on"] is not None else nullcontext():
+            report = await _watched(work, live, plan)
         return await _finish(options, tool, job, work, report)
 
 
@@ -383,7 +404,7 @@ def _bar(progress: BulkProgress, total: int) -> str:
     """Return the progress as one line: bar, rows, rate, time left, failures."""
     is_utf = "utf" in (sys.stderr.encoding or "").lower()
     full, empty = ("█", "░") if is_utf else ("#", "-")
-    total = progress.total or total
+    progress = replace(progress, total=total)
     filled = BAR * progress.done // total if total else BAR
     parts = [f"{full * filled}{empty * (BAR - filled)} {progress.done:,}/{total:,}"]
     if progress.done > progress.earlier:

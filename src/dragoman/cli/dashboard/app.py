@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -43,6 +44,7 @@ from dragoman.diagnosis.explain import explain_status, state_word
 from dragoman.errors import DragomanError
 from dragoman.events import CallFinished, CallStarted, ConfigReloaded, DefinitionsChanged
 from dragoman.tools.result.render import describe
+from dragoman.tools.search import ToolIndex
 from dragoman.trust.addresses import read_link
 from dragoman.trust.masking import mask_text
 
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 # ── Actions on the manager, run concurrently; errors are shown as messages
 
 
+MOST_FOUND = 20
+"""Tools that the filter finds by what they do."""
 MAX_SHOWN = 20_000
 """Characters shown of a resource or prompt."""
 
@@ -332,6 +336,11 @@ class Dashboard(App[None]):
         self._listings = 0
         """The number of listings; only the latest one is shown."""
         self._words = ""
+        self._index: ToolIndex | None = None
+        self._searching = threading.Lock()
+        self._is_left = False
+        self._found: list[str] = []
+        """The tools that do what the filter says, if none of the server is called so."""
         self._soon: Timer | None = None
         self._head = Text("")
         self._drawn = asyncio.Event()
@@ -446,6 +455,16 @@ class Dashboard(App[None]):
             self.show("calls")
             self.query_one(CallsPane).choose(call_id)
 
+    async def on_unmount(self) -> None:
+        """Free the index of the filter."""
+        await asyncio.to_thread(self._leave_search)
+
+    def _leave_search(self) -> None:
+        with self._searching:
+            self._is_left = True
+            if self._index is not None:
+                self._index.close()
+
     def _draw_head(self, text: str) -> None:
         head = Text.assemble("dragoman  ", (text, "not bold"))
         if self._words:
@@ -464,7 +483,9 @@ class Dashboard(App[None]):
         return self.size.width // 2 if self.size.width >= WIDE else self.size.width
 
     def _draw_offers(self) -> None:
-        self.query_one(OffersPane).draw(self._offers, words=self._words, width=self._pane_width)
+        self.query_one(OffersPane).draw(
+            self._offers, words=self._words, found=self._found, width=self._pane_width
+        )
 
     def _draw_logs(self) -> None:
         pane = self.query_one(LogsPane)
@@ -672,8 +693,31 @@ class Dashboard(App[None]):
         """Filter while typing."""
         if isinstance(event.input, FilterLine):
             self._words = event.value.strip()
+            self._found = []
             self._draw_offers()
             self.draw()
+            if self._words and not any(one.matches(self._words) for one in self._offers):
+                self.run_worker(self._search(self._words), group="search", exclusive=True)
+
+    async def _search(self, words: str) -> None:
+        """Find the server's tools that do what the filter says."""
+        tools = list(self._mcp.tools())
+        own = {one.name for one in tools if one.server == self._server}
+        found = await asyncio.to_thread(self._find, tools, own, words)
+        if words == self._words and self.is_running:
+            self._found = found
+            self._draw_offers()
+            self.draw_soon()
+
+    def _find(self, tools: list[ToolDef], own: set[str], words: str) -> list[str]:
+        with self._searching:
+            if self._is_left:
+                return []
+            if self._index is None:
+                self._index = ToolIndex()
+            self._index.update(tools)
+            hits = self._index.find(words, limit=MOST_FOUND, among=own.__contains__)
+        return [hit.name for hit in hits if not hit.weak]
 
     def on_abandoned(self, _event: Abandoned) -> None:
         """Leave the command line or filter."""

@@ -463,6 +463,10 @@ class Offer:
         """A unique key."""
         return f"{self.kind} {self.name}"
 
+    def matches(self, words: str) -> bool:
+        """Return whether it is called so."""
+        return words.casefold() in f"{self.kind} {self.label}".casefold()
+
 
 def offers_of(
     tools: Iterable[ToolDef], resources: Iterable[Resource] = (), prompts: Iterable[Prompt] = ()
@@ -500,10 +504,14 @@ class OffersPane(Horizontal):
         """The item at the cursor."""
         return self._offers.get(self.query_one("#offer-list", RowTable).current or "")
 
-    def draw(self, offers: Sequence[Offer], *, words: str = "", width: int) -> None:
-        """Show the items that contain the words, in a pane of this width."""
-        searched = words.casefold()
-        self._offers = {one.key: one for one in offers if searched in f"{one.kind} {one.label}".casefold()}
+    def draw(
+        self, offers: Sequence[Offer], *, words: str = "", found: Sequence[str] = (), width: int
+    ) -> None:
+        """Show the items that contain the words, or else the tools that were found; fit the width."""
+        self._offers = {one.key: one for one in offers if one.matches(words)}
+        if not self._offers and found:
+            tools = {one.name: one for one in offers if one.kind == "tool"}
+            self._offers = {tools[name].key: tools[name] for name in found if name in tools}
         rows = {key: (Text(one.kind, "dim"), Text(one.label)) for key, one in self._offers.items()}
         table = self.query_one("#offer-list", RowTable)
         table.set_columns(_offer_columns(width))

@@ -257,9 +257,47 @@ class Authorizer:
                 self._prompt = None  # the next caller starts a new login
         self._raise_outcome(prompt)
 
-    def accept(self, address: str) -> bool:
-        """Take the address that a login ended at; return whether it is the one that is in progress here."""
-        return self._prompt is not None and self._prompt.accept(address)
+    async def begin(self) -> str:
+        """Begin a login, or join the one in progress, and return the address that a person has to open.
+
+        The login goes on by itself; `complete`, or the page on this machine, ends it.
+
+        Raises:
+            AuthRequiredError: The server or its authorization server refuses, or this program logs in itself.
+            ConnectionLostError: The server or the authorization server did not answer.
+        """
+        if self._exposed:
+            raise self._exposed_error()
+        prompt = self._prompt
+        if prompt is None:
+            answer = await self._probe()
+            # Only logins that a server causes count against the limit.
+            self._logins.clear()
+            prompts = await _import_prompts()
+            prompt = self._prompt or self._start(prompts, answer, use_handler=False)
+        prompt.has_request = prompt.blocks_server = True
+        assert prompt.task is not None  # noqa: S101 -- it was started
+        await asyncio.wait({prompt.task, prompt.shown}, return_when=asyncio.FIRST_COMPLETED)
+        if prompt.task.done():
+            self._raise_outcome(prompt)
+        return prompt.url
+
+    async def complete(self, address: str) -> bool:
+        """Take the address that a login ended at, and wait until the login is over.
+
+        Returns:
+            False if the address is not of the login that is in progress here.
+
+        Raises:
+            AuthRequiredError: The login was refused.
+            ConnectionLostError: The authorization server did not answer.
+        """
+        prompt = self._prompt
+        if prompt is None or prompt.task is None or not prompt.accept(address):
+            return False
+        await asyncio.wait({prompt.task})
+        self._raise_outcome(prompt)
+        return True
 
     @property
     def is_asking(self) -> bool:
@@ -463,7 +501,8 @@ class Authorizer:
         try:
             async with AsyncExitStack() as stack:
                 stored = await self._stored() or await self._program_client()
-                prompt.callback = await prompts.open_callback_page(stack, self._auth, stored)
+                if not (self._user and self._auth.redirect_uri):  # Else the program itself is that page.
+                    prompt.callback = await prompts.open_callback_page(stack, self._auth, stored)
                 uri = self._auth.redirect_uri or (prompt.callback.uri if prompt.callback is not None else "")
                 login = await flow.obtain(
                     self._flow_server(flow), answer, stored, redirect_uri=uri, prompt=prompt

@@ -15,7 +15,7 @@ import tempfile
 from asyncio import get_running_loop
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, Self
+from typing import IO, TYPE_CHECKING, Protocol, Self, cast
 
 from dragoman.config.files import read_env_file
 from dragoman.errors import ConfigError
@@ -231,6 +231,26 @@ def network_environment(env: Mapping[str, str], *, launches: bool) -> dict[str, 
         return {name: env[name] for name in names if name in env}
     found = {name: without_password(env[name]) for name in PROXY_VARIABLES if name in env}
     return found | {name: env[name] for name in PLACE_VARIABLES if name in env}
+
+
+_copied: tuple[object, dict[str, str]] = (None, {})
+
+
+def copy_of(env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return an environment as a plain dict, not to be changed.
+
+    `os.environ` decodes a value each time it is read, and each start reads all of them several times. So it
+    is copied once, and again after a change.
+    """
+    global _copied  # noqa: PLW0603 -- the environment of this process
+    if env is not os.environ:
+        return env
+    raw: object = getattr(os.environ, "_data", None)
+    if not isinstance(raw, dict):
+        return dict(env)
+    if _copied[0] != raw:
+        _copied = (dict(cast("dict[object, object]", raw)), dict(env))
+    return _copied[1]
 
 
 def without_password(url: str) -> str:

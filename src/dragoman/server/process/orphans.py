@@ -203,6 +203,9 @@ def _is_snap(words: Sequence[str]) -> bool:
 MARK = "DRAGOMAN_CHILD"
 """The variable that marks a child and its descendants."""
 
+MAX_UNWRITTEN = 16
+"""So many children are added before the file is written, if they are started together."""
+
 MAX_LINES = 1000
 """Beyond this many outdated lines the file is rewritten."""
 
@@ -265,10 +268,9 @@ def _boot() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
-def began(pid: int) -> int:
+def began(process: Identity | None) -> int:
     """Return the start time of a process in clock ticks; 0 if it is gone."""
-    identity = identify(pid)
-    return int(identity.began.rpartition("/")[2]) if identity else 0
+    return int(process.began.rpartition("/")[2]) if process else 0
 
 
 class ProcessMatch(TypedDict, total=False):
@@ -423,6 +425,7 @@ class Ledger:
         self._children: dict[int, dict[str, Any]] = {}
         self._lines = 0
         """How many lines the file has; 0 if it must be rewritten."""
+        self._unwritten: list[dict[str, Any]] = []
         self._lock = Lock()
 
     @property
@@ -430,34 +433,51 @@ class Ledger:
         return self.folder / f"{os.getpid()}{_SUFFIX}"
 
     def add(
-        self, pid: int, name: str, mark: str, *, tag: int = 0, container: Container | None = None
+        self,
+        child: Identity | None,
+        name: str,
+        mark: str,
+        *,
+        tag: int = 0,
+        container: Container | None = None,
+        more: bool = False,
     ) -> None:
         """Record a child, directly after it was started.
 
         Args:
-            pid: Its process id.
+            child: The process; `None` if it is gone already.
             name: The server's name.
             mark: The mark in its environment.
             tag: The mark in its resource limits; 0 for none.
             container: The container that it may have started.
+            more: Whether other children are being started, so that all of them are written together.
         """
-        child = identify(pid)
         if child is not None:
             entry = {**_written(child), "name": name, "mark": mark, "tag": tag}
             if container is not None:
                 entry["container"] = container.written()
             with self._lock:
-                self._children[pid] = entry
-                self._write(entry)
+                self._children[child.pid] = entry
+                self._unwritten.append(entry)
+                if not more or container is not None or len(self._unwritten) >= MAX_UNWRITTEN:
+                    self._write()
+
+    def flush(self) -> None:
+        """Write what was added with `more`."""
+        with self._lock:
+            if self._unwritten:
+                self._write()
 
     def remove(self, *pids: int) -> None:
         """Remove children, after their whole process groups have ended."""
         with self._lock:
             gone = [pid for pid in pids if self._children.pop(pid, None) is not None]
             if gone:
-                self._write(*({"gone": pid} for pid in gone))
+                self._unwritten += ({"gone": pid} for pid in gone)
+                self._write()
 
-    def _write(self, *new: dict[str, Any]) -> None:
+    def _write(self) -> None:
+        new, self._unwritten = self._unwritten, []
         if self._owner is None:
             return
         # An error here must not stop a server: then its orphans are not found later.

@@ -97,6 +97,25 @@ class _Spawner:
         self._has_watchdog = is_possible()
         self._holders = 0
         self._using = Lock()
+        self.starting = 0
+        """How many children are being started."""
+
+    def counted(self, start: Callable[[], T]) -> Callable[[], T]:
+        """Return a start that counts from now until it is done; the last one completes the ledger."""
+        with self._using:
+            self.starting += 1
+
+        def run() -> T:
+            try:
+                return start()
+            finally:
+                with self._using:
+                    self.starting -= 1
+                    is_last = not self.starting
+                if is_last and self._ledger is not None:
+                    self._ledger.flush()
+
+        return run
 
     def launch(self, order: Order, pipes: Sequence[int], *, waits: bool) -> Running:
         """Start a child through the watchdog, or directly if there is none or we cannot wait for it.
@@ -456,7 +475,7 @@ async def spawn(
     mark = secrets.token_hex(8)
     loop = asyncio.get_running_loop()
     start = partial(_start, command, args, env={**env, MARK: mark}, cwd=cwd, name=name, waits=waits)
-    started = asyncio.ensure_future(loop.run_in_executor(_spawner.threads, start))
+    started = asyncio.ensure_future(loop.run_in_executor(_spawner.threads, _spawner.counted(start)))
     # A start cannot be cancelled half-way: wait for it, then stop the child.
     cancelled = await _uninterrupted(started)
     if cancelled is not None:
@@ -508,9 +527,10 @@ def _start(
     finally:
         if watchdog is not None:
             spawner.leave(watchdog)
-    ledger.add(process.pid, name, env[MARK], tag=order.tag, container=container)
+    identity = identify(process.pid)
+    ledger.add(identity, name, env[MARK], tag=order.tag, container=container, more=spawner.starting > 1)
     ends = child_ends(stdin, stdout, stderr)
-    kin = ProcessMatch(groups=[process.pid], ends=ends, since=began(process.pid), tags=[order.tag])
+    kin = ProcessMatch(groups=[process.pid], ends=ends, since=began(identity), tags=[order.tag])
     return Started(process, stdin, stdout, stderr, kin, container)
 
 

@@ -469,6 +469,10 @@ def _json_kind(value: object) -> str:
 # ── Collecting a message from pieces in linear time, with a size limit
 
 
+SMALL_PIECE = 4096
+"""Bytes; a larger piece is kept as it is."""
+
+
 class Bounded:
     """Collects one message; beyond the limit it keeps only both ends."""
 
@@ -479,7 +483,7 @@ class Bounded:
         self.limit = limit
         self._ends = ends
         self._head = b""
-        self._kept = bytearray()
+        self._pieces: list[bytes | bytearray] = []
 
     @property
     def is_whole(self) -> bool:
@@ -489,21 +493,36 @@ class Bounded:
     @property
     def ends(self) -> tuple[bytes, bytes]:
         """The first and the last bytes; they overlap in a short message."""
-        return self._head or bytes(self._kept[: self._ends]), bytes(self._kept[-self._ends :])
+        kept = self._joined()
+        return self._head or kept[: self._ends], kept[-self._ends :]
 
     def add(self, piece: bytes) -> None:
         """Add a piece."""
         self.size += len(piece)
-        self._kept += piece
+        pieces = self._pieces
+        if len(piece) >= SMALL_PIECE:
+            pieces.append(piece)
+        elif pieces and type(pieces[-1]) is bytearray:
+            pieces[-1] += piece
+        else:
+            # Small pieces are collected: as objects of their own, single bytes would take much memory.
+            pieces.append(bytearray(piece))
         if not self.is_whole:
+            kept = self._joined()
             if len(self._head) < self._ends:
-                self._head = bytes(self._kept[: self._ends])
-            del self._kept[: -self._ends]
+                self._head = kept[: self._ends]
+            self._pieces = [kept[-self._ends :]]
 
     def take(self) -> bytes:
         """Return the kept bytes, and start an empty message."""
-        taken = bytes(self._kept)
-        self._kept = bytearray()
+        taken = self._joined()
+        self._pieces = []
         self._head = b""
         self.size = 0
         return taken
+
+    def _joined(self) -> bytes:
+        """Return the kept bytes, which are copied once."""
+        joined = b"".join(self._pieces)
+        self._pieces = [joined]
+        return joined

@@ -458,6 +458,11 @@ class Session:
             return Unfinished("task", self._raw(result))
         return await _read(self._raw(result))
 
+    @property
+    def extensions(self) -> dict[str, dict[str, Any]]:
+        """The protocol extensions that the server declares, with their settings."""
+        return dict(self._client.server_capabilities.extensions or {})
+
     # Tasks: work that goes on after its call was answered
 
     @property

@@ -220,7 +220,8 @@ class Pipe:
         if self._lines.pending > ENDLESS * self._lines.limit:
             self._end(f"a line of its output has no end ({self._lines.pending} bytes so far)")
             return 0
-        if chunk.count(b"\n") > TURN_LINES:
+        # Most chunks of a large message have no line end: that is known much sooner than their number.
+        if b"\n" in chunk and chunk.count(b"\n") > TURN_LINES:
             self._read_bytes = max(LEAST_READ_BYTES, self._read_bytes // 2)
         elif len(chunk) == self._read_bytes:
             self._read_bytes = min(READ_BYTES, self._read_bytes * 2)

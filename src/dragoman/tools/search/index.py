@@ -31,12 +31,14 @@ MAX_QUERY_CHARS = 2_000
 MAX_QUERIES = 8
 SLICE = 4
 """Tools whose vectors are computed at once; between two slices the thread can stop."""
+STORED = 64
+"""Tools whose vectors are written to the cache at once."""
 
 # Weights of a hit in the name, in title and description, in the parameters, and in the server's texts.
 _WEIGHTS = "6.0, 2.0, 1.0, 3.0"
-_MOST = 200
+_MOST = 100
 """Tools that match by words and are ranked."""
-_WORDS_SHARE = 0.1
+_WORDS_SHARE = 0.2
 """The most that matching words add to a similarity, which is between -1 and 1."""
 _WORDS_ALONE = 0.5
 """The same for a tool whose vector is not known yet."""
@@ -46,12 +48,19 @@ _UNKNOWN = 0.2
 """The similarity of a tool whose vector is not known yet."""
 _MOST_UNKNOWN = 0.1
 """With a larger share of tools without vectors, words alone decide."""
-_SERVER_SHARE, _SERVER_TOOLS = 0.2, 3
+_SERVER_SHARE, _SERVER_TOOLS = 0.1, 3
 """A tool gains with the mean of its server's best tools."""
+_OTHER_SHARE = 0.6
+"""How much a request with the words that tools use counts beside the request itself."""
+_COMMON_SHARE = 0.3
+"""How much of what all tools have in common is taken away, so that vague tools do not win every time."""
+_WHOLE_SHARE = 0.3
+"""How much the whole request counts beside each of its steps."""
 _USED_SHARE, _MOST_USED = 0.01, 0.05
-# Chosen on the requests of bench/data, the half `test` and `later.tsv` included; see docs/search.md.
-_WEAK_BELOW = 0.27
-"""A similarity under this is weak, unless the tool has most words of the request."""
+# Chosen on bench/data/requests.tsv; see docs/search.md.
+_WEAK_BELOW, _WEAK_TOOLS = 0.22, 5
+"""All matches are weak if the mean similarity of the closest tools is under this: a request that can be
+answered usually has several tools near it. A tool with most words of the request is never weak."""
 _WEAK_WORDS_BELOW = 0.6
 """A share of the request's words under this is weak, unless the similarity says something else."""
 _WEAK_WORDS_ALONE = 0.3
@@ -115,6 +124,9 @@ class ToolIndex:
         self._next = 1
         self._known: dict[bytes, Any] = {}
         self._matrix: Any = None
+        """One row for each tool whose vector is known, and free rows after them; `None` after a change."""
+        self._common: Any = None
+        """The mean of the rows."""
         self._placed: list[_Entry] = []
         """The tools of the matrix's rows."""
         self._worker: threading.Thread | None = None
@@ -160,6 +172,7 @@ class ToolIndex:
             self._matrix = None
             if self._semantic:
                 self._read_vectors(made)
+                self._place()
                 self._start_worker()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -211,47 +224,62 @@ class ToolIndex:
         asked = [text[:MAX_QUERY_CHARS] for text in asked if text.strip()]
         if not asked or limit < 1:
             return []
-        if len(asked) == 1:
-            # A request with several steps needs several tools.
-            asked += words.steps(asked[0])
+        # A request with several steps needs several tools.
+        steps = words.steps(asked[0]) if len(asked) == 1 else []
         with self._lock:
             if self._closed.is_set() or not self._entries:
                 return []
-            ranked = self._ranked(asked, among=among, used=used or {})
+            ranked = self._ranked([*asked, *steps], limit, stepwise=bool(steps), among=among, used=used or {})
         found: dict[str, Hit] = {}
-        for row in zip_longest(*(hits[:limit] for hits in ranked)):
-            for hit in row:
-                if hit is not None and (hit.name not in found or found[hit.name].strength < hit.strength):
+        for row in zip_longest(*ranked):
+            for hit in sorted(filter(None, row), key=lambda hit: -hit.score):
+                if hit.name not in found or found[hit.name].strength < hit.strength:
                     found[hit.name] = hit
         return list(found.values())[:limit]
 
     def _ranked(
         self,
         asked: Sequence[str],
+        limit: int,
         *,
+        stepwise: bool,
         among: Callable[[str], bool] | None,
         used: Mapping[str, int],
     ) -> list[list[Hit]]:
+        """Rank the tools for each request; `stepwise`, the first is the whole and the others its steps."""
         meant = [words.english(text) if words.is_chinese(text) else text for text in asked]
-        similar = self._similarities(meant)
+        others = [words.other_words(text) for text in meant]
+        similar = self._similarities(asked, meant, others)
+        matches = [self._matched(*one) for one in zip(asked, meant, others, strict=True)]
+        if stepwise:
+            if similar is not None:
+                similar[1:] = (similar[1:] + _WHOLE_SHARE * similar[0]) / (1 + _WHOLE_SHARE)
+            for matched in matches[1:]:
+                for number, worth in matches[0].items():
+                    matched[number] = matched.get(number, 0.0) + _WHOLE_SHARE * worth
         ranked: list[list[Hit]] = []
-        for at, (text, meaning) in enumerate(zip(asked, meant, strict=True)):
-            matched = self._matched(text, meaning)
-            ranked.append(
-                self._by_words(text, meaning, matched, among=among, used=used)
+        for at, (text, meaning, matched) in enumerate(zip(asked, meant, matches, strict=True)):
+            scored = (
+                self._by_words(matched, among=among, used=used)
                 if similar is None
-                else self._by_meaning(text, meaning, matched, similar[at], among=among, used=used)
+                else self._by_meaning(matched, similar[at], among=among, used=used)
             )
+            scored.sort(key=lambda one: (-one[0], one[2].name))
+            said = _said(text, meaning)
+            far = _far(
+                [similarity for _, similarity, _ in scored if similarity is not None], len(self._placed)
+            )
+            ranked.append([_hit(said, *one, far=far) for one in scored[:limit]])
         return ranked
 
-    def _matched(self, text: str, meaning: str) -> dict[int, float]:
+    def _matched(self, text: str, meaning: str, other: Sequence[str]) -> dict[int, float]:
         """Return the tools that share words with a request, each with the worth of these words."""
         said = words.query_words(text)
         if meaning != text:
             said = list(dict.fromkeys([*said, *words.query_words(meaning)]))
         found = self._lookup(said)
         # What tools are called instead counts half: a phrase may mean something else here.
-        for number, worth in self._lookup(words.other_words(text)).items():
+        for number, worth in self._lookup(other).items():
             found[number] = found.get(number, 0.0) + worth / 2
         return found
 
@@ -267,63 +295,44 @@ class ToolIndex:
 
     def _by_words(
         self,
-        text: str,
-        meaning: str,
         matched: Mapping[int, float],
         *,
         among: Callable[[str], bool] | None,
         used: Mapping[str, int],
-    ) -> list[Hit]:
-        scored = [
-            (worth * (1 + 4 * _usage(used, entry.name)), entry)
+    ) -> list[tuple[float, float | None, _Entry]]:
+        return [
+            (worth * (1 + 4 * _usage(used, entry.name)), None, entry)
             for number, worth in matched.items()
             if (entry := self._by_number[number]) and (among is None or among(entry.name))
         ]
-        scored.sort(key=lambda pair: (-pair[0], pair[1].name))
-        said = _said(text, meaning)
-        hits: list[Hit] = []
-        for score, entry in scored[:_MOST]:
-            covered = _covered(said, entry)
-            hits.append(Hit(entry.name, score, covered, weak=covered < _WEAK_WORDS_ALONE))
-        return hits
 
     def _by_meaning(
         self,
-        text: str,
-        meaning: str,
         matched: Mapping[int, float],
         similar: Any,
         *,
         among: Callable[[str], bool] | None,
         used: Mapping[str, int],
-    ) -> list[Hit]:
-        similarities: list[float] = similar.tolist()
-        scored: list[tuple[float, float, _Entry]] = []
+    ) -> list[tuple[float, float | None, _Entry]]:
+        scored: list[tuple[float, float | None, _Entry]] = []
         servers: dict[str, list[float]] = {}
+        similarities: list[float] = similar.tolist()
         for entry in self._candidates(matched, similar, among=among):
-            known = entry.place >= 0
-            similarity = similarities[entry.place] if known else _UNKNOWN
+            similarity = similarities[entry.place] if entry.place >= 0 else None
             worth = matched.get(entry.number, 0.0)
-            share = _WORDS_SHARE if known else _WORDS_ALONE
-            score = similarity + share * worth / (worth + _HALF) + _usage(used, entry.name)
+            share = _WORDS_ALONE if similarity is None else _WORDS_SHARE
+            close = _UNKNOWN if similarity is None else similarity
+            score = close + share * worth / (worth + _HALF) + _usage(used, entry.name)
             scored.append((score, similarity, entry))
-            servers.setdefault(entry.server, []).append(similarity)
+            servers.setdefault(entry.server, []).append(close)
         best = {
             server: sum(sorted(found)[-_SERVER_TOOLS:]) / min(len(found), _SERVER_TOOLS)
             for server, found in servers.items()
         }
-        scored = [
+        return [
             (score + _SERVER_SHARE * best[entry.server], similarity, entry)
             for score, similarity, entry in scored
         ]
-        scored.sort(key=lambda one: (-one[0], one[2].name))
-        said = _said(text, meaning)
-        hits: list[Hit] = []
-        for score, similarity, entry in scored[:_MOST]:
-            covered = _covered(said, entry)
-            weak = covered < _WEAK_WORDS_BELOW and (entry.place < 0 or similarity < _WEAK_BELOW)
-            hits.append(Hit(entry.name, score, similarity if entry.place >= 0 else covered, weak=weak))
-        return hits
 
     def _candidates(
         self, matched: Mapping[int, float], similar: Any, *, among: Callable[[str], bool] | None
@@ -331,8 +340,11 @@ class ToolIndex:
         """Return the most similar tools and those that share words: ranking all of them takes too long."""
         found = {number: self._by_number[number] for number in matched}
         close = 0
-        places: list[int] = (-similar).argsort(kind="stable").tolist()
-        for place in places:
+        most = len(similar) if among is not None else min(_MOST, len(similar))
+        places: Any = (-similar).argpartition(most - 1)[:most]
+        if among is not None:
+            places = places[(-similar[places]).argsort()]
+        for place in cast("list[int]", places.tolist()):
             entry = self._placed[place]
             if among is None or among(entry.name):
                 found[entry.number] = entry
@@ -343,24 +355,52 @@ class ToolIndex:
 
     # ── Vectors
 
-    def _similarities(self, texts: Sequence[str]) -> Any:
-        """Return one row of similarities for each text, by place; `None` if there are no vectors."""
+    def _similarities(
+        self, asked: Sequence[str], meant: Sequence[str], others: Sequence[Sequence[str]]
+    ) -> Any:
+        """Return one row of similarities for each request, by place; `None` if there are too few vectors."""
         if not self._semantic or not self._known:
             return None
-        numpy: Any = importlib.import_module("numpy")
         if self._matrix is None:
-            rows: list[Any] = []
-            self._placed = []
-            for entry in self._entries.values():
-                vector = self._known.get(entry.key)
-                entry.place = -1 if vector is None else len(rows)
-                if vector is not None:
-                    rows.append(vector)
-                    self._placed.append(entry)
-            if len(rows) < (1 - _MOST_UNKNOWN) * len(self._entries):
-                return None
-            self._matrix = numpy.stack(rows).astype(numpy.float32)
-        return vectors.encoder().encode(texts) @ self._matrix.T
+            self._place()
+        count = len(self._placed)
+        if not count or count < (1 - _MOST_UNKNOWN) * len(self._entries):
+            return None
+        # A translation is in the words of tools already.
+        spoken = [
+            f"{meaning} {' '.join(other)}" if other and meaning == text else ""
+            for text, meaning, other in zip(asked, meant, others, strict=True)
+        ]
+        encoded: Any = vectors.encoder().encode([*meant, *filter(None, spoken)])
+        means, further = encoded[: len(meant)], iter(encoded[len(meant) :])
+        for at, text in enumerate(spoken):
+            if text:
+                means[at] = (1 - _OTHER_SHARE) * means[at] + _OTHER_SHARE * next(further)
+        means /= (means * means).sum(1, keepdims=True) ** 0.5
+        means -= _COMMON_SHARE * self._common
+        # Not `@`: its threads wait for each other longer than this product takes.
+        numpy: Any = importlib.import_module("numpy")
+        matrix = cast("Any", self._matrix)[:count]
+        return numpy.stack([numpy.einsum("ij,j->i", matrix, row) for row in means])
+
+    def _place(self) -> None:
+        """Give each tool with a known vector its row, and free rows for the others."""
+        numpy: Any = importlib.import_module("numpy")
+        self._matrix = numpy.zeros((len(self._entries), vectors.SIZE), numpy.float32)
+        self._placed = []
+        for entry in self._entries.values():
+            entry.place = -1
+            if (vector := self._known.get(entry.key)) is not None:
+                self._append(entry, vector)
+        self._average()
+
+    def _append(self, entry: _Entry, vector: Any) -> None:
+        entry.place = len(self._placed)
+        self._matrix[entry.place] = vector
+        self._placed.append(entry)
+
+    def _average(self) -> None:
+        self._common = self._matrix[: len(self._placed)].mean(0) if self._placed else None
 
     def _read_vectors(self, made: Sequence[_Entry]) -> None:
         numpy: Any = importlib.import_module("numpy")
@@ -393,20 +433,32 @@ class ToolIndex:
     def _compute_slices(self, missing: Sequence[_Entry]) -> None:
         numpy: Any = importlib.import_module("numpy")
         model = vectors.encoder()
+        new: dict[bytes, Any] = {}
         for at in range(0, len(missing), SLICE):
             if self._closed.is_set():
-                return
+                break
             some = missing[at : at + SLICE]
             texts = [entry.meanings[0] for entry in some] + [entry.meanings[1] for entry in some]
             encoded = model.encode(texts)
             means = ((encoded[: len(some)] + encoded[len(some) :]) / 2).astype(numpy.float16)
-            computed = {entry.key: row for entry, row in zip(some, means, strict=True)}
-            cast("vectors.VectorCache", self._cache).write(
-                {key: row.tobytes() for key, row in computed.items()}
-            )
-            with self._lock:
-                self._known.update(computed)
-                self._matrix = None
+            new.update({entry.key: row for entry, row in zip(some, means, strict=True)})
+            if len(new) >= STORED:
+                self._learn(new)
+                new = {}
+        self._learn(new)
+
+    def _learn(self, new: Mapping[bytes, Any]) -> None:
+        """Take computed vectors into the cache and into the matrix."""
+        if not new:
+            return
+        cast("vectors.VectorCache", self._cache).write({key: row.tobytes() for key, row in new.items()})
+        with self._lock:
+            self._known.update(new)
+            if self._matrix is not None:
+                for entry in self._entries.values():
+                    if entry.place < 0 and (vector := new.get(entry.key)) is not None:
+                        self._append(entry, vector)
+                self._average()
 
     def _entry(self, tool: ToolDef, about: str) -> _Entry:
         own = tool.original_name or tool.name
@@ -455,6 +507,22 @@ def _parameters(tool: ToolDef) -> str:
 
 def _usage(used: Mapping[str, int], name: str) -> float:
     return min(_MOST_USED, _USED_SHARE * math.log1p(used.get(name, 0))) if used else 0.0
+
+
+def _far(similarities: list[float], tools: int) -> bool:
+    """Return whether even the closest tools are far from a request."""
+    # Few tools are seldom close to each other, so fewer of them count.
+    count = max(1, min(_WEAK_TOOLS, tools // 20))
+    closest = sorted(similarities)[-count:]
+    return bool(closest) and sum(closest) / len(closest) < _WEAK_BELOW
+
+
+def _hit(said: Sequence[str], score: float, similarity: float | None, entry: _Entry, *, far: bool) -> Hit:
+    covered = _covered(said, entry)
+    if similarity is None:
+        return Hit(entry.name, score, covered, weak=covered < _WEAK_WORDS_ALONE)
+    weak = covered < _WEAK_WORDS_BELOW and (far or similarity < _WEAK_BELOW)
+    return Hit(entry.name, score, similarity, weak=weak)
 
 
 def _said(text: str, meaning: str) -> list[str]:

@@ -23,7 +23,8 @@ def missing_servers(statuses: Mapping[str, ServerStatus]) -> list[str]:
     for name, status in sorted(statuses.items()):
         if status.state is ServerState.NEEDS_AUTH:
             lines.append(f"- `{name}`: needs a login (`dragoman login {name}`)")
-        elif status.state in _BROKEN:
+        elif status.state in _BROKEN or (status.state is ServerState.CONNECTING and status.last_error):
+            # Between two attempts and during one: what a model reads does not change with each attempt.
             why = for_model(status.last_error or "", MAX_REASON).splitlines()
             lines.append(f"- `{name}`: not available{f': {why[0]}' if why else ''}")
     if len(lines) > MAX_SERVERS:

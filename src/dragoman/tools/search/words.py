@@ -1,7 +1,7 @@
 """Turn texts into search words: split identifiers, cut unspaced scripts into pairs, translate Chinese.
 
-`concepts.txt` names what tools are called and what users say instead. With the extra `search`, Chinese words
-that it does not have are looked up in CC-CEDICT.
+`concepts.txt` names what tools are called and what users say instead, `chinese.txt` what frequent Chinese
+words mean in requests. With the extra `search`, other Chinese words are looked up in CC-CEDICT.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 MAX_QUERY_WORDS = 32
+MAX_OTHER_WORDS = 12
+_WORDS_OF_A_CONCEPT = 3
+_LONGEST_PHRASE = 5
+MAX_STEPS = 6
 _LONGEST = 8
 """Characters of the longest Chinese word that is looked up."""
 _GLOSS_CHARS = 40
@@ -22,13 +26,16 @@ _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U0003134f]+")
 """Scripts without spaces between words."""
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]+")
-_SENTENCE = re.compile(
-    r"[.;!?。；！？\n]+\s*|,? (?:and then|then|after that|finally) |，?(?:然后|接着|最后|并且)"
+_CLAUSE = re.compile(
+    r"[.;:!?\n]+(?:\s+|$)|[。；：！？，]+|, |,? (?:and then|then|after that|finally|and also|and) "
+    r"|(?:然后|接着|最后|并且)"
 )
+_WORDS_OF_A_STEP = 3
 _NOT_A_GLOSS = re.compile(
     r"^(?:surname|variant of|old variant|abbr\.|CL:|see |also written|used in|Japanese variant|\(bound|erhua)"
     r"|classifier"
 )
+_ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "s", "ly")
 _INSIDE = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|[\u3400-\u9fff|]+")
 
 _STOP = frozenset(
@@ -75,12 +82,19 @@ def query_words(text: str) -> list[str]:
 
 
 def steps(text: str) -> list[str]:
-    """Return the steps of a request with several sentences; nothing for a single one."""
+    """Return the sentences and clauses of a request, if it has several."""
     # Single spaces keep the pattern linear.
     spaced = "\n".join(" ".join(line.split()) for line in text.splitlines())
-    pieces = [piece.strip(" ,，") for piece in _SENTENCE.split(spaced) if piece]
-    pieces = [piece for piece in pieces if len(query_words(piece)) > 2]
-    return pieces[:6] if len(pieces) > 1 else []
+    pieces: list[str] = []
+    begun = ""
+    for piece in filter(None, (piece.strip(" ,，") for piece in _CLAUSE.split(spaced))):
+        begun = f"{begun} {piece}".strip()
+        if len(query_words(begun)) >= _WORDS_OF_A_STEP:
+            pieces.append(begun)
+            begun = ""
+    if begun and pieces:
+        pieces[-1] += f" {begun}"
+    return pieces[:MAX_STEPS] if len(pieces) > 1 else []
 
 
 def is_chinese(text: str) -> bool:
@@ -103,10 +117,26 @@ def english(text: str) -> str:
 
 
 def other_words(text: str) -> list[str]:
-    """Return what tools are called for the phrases of an English request."""
-    said = f" {' '.join(word.lower() for word in _WORD.findall(text))} "
-    found = [word for phrase, words in _phrases().items() if f" {phrase} " in said for word in words]
-    return list(dict.fromkeys(found))[:MAX_QUERY_WORDS]
+    """Return what tools are called for the phrases of an English request, those of long phrases first."""
+    said = [_stem(word.lower()) for word in _WORD.findall(text)]
+    phrases = _phrases()
+    found: dict[str, None] = {}
+    for length in range(min(_LONGEST_PHRASE, len(said)), 0, -1):
+        for at in range(len(said) - length + 1):
+            for words in phrases.get(tuple(said[at : at + length]), ()):
+                found.update(dict.fromkeys(words[:_WORDS_OF_A_CONCEPT]))
+    return list(found)[:MAX_OTHER_WORDS]
+
+
+def _stem(word: str) -> str:
+    """Return a word without its ending, so that `silenced` is found as `silence`."""
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word[: -len(ending)]
+            break
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "ls":
+        word = word[:-1]
+    return word.rstrip("e") if len(word) > 3 else word
 
 
 def _pairs(run: str) -> list[str]:
@@ -115,17 +145,17 @@ def _pairs(run: str) -> list[str]:
 
 def _segments(run: str) -> list[str]:
     """Cut Chinese text into words: the longest known ones, by dynamic programming."""
-    concepts, dictionary = _chinese(), _dictionary()
+    listed, dictionary = _chinese(), _dictionary()
     best = [0.0] + [-1.0] * len(run)
     begins = [0] * (len(run) + 1)
     for begin in range(len(run)):
         for end in range(begin + 1, min(len(run), begin + _LONGEST) + 1):
             word = run[begin:end]
-            known = word in concepts or word in _CHINESE_STOP or word in dictionary
+            known = word in listed or word in _CHINESE_STOP or word in dictionary
             if not known and end > begin + 1:
                 continue
             # A word of ours wins over one of the dictionary with the same length.
-            worth = best[begin] + (len(word) ** 2 + (word in concepts) / 2 if known else 0)
+            worth = best[begin] + (len(word) ** 2 + (word in listed) / 2 if known else 0)
             if worth > best[end]:
                 best[end], begins[end] = worth, begin
     words: list[str] = []
@@ -139,8 +169,8 @@ def _segments(run: str) -> list[str]:
 def _meanings(word: str) -> list[str]:
     if word in _CHINESE_STOP:
         return []
-    if (concepts := _chinese().get(word)) is not None:
-        return [" ".join(words[:2]) for words in concepts[:2]]
+    if (meanings := _chinese().get(word)) is not None:
+        return meanings
     for gloss in _dictionary().get(word, "").split("/"):
         if _NOT_A_GLOSS.search(gloss):
             continue
@@ -166,20 +196,30 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 @cache
-def _chinese() -> dict[str, list[tuple[str, ...]]]:
-    found: dict[str, list[tuple[str, ...]]] = {}
+def _chinese() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
     for concept in _concepts():
         for word in concept.chinese:
-            found.setdefault(word, []).append(concept.words)
+            found.setdefault(word, []).append(" ".join(concept.words[:2]))
+    found = {word: meanings[:2] for word, meanings in found.items()}
+    for line in (Path(__file__).parent / "chinese.txt").read_text("utf-8").splitlines():
+        if line and not line.startswith("#"):
+            meaning, _, listed = line.partition("|")
+            for word in _listed(listed):
+                found.setdefault(word, [meaning.strip()])
     return found
 
 
 @cache
-def _phrases() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _phrases() -> dict[tuple[str, ...], list[tuple[str, ...]]]:
+    found: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    own = {_stem(word) for concept in _concepts() for word in concept.words}
     for concept in _concepts():
         for phrase in concept.phrases:
-            found.setdefault(phrase.lower(), []).extend(concept.words)
+            said = tuple(_stem(word) for word in _WORD.findall(phrase.lower()))
+            # A single word that tools use themselves says enough.
+            if said and not (len(said) == 1 and (said[0] in own or said[0] in _STOP)):
+                found.setdefault(said, []).append(concept.words)
     return found
 
 

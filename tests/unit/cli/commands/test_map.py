@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import openpyxl
 import pytest
 from tests.unit.cli.program import PROGRAM, configure, dragoman, entry, misfits
+from tests.unit.cli.terminal import CTRL_C, at_terminal
 
 from dragoman.cli.commands.map_ import rows_text
 from dragoman.cli.json_shapes import MapPlanReport, MapReport
@@ -188,6 +190,30 @@ def test_a_rule_that_asks_denies_without_a_terminal_and_yes_allows(table: Path, 
     assert noted(tmp_path / "notes") == []
     dragoman("map", "rows.note", *ARGS, "--out", "denied.csv", "--yes", "--repeat-failed")
     assert [row["outcome"] for row in results(tmp_path / "denied.csv")] == ["ok", "ok", "failed"]
+
+
+def test_a_terminal_shows_progress_and_ctrl_c_loses_nothing(notes: Path, tmp_path: Path) -> None:
+    text = "".join(f"row {number}\n" for number in range(1, 201))
+    (tmp_path / "rows.csv").write_text(f"text\n{text}", "utf-8")
+    command = ("map", "rows.note", "rows.csv", "--out", "out.csv")
+    with at_terminal(*command, "--rate", "20") as terminal:
+        terminal.wait_until(lambda: re.search(r"[░-] \d+/200 +[\d.]+/s +.* left", terminal.text) is not None)
+        terminal.type(CTRL_C)
+        assert terminal.wait_for_end() == 130
+        assert re.search(r"\d+ of 200 rows have an outcome; the same command goes on", terminal.text)
+        assert "left" not in terminal.text
+    done = dragoman(*command, "--json")
+    report = json.loads(done.stdout)
+    assert (report["ok"], report["unknown"]) == (200, 0)
+    assert report["earlier"] > 0
+    assert set(Counter(noted(notes)).values()) == {1}
+
+
+def test_without_ray_the_command_says_what_to_install(table: Path, notes: Path) -> None:
+    done = dragoman("map", "rows.note", *ARGS, "--out", "out.csv", "--on", "ray")
+    assert done.returncode == 2
+    assert "install `dragoman[ray]`" in done.stderr
+    assert noted(notes) == []
 
 
 @pytest.mark.parametrize(("rows", "text"), [([3], "row 3"), ([1, 2, 3, 7, 9, 10], "rows 1-3, 7, 9-10")])

@@ -178,6 +178,17 @@ async def test_the_filter_narrows_offers_and_calls_and_escape_shows_all() -> Non
         await seat.sees("shop://hours", "mcp_shop_photo")
 
 
+async def test_the_filter_finds_tools_by_what_they_do_if_none_is_called_so() -> None:
+    async with seated([shop().spec()], size=LARGE) as seat:
+        await seat.sees("photo", "shop://hours")
+        await seat.press("f")
+        await seat.type("how much does it cost")
+        await seat.until(lambda: "shop://hours" not in seat.text and "price" in seat.text)
+        assert "photo" not in seat.text
+        await seat.press("escape")
+        await seat.sees("shop://hours", "photo")
+
+
 async def test_the_command_line_runs_slash_commands_completes_and_remembers() -> None:
     async with seated([shop().spec()]) as seat:
         await seat.command("/mcp tools")

@@ -90,7 +90,7 @@ def test_ledger_holds_the_living_and_goes_with_the_last_of_them(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     ledger = Ledger(tmp_path / "children")
-    ledger.add(sleeper.pid, "files", M1)
+    ledger.add(identify(sleeper.pid), "files", M1)
     file = tmp_path / "children" / f"{os.getpid()}.jsonl"
     (_, child) = read(file)
     assert (child["pid"], child["name"], child["mark"]) == (sleeper.pid, "files", M1)
@@ -106,27 +106,27 @@ def test_starts_and_ends_are_added_to_the_page_until_it_has_too_many_lines(
 ) -> None:
     monkeypatch.setattr("dragoman.server.process.orphans.MAX_LINES", 3)
     ledger, file = Ledger(tmp_path), tmp_path / f"{os.getpid()}.jsonl"
-    ledger.add(os.getpid(), "self", "m0")
-    ledger.add(sleeper.pid, "files", M1)
+    ledger.add(identify(os.getpid()), "self", "m0")
+    ledger.add(identify(sleeper.pid), "files", M1)
     ledger.remove(sleeper.pid)
     assert [line.get("name") for line in read(file)[1:]] == ["self", "files", None]
     assert read(file)[3] == {"gone": sleeper.pid}
-    ledger.add(sleeper.pid, "files", M1)
+    ledger.add(identify(sleeper.pid), "files", M1)
     ledger.remove(sleeper.pid)
     ledger.remove(os.getpid())
     assert not file.exists()
     for _ in range(5):
-        ledger.add(os.getpid(), "self", "m0")
-        ledger.add(sleeper.pid, "files", M1)
+        ledger.add(identify(os.getpid()), "self", "m0")
+        ledger.add(identify(sleeper.pid), "files", M1)
         ledger.remove(sleeper.pid)
     assert len(read(file)) <= 8
 
 
 def test_page_that_was_removed_is_written_again(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     ledger, file = Ledger(tmp_path), tmp_path / f"{os.getpid()}.jsonl"
-    ledger.add(os.getpid(), "self", "m0")
+    ledger.add(identify(os.getpid()), "self", "m0")
     file.unlink()
-    ledger.add(sleeper.pid, "files", M1)
+    ledger.add(identify(sleeper.pid), "files", M1)
     assert [line.get("name") for line in read(file)] == [None, "self", "files"]
 
 
@@ -143,7 +143,7 @@ def test_child_that_is_crossed_out_and_a_line_that_was_cut_count_for_nothing(
 def test_child_that_is_gone_already_is_not_entered(tmp_path: Path) -> None:
     process = subprocess.Popen(["true"])
     process.wait()
-    Ledger(tmp_path).add(process.pid, "s", "m")
+    Ledger(tmp_path).add(identify(process.pid), "s", "m")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -152,7 +152,7 @@ def test_folder_that_cannot_be_written_costs_the_sweep_only(
 ) -> None:
     (tmp_path / "file").write_text("")
     ledger = Ledger(tmp_path / "file" / "children")
-    ledger.add(sleeper.pid, "s", "m")
+    ledger.add(identify(sleeper.pid), "s", "m")
     ledger.remove(sleeper.pid)
     assert sweep(tmp_path / "file" / "children") == 0
 
@@ -331,7 +331,7 @@ def test_relatives_are_found_by_mark_and_by_group(sleeper: subprocess.Popen[byte
 
 
 def test_relatives_began_no_sooner_than_the_first_of_them(sleeper: subprocess.Popen[bytes]) -> None:
-    start = began(sleeper.pid)
+    start = began(identify(sleeper.pid))
     assert descendants(M1, since=start) == [sleeper.pid]
     assert descendants(M1, since=start + 1) == []
 
@@ -345,7 +345,7 @@ def test_relatives_are_killed_until_there_are_none(sleeper: subprocess.Popen[byt
     assert kill_relatives(M1) == {sleeper.pid}
     assert ended_by(sleeper) == -signal.SIGKILL
     assert kill_relatives(M1) == set()
-    assert began(sleeper.pid) == 0
+    assert began(identify(sleeper.pid)) == 0
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_only_relatives_are_found_by_the_pipes_they_inherited(
     passed = [pipes[given["passed"]]] if "passed" in given else []
     process = subprocess.Popen(SLEEP, start_new_session=session, pass_fds=passed, env={}, **standard)
     try:
-        assert descendants("other", ends=ends, since=began(process.pid)) == [process.pid] * known
+        assert descendants("other", ends=ends, since=began(identify(process.pid))) == [process.pid] * known
     finally:
         process.kill()
         process.wait()
@@ -396,3 +396,20 @@ def test_folder_follows_the_state_home(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert default_folder() == tmp_path / "dragoman" / "children"
     monkeypatch.delenv("XDG_STATE_HOME")
     assert default_folder() == home / ".local" / "state" / "dragoman" / "children"
+
+
+def test_children_that_start_together_are_written_together(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    ledger = Ledger(tmp_path)
+    page = tmp_path / f"{os.getpid()}.jsonl"
+    ledger.add(identify(os.getpid()), "one", "m0", more=True)
+    assert not page.exists()
+    ledger.add(identify(sleeper.pid), "two", M1)
+    assert [json.loads(line).get("name") for line in page.read_bytes().splitlines()] == [None, "one", "two"]
+    ledger.add(identify(os.getpid()), "one", "m0", more=True)
+    ledger.remove(sleeper.pid)
+    assert json.loads(page.read_bytes().splitlines()[-1]) == {"gone": sleeper.pid}
+    ledger.add(identify(sleeper.pid), "three", M1, more=True)
+    ledger.flush()
+    assert json.loads(page.read_bytes().splitlines()[-1])["name"] == "three"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.server.protocol.rpc import Bounded
+from dragoman.server.protocol.rpc import SMALL_PIECE, Bounded
 
 
 def gathered(limit: int, *pieces: bytes, ends: int = 3) -> Bounded:
@@ -40,4 +40,13 @@ def test_taking_begins_anew(first: bytes) -> None:
 def test_memory_stays_within_the_limit_however_much_comes() -> None:
     bounded = gathered(100, *[b"0123456789"] * 1000)
     assert bounded.size == 10_000
-    assert len(bounded._kept) <= 3
+    assert sum(map(len, bounded._pieces)) <= 3
+
+
+def test_single_bytes_are_collected_in_one_piece() -> None:
+    bounded = Bounded(100_000, ends=3)
+    bounded.add(b"x" * SMALL_PIECE)
+    for _ in range(1000):
+        bounded.add(b"y")
+    assert len(bounded._pieces) == 2
+    assert bounded.take() == b"x" * SMALL_PIECE + b"y" * 1000

@@ -95,6 +95,16 @@ def test_the_steps_of_one_long_request_each_find_their_tool() -> None:
     index.close()
 
 
+def test_the_clauses_of_one_sentence_each_find_their_tool() -> None:
+    index = words(TOOLS)
+    hits = index.search(
+        "read the whole text of notes, look up the timezone of Rome and erase that old repository", limit=3
+    )
+
+    assert set(hits) == {"mcp_fs_read_text_file", "mcp_time_now", "mcp_hub_erase"}
+    index.close()
+
+
 def test_only_tools_in_view_are_found() -> None:
     index = words(TOOLS)
 
@@ -180,6 +190,43 @@ def test_meanings_find_a_tool_that_shares_no_word(tmp_path: Path) -> None:
     assert index.search("how late is it in Sydney")[0] == "mcp_time_now"
     assert index.search("悉尼现在几点了")[0] == "mcp_time_now"
     assert index.find("bake me a chocolate cake")[0].weak
+    index.close()
+
+
+@needs_model
+def test_all_matches_of_a_request_that_no_tool_is_close_to_are_weak(tmp_path: Path) -> None:
+    index = ToolIndex(TOOLS, cache=tmp_path / "vectors.sqlite")
+    index.wait()
+
+    assert all(hit.weak for hit in index.find("ripe bananas"))
+    assert not index.find("which hour is it")[0].weak
+    index.close()
+
+
+@needs_model
+def test_what_users_say_counts_as_what_tools_are_called(tmp_path: Path) -> None:
+    tools = [
+        tool("list_downtimes", "List scheduled downtimes."),
+        tool("mute_host", "Mute a host."),
+        tool("get_host_color", "Get the color of the box that a host has in a picture."),
+    ]
+    index = ToolIndex(tools, cache=tmp_path / "vectors.sqlite")
+    index.wait()
+
+    assert index.search("hushing that box")[0] == "mute_host"
+    index.close()
+
+
+@needs_model
+def test_tools_that_come_later_are_found_by_meaning_too(tmp_path: Path) -> None:
+    index = ToolIndex(TOOLS[:3], cache=tmp_path / "vectors.sqlite")
+    index.wait()
+    assert index.search("which hour is it") != ["mcp_time_now"]
+    index.update(TOOLS)
+    index.wait()
+
+    assert index.pending == 0
+    assert index.search("which hour is it")[0] == "mcp_time_now"
     index.close()
 
 

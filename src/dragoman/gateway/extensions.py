@@ -1,0 +1,137 @@
+"""Tasks and skills: the requests of protocol extensions, passed on to the servers that have them.
+
+A client that declares tasks gets the task that its call becomes, and follows it by the server's own states.
+For every other client the gateway follows the task, and answers the call with its result. Skills of all
+servers are one list; their files are resources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+from pydantic import ConfigDict, Field
+
+from dragoman.gateway import ids
+from dragoman.gateway.sdk_server import put_aside
+from dragoman.server.protocol.extensions import SKILLS, TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dragoman.gateway.view import View
+    from dragoman.manager.forward import Forward
+
+
+class TaskParams(types.RequestParams):
+    """The parameters of `tasks/get`, `tasks/update` and `tasks/cancel`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    task_id: str = Field(alias="taskId", min_length=1)
+    input_responses: dict[str, Any] = Field(default_factory=dict[str, Any], alias="inputResponses")
+
+
+class UriParams(types.RequestParams):
+    """The parameters of `skills/get` and `resources/directory/read`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    uri: str
+
+
+class Extensions:
+    """The extensions of one view."""
+
+    def __init__(self, view: View, forward: Forward) -> None:
+        self._view = view
+        self._forward = forward
+        server = view.server
+        for verb in ("get", "update", "cancel"):
+            server.add_request_handler(f"tasks/{verb}", TaskParams, self._task)
+        server.add_request_handler("skills/list", types.PaginatedRequestParams, self._list_skills)
+        server.add_request_handler("skills/get", UriParams, self._get_skill)
+        server.add_request_handler("resources/directory/read", UriParams, self._read_directory)
+
+    def declared(self) -> dict[str, dict[str, Any]]:
+        """Return the extensions that at least one connected server has, with their settings."""
+        found: dict[str, dict[str, Any]] = {}
+        for server in [self._view.only] if self._view.only is not None else self._forward.connected():
+            for name, settings in self._forward.extensions(server).items():
+                if name in (TASKS, SKILLS):
+                    found[name] = {**found.get(name, {}), **settings}
+        return found
+
+    def outer_task(self, state: Mapping[str, Any], server: str) -> dict[str, Any]:
+        """Return the state of a task with the id and the URIs that clients know."""
+        if self._view.only is not None:
+            return dict(state)
+        shown = {**state, "taskId": ids.outer_task(server, str(state.get("taskId", "")))}
+        if isinstance(state.get("result"), dict):
+            shown["result"] = ids.outer_result(state["result"], server)
+        return shown
+
+    # ── Tasks
+
+    async def _task(self, ctx: Any, params: TaskParams) -> types.EmptyResult:
+        server, task = self._task_of(params.task_id)
+        verb = ctx.method.partition("/")[2]
+        with self._view.refusing():
+            state = await self._forward.task(verb, task, server=server, answers=params.input_responses)
+        put_aside(self.outer_task(state, server) if verb == "get" else state)
+        return types.EmptyResult()
+
+    def _task_of(self, task: str) -> tuple[str, str]:
+        if self._view.only is not None:
+            return self._view.only, task
+        found = ids.inner_task(task)
+        if found is None or not self._forward.knows(found[0]):
+            raise MCPError(code=INVALID_PARAMS, message="Task not found")
+        return found
+
+    # ── Skills
+
+    async def _list_skills(self, _ctx: Any, params: types.PaginatedRequestParams | None) -> types.EmptyResult:
+        only = self._view.only
+        with self._view.refusing():
+            listed = await self._forward.skills(only)
+        found = {
+            str(entry.get("uri")): entry
+            for server, entries in listed.items()
+            for entry in (self._outer_skill(entry, server) for entry in entries)
+        }
+        names, following = self._view.page(sorted(found), params)
+        put_aside({"skills": [found[name] for name in names], **following})
+        return types.EmptyResult()
+
+    async def _get_skill(self, _ctx: Any, params: UriParams) -> types.EmptyResult:
+        with self._view.refusing():
+            server, uri = await self._view.owner(params.uri)
+            entry = await self._forward.skill(uri, server=server)
+        put_aside({"skill": self._outer_skill(entry, server)})
+        return types.EmptyResult()
+
+    async def _read_directory(self, _ctx: Any, params: UriParams) -> types.EmptyResult:
+        with self._view.refusing():
+            server, uri = await self._view.owner(params.uri)
+            entries = await self._forward.directory(uri, server=server)
+        put_aside({"resources": [self._outer(entry, server) for entry in entries]})
+        return types.EmptyResult()
+
+    def _outer_skill(self, entry: Mapping[str, Any], server: str) -> dict[str, Any]:
+        files: object = entry.get("resources")
+        if not isinstance(files, list):
+            return self._outer(entry, server)
+        listed = [
+            self._outer(cast("dict[str, Any]", file), server) if isinstance(file, dict) else file
+            for file in cast("list[object]", files)
+        ]
+        return {**self._outer(entry, server), "resources": listed}
+
+    def _outer(self, entry: Mapping[str, Any], server: str) -> dict[str, Any]:
+        uri = entry.get("uri")
+        if self._view.only is not None or not isinstance(uri, str):
+            return dict(entry)
+        return {**entry, "uri": ids.outer_uri(server, uri)}
