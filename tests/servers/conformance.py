@@ -446,7 +446,12 @@ async def serve_http() -> None:
         ),
     )
     config = uvicorn.Config(
-        manager.handle_request, log_config=None, interface="asgi3", lifespan="off", ws="none"
+        manager.handle_request,
+        log_config=None,
+        interface="asgi3",
+        lifespan="off",
+        ws="none",
+        http="h11",  # which takes white space around header values away
     )
     async with manager.run():
         sys.stderr.write(f"serving at http://127.0.0.1:{port}/mcp\n")

@@ -195,7 +195,9 @@ class GatewayApp:
             await self._live(receive, send)
         elif scope["type"] == "http":
             self.gateway.start()
-            await self._answer(scope, receive, send)
+            # Not every parser of HTTP takes the white space around a value away.
+            headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+            await self._answer({**scope, "headers": headers}, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 

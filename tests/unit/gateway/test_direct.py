@@ -116,6 +116,20 @@ async def test_a_plain_call_is_answered_directly_with_json(sdk: list[str]) -> No
             assert sdk == []
 
 
+async def test_white_space_around_header_values_does_not_count() -> None:
+    server = notes()
+    async with running(server) as (app, _):
+
+        async def spaced(scope: Any, receive: Any, send: Any) -> None:
+            headers = [(name, b" " + value + b"\t ") for name, value in scope["headers"]]
+            await app({**scope, "headers": headers}, receive, send)
+
+        transport = httpx2.ASGITransport(app=spaced)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            assert (await add(client)).status_code == 200
+    assert len(server.calls) == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "status", "code"),
     [
