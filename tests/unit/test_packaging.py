@@ -76,7 +76,7 @@ def test_the_protocol_is_spoken_through_the_official_package_and_no_other() -> N
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.partition(".")[0])
     assert "mcp" in imported
-    assert not imported & {"fastmcp", "mcp_use", "langchain_mcp_adapters", "mcpadapt", "smolagents"}
+    assert not imported & {"fastmcp", "mcp_use", "langchain_mcp_adapters", "mcpadapt"}
 
 
 def test_the_wheel_has_every_module_and_the_data_that_they_read(installed: Path) -> None:

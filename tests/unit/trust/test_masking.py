@@ -211,6 +211,7 @@ def test_a_planted_token_of_a_known_shape_never_survives(token: str, before: str
 def test_a_secret_under_a_telling_key_never_survives(key: str, secret: str) -> None:
     assume(secret.casefold() not in key.casefold())
     assume(not secret.startswith("-"))
+    assume(secret != "header")  # stands in one of the shapes
     shapes = [
         [f"--{key}", secret],
         [f"--{key}={secret}"],
