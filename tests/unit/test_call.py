@@ -7,6 +7,7 @@ import pytest
 from dragoman import McpManager, call
 from dragoman.errors import HttpStatusError, ToolUnavailableError, UnknownToolError
 from dragoman.model import ServerSpec, Stdio, ToolDef
+from dragoman.server.retries import unavailable
 from dragoman.tools.registry import ToolRegistry
 
 
@@ -23,7 +24,7 @@ async def test_tool_whose_server_is_gone_is_unavailable() -> None:
 @pytest.mark.parametrize(("status", "ran"), [(500, True), (502, True), (404, False), (503, False)])
 def test_server_that_broke_over_a_call_may_have_run_it(status: int, ran: bool) -> None:
     tool = ToolDef(name="x", description="", input_schema={}, server="s", original_name="x")
-    error = call._unavailable(tool, HttpStatusError("it broke", server="s", status=status))
+    error = unavailable(tool, HttpStatusError("it broke", server="s", status=status))
     assert error.may_have_run is ran
     assert ("it may have run" in str(error)) is ran
 
