@@ -27,8 +27,8 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U
 """Scripts without spaces between words."""
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]+")
 _CLAUSE = re.compile(
-    r"\n|(?<![.;:!?])[.;:!?]++(?:\s|$)|[。；：！？，]+|, |,? (?:and then|then|after that|finally|and also|and) "
-    r"|(?:然后|接着|最后|并且)"
+    r"\n|(?<![.;:!?])[.;:!?]++(?:\s|$)|[。；：！？，]+"
+    r"|, |,? (?:and then|then|after that|finally|and also|and) |(?:然后|接着|最后|并且)"
 )
 _WORDS_OF_A_STEP = 3
 _NOT_A_GLOSS = re.compile(
