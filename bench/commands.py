@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "requirements" / "peers" / "mcporter"
 TARGET = ROOT / ".cache" / "peers" / "mcporter"
 SERVERS = ("server-everything", "server-filesystem", "server-memory")
-ROUNDS = 3
+ROUNDS = 5
 TIMEOUT = 120
 
 
