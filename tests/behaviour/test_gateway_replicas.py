@@ -23,7 +23,7 @@ from dragoman.model import ServerSpec, ServerState, Stdio
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 FEATURES = Path(__file__).parents[1] / "servers" / "all_features.py"
 KEY = "k" * 32
@@ -182,8 +182,9 @@ def ping() -> str:
     return "pong"
 
 
-async def test_restarts_of_a_server_are_not_noticed() -> None:
-    server = ScriptedServer("s")
+@asynccontextmanager
+async def pinged(server: ScriptedServer) -> AsyncGenerator[tuple[McpManager, Callable[[], Awaitable[str]]]]:
+    """Serve a server with `ping`; give the manager, and what calls the tool through the gateway."""
     server.add(ping)
     app = asgi_app(McpManager([server.spec()], cache=False), token=TOKEN)
     await app.start()
@@ -191,33 +192,32 @@ async def test_restarts_of_a_server_are_not_noticed() -> None:
     try:
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            for _ in range(20):
-                await app.gateway.mcp.restart("s")
+
+            async def call() -> str:
                 params: Any = {"name": "mcp_s_ping", "arguments": {}}
                 result = (await post(client, "tools/call", params)).json()["result"]
-                assert result["content"][0]["text"] == "pong"
+                return result["content"][0]["text"]
+
+            yield app.gateway.mcp, call
     finally:
         await app.close()
+
+
+async def test_restarts_of_a_server_are_not_noticed() -> None:
+    async with pinged(ScriptedServer("s")) as (mcp, call):
+        for _ in range(20):
+            await mcp.restart("s")
+            assert await call() == "pong"
 
 
 async def test_a_call_waits_for_a_server_that_was_lost_a_moment_ago() -> None:
     server = ScriptedServer("s")
-    server.add(ping)
-    app = asgi_app(McpManager([server.spec()], cache=False), token=TOKEN)
-    await app.start()
-    await app.gateway.mcp.wait_ready()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            lost = asyncio.create_task(_lost(app.gateway.mcp))
-            await asyncio.sleep(0)
-            server.crash()
-            await lost
-            params: Any = {"name": "mcp_s_ping", "arguments": {}}
-            result = (await post(client, "tools/call", params)).json()["result"]
-            assert result["content"][0]["text"] == "pong"
-    finally:
-        await app.close()
+    async with pinged(server) as (mcp, call):
+        lost = asyncio.create_task(_lost(mcp))
+        await asyncio.sleep(0)
+        server.crash()
+        await lost
+        assert await call() == "pong"
 
 
 async def _lost(mcp: McpManager) -> None:

@@ -117,7 +117,7 @@ class Room(Protocol):
         """Wait until the user may have connections.
 
         Args:
-            on_wait: Called with the reason if there is no room at once.
+            on_wait: Called with the reason if the user has to wait.
         """
         ...
 
