@@ -180,15 +180,22 @@ _SEPARATOR = re.compile(r"[^\w-]", re.ASCII)
 
 def expose(template: str, pair: Pair) -> str:
     """Return the exposed name of a tool; values are inserted unchanged, in one pass."""
-    parts = _parts(template).copy()
-    # Every second part is the name of a field.
-    parts[1::2] = [pair.server if name == "server" else pair.tool for name in parts[1::2]]
-    return "".join(parts)
+    return pair.tool.join(around_tool(template, pair.server))
 
 
-@functools.lru_cache(maxsize=64)
-def _parts(template: str) -> list[str]:
-    return _FIELD.split(template)
+@functools.lru_cache(maxsize=256)
+def around_tool(template: str, server: str) -> tuple[str, ...]:
+    """Return the parts of an exposed name that a tool's own name joins."""
+    parts = [""]
+    # Every second piece is the name of a field.
+    for number, piece in enumerate(_FIELD.split(template)):
+        if number % 2 == 0:
+            parts[-1] += piece
+        elif piece == "server":
+            parts[-1] += server
+        else:
+            parts.append("")
+    return tuple(parts)
 
 
 def alike(name: str) -> str:
@@ -234,8 +241,7 @@ def _digest(pair: Pair) -> str:
     return hashlib.sha256(json.dumps(pair).encode()).hexdigest()[:DIGEST_CHARS]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The name assigned to one tool."""
 
     name: str | None
@@ -330,7 +336,9 @@ class NameTable:
 
     def settle(self, key: str) -> dict[Pair, Outcome]:
         """Assign the names with this `alike` key, and remember the owner."""
-        group = self._wanted.get(key, {})
+        group = self._wanted.get(key)
+        if group is None:
+            return {}
         builtin, owner = self._builtin.get(key, ()), self._owners.get(key)
         if len(group) == 1 and not builtin:
             # The common case: no other tool prefers this name.
