@@ -301,7 +301,8 @@ class NameTable:
         self._builtin: dict[str, set[str]] = {}
         self._owners: dict[str, str] = {}
         """The server whose tool had a name first, by `alike` key."""
-        self._owned: Counter[str] = Counter()
+        self._owned: dict[str, set[str]] = {}
+        """The same keys by server: forgetting one server does not look at the others."""
 
     def add(self, pair: Pair, name: str) -> str:
         """Add a server's tool with its preferred name; return the key to settle."""
@@ -353,14 +354,17 @@ class NameTable:
         return outcomes
 
     def _own(self, key: str, server: str) -> None:
-        if key not in self._owners and self.order is None and self._owned[server] < MAX_OWNED:
+        if key in self._owners or self.order is not None:
+            return
+        owned = self._owned.setdefault(server, set())
+        if len(owned) < MAX_OWNED:
             self._owners[key] = server
-            self._owned[server] += 1
+            owned.add(key)
 
     def forget(self, server: str) -> None:
         """Release the names of a server's tools for other servers."""
-        self._owners = {key: owner for key, owner in self._owners.items() if owner != server}
-        del self._owned[server]
+        for key in self._owned.pop(server, ()):
+            del self._owners[key]
 
 
 # ── Filters: which tools of a server are exposed, and which tools an agent may use
