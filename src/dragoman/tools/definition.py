@@ -185,7 +185,7 @@ def admit(
     admitted: list[ToolDef] = []
     rejected: list[Rejected] = []
     limits = limits or Limits()
-    exposes_all = spec.allowed_tools is None and not spec.denied_tools
+    exposes_all = _exposes_all(spec)
     for raw in listing:
         if reason := excess(raw, limits):
             rejected.append(Rejected(tool=str(raw.get("name"))[: limits.name_chars], reason=reason))
@@ -270,11 +270,17 @@ def readmit(
     make_func: MakeFunc | None = None,
 ) -> list[ToolDef]:
     """Return the tools that the spec exposes, from cached definitions (head and schemas)."""
+    exposes_all = _exposes_all(spec)
     return [
         recall(raw, schemas, server=spec.name, template=template, make_func=make_func)
         for raw, schemas in entries
-        if is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools)
+        if exposes_all or is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools)
     ]
+
+
+def _exposes_all(spec: ServerSpec) -> bool:
+    """Return whether a spec has no filter, so that no name needs to be matched."""
+    return spec.allowed_tools is None and not spec.denied_tools
 
 
 def difference(server: str, before: Iterable[ToolDef], after: Iterable[ToolDef]) -> ToolsChanged | None:
