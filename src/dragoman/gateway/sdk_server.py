@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from contextvars import ContextVar
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.lowlevel.server import NotificationOptions, Server
@@ -89,6 +90,11 @@ def shaped(method: str, version: str, result: Mapping[str, Any], server: Server[
 
 class GatewayServer(Server[Any]):
     """A low-level server that announces changes of its lists in both protocol generations."""
+
+    @cached_property
+    def server_info_stamp(self) -> dict[str, Any]:
+        """What every modern result says about the server; the SDK copies it each time."""
+        return super().server_info_stamp
 
     def create_initialization_options(
         self,
