@@ -479,6 +479,9 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                 if is_pinned:
                     # Acquiring may have opened a new connection, and its listing may define another tool.
                     pins.check(supervisor.spec, tool)
+                session, on_task = connection.session, None
+                if session is not None and session.has_tasks:
+                    on_task = await _task_noter(context, tool, call, supervisor)
                 answer = await connection.call_tool(
                     tool.original_name,
                     arguments,
@@ -488,10 +491,11 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     inputs=call.forwarded.inputs if call.forwarded else None,
                     traffic=call.traffic,
                     rounds=None if call.mode is None else _rounds(call.mode),
+                    on_task=on_task,
                 )
-                if call.forwarded is not None and connection.session is not None:
+                if call.forwarded is not None and session is not None:
                     # What the server logged during the call goes to the same client, before the result.
-                    await connection.session.wait_delivered()
+                    await session.wait_delivered()
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -512,6 +516,34 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
     return await _built(context, tool, call, supervisor, answer)
 
 
+async def _task_noter(
+    context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor
+) -> Callable[[Mapping[str, Any]], None] | None:
+    """Return what notes the id of a task that the call becomes; `None` if the server has no tasks."""
+    session = supervisor.session
+    if (
+        session is None
+        or not session.has_tasks
+        or (call.forwarded is not None and call.forwarded.takes_tasks)
+    ):
+        return None
+    if not context.tasks.is_open:
+        await asyncio.to_thread(context.tasks.open)
+
+    def note(state: Mapping[str, Any]) -> None:
+        if isinstance(state.get("taskId"), str):
+            context.tasks.note(_task_record(context, tool, supervisor, state))
+
+    return note
+
+
+def _task_record(
+    context: CallContext, tool: ToolDef, supervisor: Supervisor, state: Mapping[str, Any]
+) -> TaskRecord:
+    key = context.server_key(supervisor.spec)
+    return new_record(state, server=tool.server, server_key=key, tool=tool.name, name=tool.original_name)
+
+
 def _rounds(mode: CallMode) -> RoundOptions:
     if (paused := mode.paused) is None:
         return RoundOptions(pauses=mode.pauses)
@@ -530,8 +562,8 @@ async def _unfinished(
             call_id=call.id,
             duration=time.monotonic() - call.began,
         )
-    key = context.server_key(supervisor.spec)
     if answer.kind == "input_required":
+        key = context.server_key(supervisor.spec)
         made = await asyncio.to_thread(
             paused_call, answer, tool=tool, server_key=key, call=call, user=context.user
         )
@@ -544,9 +576,7 @@ async def _unfinished(
             call_id=call.id,
             duration=time.monotonic() - call.began,
         )
-    record = new_record(
-        answer.data, server=tool.server, server_key=key, tool=tool.name, name=tool.original_name
-    )
+    record = _task_record(context, tool, supervisor, answer.data)
     try:
         await asyncio.to_thread(context.tasks.save, record)
     except OSError as exc:

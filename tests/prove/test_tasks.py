@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
 
-TASKS, KILLS, AT_ONCE = 1_000, 50, 16
+TASKS, KILLS = 1_000, 50
 POLL = 0.2
 CLIENT = Path(__file__).with_name("task_client.py")
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -139,28 +139,39 @@ async def test_tasks_survive_kills_of_the_client(proof: Proof, tmp_path: Path) -
             assert child.returncode in (0, -9), said.decode()
     events = [json.loads(line) for line in lines(journal)]
     got = {number for kind, number, *_ in events if kind == "got"}
-    asked = Counter(what for kind, what, *_ in events if kind == "asked")
     created = Counter(task["number"] for task in server.tasks.values())
-    unheld = TASKS - len(got)
+    received, read = (
+        {server.tasks[event[1]]["number"] for event in events if event[0] == kind}
+        for kind in ("received", "read")
+    )
+    asked, answered = (
+        Counter(event[1] for event in events if event[0] == kind) for kind in ("asked", "answered")
+    )
     proof.record(
-        tasks=TASKS,
-        created=len(server.tasks),
+        calls=TASKS,
+        tasks=len(server.tasks),
         kills=kills,
         results=len(got),
-        lost_before_the_id_arrived=unheld,
+        id_never_reached_the_client=len(created.keys() - received),
+        id_received_and_not_read=len(received - read - got),
+        id_read_and_not_stored=len(read - got),
         questions=len(asked),
-        asked_twice=sum(count > 1 for count in asked.values()),
+        killed_while_asking=sum((asked - answered).values()),
+        asked_again_after_the_answer=sum(count > 1 for count in answered.values()),
         polls_too_early=len(server.early),
     )
     assert kills >= KILLS
     assert set(created.values()) == {1}, "no call was repeated"
-    answered = [task for task in server.tasks.values() if task["number"] in got and task["asks"]]
-    assert all(len(task["answers"]) == 1 for task in answered), "each answer was sent once"
-    # A kill can hit before a task's id, or an answer, is stored: at most the calls of that moment.
+    asks = [task for task in server.tasks.values() if task["number"] in got and task["asks"]]
+    assert all(len(task["answers"]) == 1 for task in asks), "each answer was sent once"
     held = {event[1] for event in events if event[0] == "held"}
     assert len(got) == len(held), "every task whose id was stored gave its result"
-    assert unheld <= kills * AT_ONCE
-    assert sum(count - 1 for count in asked.values()) <= kills
+    # The id is stored while its message is read, the answer when its handler returns. Between these and the
+    # system call are microseconds, which one kill in a thousand can hit.
+    assert len(read - got) <= 1
+    assert sum(count - 1 for count in answered.values()) <= 1
+    # A message that has come as bytes is read in the next turn of the event loop.
+    assert len(received - got) <= kills // 10
     assert server.early == []
 
 

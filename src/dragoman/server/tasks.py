@@ -87,6 +87,8 @@ class TaskFollower:
             ProtocolError: The call failed in the server, or its questions cannot be answered here.
             ServerError: The server cannot be reached; the task can be resumed.
         """
+        if not self._store.is_open:
+            await asyncio.to_thread(self._store.open)
         try:
             async with asyncio.timeout_at(self._loop_time(until)):
                 return await self._follow(wait_first=wait_first)
@@ -174,11 +176,14 @@ class TaskFollower:
             if key in self.record.answers:
                 continue
 
-            async def ask(session: Session, request: object = request) -> dict[str, Any]:
-                return await session.answer_question(request)
+            async def ask(session: Session, key: str = key, request: object = request) -> None:
+                answer = await session.answer_question(request)
+                # Noted before the event loop can do anything else: the user must not be asked again.
+                self.record = replace(self.record, answers={**self.record.answers, key: answer})
+                self._store.note(self.record)
 
             try:
-                answer = await self._use(ask, retries=False)
+                await self._use(ask, retries=False)
             except ProtocolError as exc:
                 why = f"waits for input that cannot be given here: {exc.message}"
                 msg = f"the task of `{self.record.tool}` {why}"
@@ -186,7 +191,6 @@ class TaskFollower:
                 raise ProtocolError(
                     msg, rpc_code=exc.rpc_code, tool=self.record.tool, server=self.record.server, hint=hint
                 ) from exc
-            self.record = replace(self.record, answers={**self.record.answers, key: answer})
             await asyncio.to_thread(self._store.save, self.record)
         unsent = {key: self.record.answers[key] for key in asked if key not in self.record.sent}
         if unsent:

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.rpc import RequestId
     from dragoman.server.protocol.wire import ConnectAttempt, Traffic, Wire
 
+    class WireOptions(CallOptions, total=False):
+        """The SDK's options of a request, and ours."""
+
+        on_task: Callable[[dict[str, Any]], None]
+        """Called with the answer to a call that has become a task, as soon as it is read."""
+
 # ── Results for the SDK's session: completed, and without entries that it rejects
 
 
@@ -261,7 +267,7 @@ class WireDispatcher:
         self._serving: dict[RequestId, _Context] = {}
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: WireOptions | None = None
     ) -> dict[str, Any]:
         """Send a request and wait for its result.
 
@@ -280,7 +286,7 @@ class WireDispatcher:
         return await self._exchange(method, params, opts or {})
 
     async def _traced(
-        self, telemetry: Telemetry, method: str, params: Mapping[str, Any] | None, opts: CallOptions
+        self, telemetry: Telemetry, method: str, params: Mapping[str, Any] | None, opts: WireOptions
     ) -> dict[str, Any]:
         with telemetry.request(method, self.peer, **_subject(method, params or {})) as request:
             if (carrier := request.meta()) is not None:
@@ -294,17 +300,18 @@ class WireDispatcher:
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        opts: CallOptions,
+        opts: WireOptions,
         traced: Request | None = None,
     ) -> dict[str, Any]:
         counted = current_traffic.get()
         future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
-        on_progress = opts.get("on_progress")
+        resolve = partial(self._resolve, future, counted)
+        on_progress, on_task = opts.get("on_progress"), opts.get("on_task")
         try:
             request_id, message = self.rpc.request(
                 method,
                 params,
-                resolve=partial(self._resolve, future, counted),
+                resolve=resolve if on_task is None else partial(_resolve_or_task, on_task, resolve),
                 request_id=opts.get("request_id"),
                 on_progress=None if on_progress is None else partial(self._queue_progress, on_progress),
                 lenient=method.endswith("/list"),
@@ -350,7 +357,7 @@ class WireDispatcher:
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        opts: CallOptions | None = None,
+        opts: WireOptions | None = None,
     ) -> None:
         """Send a notification; after the end of the conversation it is dropped."""
         if not self.ended.done():
@@ -502,7 +509,7 @@ class WireDispatcher:
         if not future.done():
             future.set_result(outcome)
 
-    def _give_up(self, message: bytes, envelope: Envelope, opts: CallOptions, reason: str) -> None:
+    def _give_up(self, message: bytes, envelope: Envelope, opts: WireOptions, reason: str) -> None:
         if envelope.request_id is None or self.ended.done():
             return
         self.rpc.forget(envelope.request_id)
@@ -576,7 +583,7 @@ class _Context:
             self.task.cancel()
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: WireOptions | None = None
     ) -> dict[str, Any]:
         """Send a request to the server."""
         if self.closed:
@@ -584,7 +591,7 @@ class _Context:
         return await self._owner.send_raw_request(method, params, opts)
 
     async def notify(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: WireOptions | None = None
     ) -> None:
         """Send a notification to the server."""
         if not self.closed:
@@ -616,6 +623,17 @@ def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
             return {"prompt": str(params.get("name", ""))}
         case _:
             return {"resource": str(params.get("uri", ""))}
+
+
+def _resolve_or_task(
+    on_task: Callable[[dict[str, Any]], None],
+    resolve: Callable[[dict[str, Any] | BaseException], None],
+    outcome: dict[str, Any] | BaseException,
+) -> None:
+    """Report a task while its answer is being read: before the event loop can do anything else."""
+    if type(outcome) is dict and outcome.get("resultType") == "task":
+        on_task(outcome)
+    resolve(outcome)
 
 
 async def _done(delivered: asyncio.Future[None]) -> None:
