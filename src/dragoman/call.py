@@ -529,18 +529,16 @@ async def _task_noter(
         return None
     if not context.tasks.is_open:
         await asyncio.to_thread(context.tasks.open)
+    key = context.server_key(supervisor.spec)
 
     def note(state: Mapping[str, Any]) -> None:
         if isinstance(state.get("taskId"), str):
-            context.tasks.note(_task_record(context, tool, supervisor, state))
+            context.tasks.note(_task_record(tool, key, state))
 
     return note
 
 
-def _task_record(
-    context: CallContext, tool: ToolDef, supervisor: Supervisor, state: Mapping[str, Any]
-) -> TaskRecord:
-    key = context.server_key(supervisor.spec)
+def _task_record(tool: ToolDef, key: str, state: Mapping[str, Any]) -> TaskRecord:
     return new_record(state, server=tool.server, server_key=key, tool=tool.name, name=tool.original_name)
 
 
@@ -562,8 +560,8 @@ async def _unfinished(
             call_id=call.id,
             duration=time.monotonic() - call.began,
         )
+    key = context.server_key(supervisor.spec)
     if answer.kind == "input_required":
-        key = context.server_key(supervisor.spec)
         made = await asyncio.to_thread(
             paused_call, answer, tool=tool, server_key=key, call=call, user=context.user
         )
@@ -576,7 +574,7 @@ async def _unfinished(
             call_id=call.id,
             duration=time.monotonic() - call.began,
         )
-    record = _task_record(context, tool, supervisor, answer.data)
+    record = _task_record(tool, key, answer.data)
     try:
         await asyncio.to_thread(context.tasks.save, record)
     except OSError as exc:
