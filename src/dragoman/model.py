@@ -185,6 +185,8 @@ class UserLimits:
     is never disconnected."""
     idle: float = 600.0
     """Seconds without use after which a user is disconnected."""
+    alone: bool = False
+    """Whether servers run for users alone: the manager itself starts none."""
 
     def __post_init__(self) -> None:
         if self.open < 1 or self.idle <= 0:

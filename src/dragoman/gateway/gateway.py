@@ -18,6 +18,7 @@ from mcp.server.runner import serve_dual_era_loop
 
 from dragoman.agent.code.sandbox import is_installed, not_installed
 from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
+from dragoman.gateway import ids
 from dragoman.gateway.announce import Announcer
 from dragoman.gateway.observe import Observer
 from dragoman.gateway.questions import Questions
@@ -54,6 +55,7 @@ class Gateway:
         tools: ToolsMode = "all",
         state_keys: Sequence[str | bytes] = (),
         first_wait: float = 5.0,
+        observer: Observer | None = None,
     ) -> None:
         """Serve a started manager.
 
@@ -66,6 +68,7 @@ class Gateway:
             state_keys: Secrets of at least 32 bytes that seal what a client sends back between two rounds of
                 one request: the first seals, all open. Replicas need the same; by default one is generated.
             first_wait: How many seconds the first listing of tools waits for servers that were never listed.
+            observer: Counts and logs the requests; its own by default.
 
         Raises:
             AgentError: `tools` is `code`, and the extra `code` is not installed.
@@ -78,10 +81,13 @@ class Gateway:
         """Whether the questions of older servers, and for older clients, go to clients."""
         self.rounds = Rounds()
         self.announcer = Announcer(mcp)
-        self.observer = Observer(mcp)
+        self.observer = observer or Observer(mcp)
         self.tools_mode: ToolsMode = tools
         self.first_wait = first_wait
-        self._security = RequestStateSecurity(keys=list(state_keys) or [os.urandom(32)], ttl=HOLD_SECONDS)
+        self._keys = [key.encode() if isinstance(key, str) else key for key in state_keys] or [os.urandom(32)]
+        self._security = RequestStateSecurity(keys=self._keys, ttl=HOLD_SECONDS)
+        self.task_keys = [ids.task_key(key, mcp.user) for key in self._keys] if mcp.user else []
+        """Bind the ids of tasks to the user: the first binds, all check. Empty if there are no users."""
         self._views: dict[str | None, View] = {}
         self._events = mcp.events()
         self._pump: asyncio.Task[None] | None = None
@@ -93,6 +99,17 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def for_user(self, manager: McpManager, questions: Questions | None) -> Gateway:
+        """Return a gateway of the same kind for the manager of one user."""
+        return Gateway(
+            manager,
+            questions=questions,
+            tools=self.tools_mode,
+            state_keys=self._keys,
+            first_wait=self.first_wait,
+            observer=self.observer,
+        )
 
     def start(self) -> None:
         """Begin to announce changes; safe to call twice."""

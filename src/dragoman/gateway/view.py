@@ -157,7 +157,7 @@ class View:
             "notifications/roots/list_changed", types.NotificationParams, self._roots_changed
         )
         server.middleware += [self._greet, RawResults(server)]
-        self._extensions = Extensions(self, self._forward)
+        self._extensions = Extensions(self, self._forward, gateway.task_keys)
         server.extensions = self._extensions.declared()
 
     def forget(self, server: str) -> None:
@@ -180,6 +180,18 @@ class View:
             return found
         # A URI out of a text or a setting is not prefixed: it is clear if only one server has it.
         return await self._forward.owner(uri), uri
+
+    def task_of(self, task: str) -> tuple[str, str]:
+        """Return the server of a task, and the id that the server knows it by.
+
+        Raises:
+            MCPError: It is not a task of this client's.
+        """
+        return self._extensions.task_of(task)
+
+    def outer_task(self, state: Mapping[str, Any], server: str) -> dict[str, Any]:
+        """Return the state of a task with the id and the URIs that clients know."""
+        return self._extensions.outer_task(state, server)
 
     def page(
         self, names: Sequence[str], params: types.PaginatedRequestParams | None
@@ -459,7 +471,7 @@ class View:
 
     def _outer(self, result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         if result.get("resultType") == "task":
-            return self._extensions.outer_task(result, server)
+            return self.outer_task(result, server)
         return result if self.only is not None or input_required(result) else ids.outer_result(result, server)
 
     # ── Requests that servers may interrupt with a question

@@ -250,8 +250,10 @@ class McpManager:
             slots=of_user.slots if of_user else None,
             user=self.user,
             room=of_user.room if of_user else None,
+            starts_none=users is not None and users.alone,
         )
-        self._user_limits = users or UserLimits()
+        self.user_limits = users or UserLimits()
+        """How many users of `as_user` may be connected."""
         self._given = _Given(handlers, inputs, default_trust, env)
         self._load: Callable[[], Settings] | None = load
         self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
@@ -757,7 +759,7 @@ class McpManager:
     def _users(self) -> Users:
         from dragoman.manager.users import Users
 
-        return Users(self._share_with_user, self._user_limits)
+        return Users(self._share_with_user, self.user_limits)
 
     def _share_with_user(self) -> OfUser:
         from dragoman.manager.users import OfUser
