@@ -36,7 +36,7 @@ from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.protocol.wire import RoundOptions, Traffic, with_headers
 from dragoman.server.retries import pause_before_retry, pause_of_gateway, unavailable
-from dragoman.server.tasks import TaskFollower, new_record
+from dragoman.server.tasks import TaskFollower, new_record, task_noter
 from dragoman.server.throttle import CallThrottle
 from dragoman.storage.tasks import TaskStore, signing_key
 from dragoman.tools.names import Pair
@@ -480,8 +480,8 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     # Acquiring may have opened a new connection, and its listing may define another tool.
                     pins.check(supervisor.spec, tool)
                 session, on_task = connection.session, None
-                if session is not None and session.has_tasks:
-                    on_task = await _task_noter(context, tool, call, supervisor)
+                if session is not None and session.has_tasks and not _passes_tasks_on(call):
+                    on_task = await task_noter(context.tasks, tool, context.server_key(supervisor.spec))
                 answer = await connection.call_tool(
                     tool.original_name,
                     arguments,
@@ -516,30 +516,8 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
     return await _built(context, tool, call, supervisor, answer)
 
 
-async def _task_noter(
-    context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor
-) -> Callable[[Mapping[str, Any]], None] | None:
-    """Return what notes the id of a task that the call becomes; `None` if the server has no tasks."""
-    session = supervisor.session
-    if (
-        session is None
-        or not session.has_tasks
-        or (call.forwarded is not None and call.forwarded.takes_tasks)
-    ):
-        return None
-    if not context.tasks.is_open:
-        await asyncio.to_thread(context.tasks.open)
-    key = context.server_key(supervisor.spec)
-
-    def note(state: Mapping[str, Any]) -> None:
-        if isinstance(state.get("taskId"), str):
-            context.tasks.note(_task_record(tool, key, state))
-
-    return note
-
-
-def _task_record(tool: ToolDef, key: str, state: Mapping[str, Any]) -> TaskRecord:
-    return new_record(state, server=tool.server, server_key=key, tool=tool.name, name=tool.original_name)
+def _passes_tasks_on(call: _Call) -> bool:
+    return call.forwarded is not None and call.forwarded.takes_tasks
 
 
 def _rounds(mode: CallMode) -> RoundOptions:
@@ -552,7 +530,7 @@ async def _unfinished(
     context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: Unfinished
 ) -> ToolResult:
     """Return the questions of a call, its task, or the result of its task."""
-    if call.forwarded is not None and call.forwarded.takes_tasks and answer.kind == "task":
+    if answer.kind == "task" and _passes_tasks_on(call):
         return ToolResult(
             success=True,
             text="",
@@ -574,7 +552,7 @@ async def _unfinished(
             call_id=call.id,
             duration=time.monotonic() - call.began,
         )
-    record = _task_record(tool, key, answer.data)
+    record = new_record(answer.data, tool, key)
     try:
         await asyncio.to_thread(context.tasks.save, record)
     except OSError as exc:

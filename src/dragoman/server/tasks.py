@@ -29,6 +29,7 @@ from dragoman.trust.sanitizing import for_log
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from dragoman.model import ToolDef
     from dragoman.server.protocol.session import Session
     from dragoman.server.supervisor import Supervisor
 
@@ -48,19 +49,31 @@ _GONE = -32602
 T = TypeVar("T")
 
 
-def new_record(state: Mapping[str, Any], *, server: str, server_key: str, tool: str, name: str) -> TaskRecord:
+def new_record(state: Mapping[str, Any], tool: ToolDef, server_key: str) -> TaskRecord:
     """Return the record of a task that a call has just become."""
     task_id = str(state["taskId"])
     record = TaskRecord(
-        id=short_id(server, task_id),
-        server=server,
+        id=short_id(tool.server, task_id),
+        server=tool.server,
         server_key=server_key,
         task_id=task_id,
-        tool=tool,
-        original_name=name,
+        tool=tool.name,
+        original_name=tool.original_name,
         created=time.time(),
     )
     return _updated(record, state)
+
+
+async def task_noter(store: TaskStore, tool: ToolDef, server_key: str) -> Callable[[Mapping[str, Any]], None]:
+    """Return what writes down the id of a task that a call becomes, at once."""
+    if not store.is_open:
+        await asyncio.to_thread(store.open)
+
+    def note(state: Mapping[str, Any]) -> None:
+        if isinstance(state.get("taskId"), str):
+            store.note(new_record(state, tool, server_key))
+
+    return note
 
 
 class TaskFollower:

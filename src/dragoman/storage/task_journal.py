@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SUFFIX = ".journal"
+MAX_BYTES = 64 * 2**20
 
 
 class TaskJournal:
@@ -90,7 +91,7 @@ def recover(folder: Path, save: Callable[[dict[str, Any]], None]) -> None:
                 if not _lock(number):
                     continue
                 with os.fdopen(number, "rb", closefd=False) as file:
-                    lines = file.read().splitlines()
+                    lines = file.read(MAX_BYTES).splitlines()
                 for record in _unstored(lines):
                     save(record)
             finally:

@@ -267,7 +267,7 @@ class WireDispatcher:
         self._serving: dict[RequestId, _Context] = {}
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: WireOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Send a request and wait for its result.
 
@@ -286,7 +286,7 @@ class WireDispatcher:
         return await self._exchange(method, params, opts or {})
 
     async def _traced(
-        self, telemetry: Telemetry, method: str, params: Mapping[str, Any] | None, opts: WireOptions
+        self, telemetry: Telemetry, method: str, params: Mapping[str, Any] | None, opts: CallOptions
     ) -> dict[str, Any]:
         with telemetry.request(method, self.peer, **_subject(method, params or {})) as request:
             if (carrier := request.meta()) is not None:
@@ -300,13 +300,13 @@ class WireDispatcher:
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        opts: WireOptions,
+        opts: CallOptions,
         traced: Request | None = None,
     ) -> dict[str, Any]:
         counted = current_traffic.get()
         future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
         resolve = partial(self._resolve, future, counted)
-        on_progress, on_task = opts.get("on_progress"), opts.get("on_task")
+        on_progress, on_task = opts.get("on_progress"), cast("WireOptions", opts).get("on_task")
         try:
             request_id, message = self.rpc.request(
                 method,
@@ -357,7 +357,7 @@ class WireDispatcher:
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        opts: WireOptions | None = None,
+        opts: CallOptions | None = None,
     ) -> None:
         """Send a notification; after the end of the conversation it is dropped."""
         if not self.ended.done():
@@ -509,7 +509,7 @@ class WireDispatcher:
         if not future.done():
             future.set_result(outcome)
 
-    def _give_up(self, message: bytes, envelope: Envelope, opts: WireOptions, reason: str) -> None:
+    def _give_up(self, message: bytes, envelope: Envelope, opts: CallOptions, reason: str) -> None:
         if envelope.request_id is None or self.ended.done():
             return
         self.rpc.forget(envelope.request_id)
@@ -583,7 +583,7 @@ class _Context:
             self.task.cancel()
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: WireOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Send a request to the server."""
         if self.closed:
@@ -591,7 +591,7 @@ class _Context:
         return await self._owner.send_raw_request(method, params, opts)
 
     async def notify(
-        self, method: str, params: Mapping[str, Any] | None, opts: WireOptions | None = None
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
         """Send a notification to the server."""
         if not self.closed:

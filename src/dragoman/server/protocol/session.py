@@ -395,7 +395,7 @@ class Session:
                     if on_progress is not None:
                         opts["on_progress"] = on_progress
                     if on_task is not None:
-                        opts["on_task"] = on_task
+                        cast("WireOptions", opts)["on_task"] = on_task
                     answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
                     if is_plain_result(answer, is_modern=self._is_modern) or (
                         inputs is not None and self._wants_input(answer)
@@ -602,11 +602,11 @@ class Session:
         result = await self._client.complete(reference, {"name": argument, "value": value})
         return list(result.completion.values)
 
-    def _stamp(self, method: str, params: dict[str, Any]) -> WireOptions | None:
+    def _stamp(self, method: str, params: dict[str, Any]) -> CallOptions | None:
         """Add the session's own fields to the parameters; return the options for sending, or `None`."""
         if self._stamp_request is None:
             return None
-        opts: WireOptions = {}
+        opts: CallOptions = {}
         given: dict[str, Any] = params.get("_meta") or {}
         theirs: dict[str, Any] | None = given.get(types.CLIENT_CAPABILITIES_META_KEY)
         self._stamp_request({"method": method, "params": params}, opts)
