@@ -381,6 +381,7 @@ class McpManager:
                 await self._pool.flush()
             finally:
                 self._gate.end()
+                self._close_tasks()
                 if self.call_log is not None and self._owns_log:
                     await wait_all({asyncio.create_task(asyncio.to_thread(self.call_log.close))})
 
@@ -1170,6 +1171,10 @@ class McpManager:
         # One turn of the event loop is what all users have together.
         program = self._of_user.context
         return replace(made, throttle=program.throttle, failures=program.failures)
+
+    def _close_tasks(self) -> None:
+        if "_call_context" in self.__dict__:
+            self._call_context.tasks.close()
 
     def _server_key(self, spec: ServerSpec) -> str:
         """Return what tasks and approvals of skills belong to: a server's entry, and the user."""
