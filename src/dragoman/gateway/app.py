@@ -103,13 +103,18 @@ class Guard:
     def __init__(self, verifier: Verifier | None, *, hosts: Iterable[str], origins: Iterable[str]) -> None:
         self.verifier = verifier
         self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *hosts))
+        self._known_host: str | None = None
+        """The last one that was let in: most requests have the same."""
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
     def check_address(self, headers: Headers) -> Refused | None:
         """Return why a request from this page or to this name is refused: DNS rebinding uses both."""
-        name = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-        if "*" not in self._hosts and name not in self._hosts:
-            return Refused("wrong host", status=421)
+        host = headers.get("host", "")
+        if host != self._known_host:
+            name = urlsplit(f"//{host}").hostname or ""
+            if "*" not in self._hosts and name not in self._hosts:
+                return Refused("wrong host", status=421)
+            self._known_host = host
         origin = headers.get("origin")
         if origin is None or origin.lower() in self._origins:
             return None
@@ -230,7 +235,7 @@ class GatewayApp:
                 response = self._refusal(exc, scope)
             else:
                 if user is not None:
-                    scope = {**scope, "user": user}
+                    scope["user"] = user
                 if path == "/metrics":
                     response = PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
                 else:

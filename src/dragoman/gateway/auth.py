@@ -89,13 +89,14 @@ class SharedToken:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
+        self._access = AccessToken(token="", client_id=SHARED, scopes=[])
 
     async def verify(self, token: str) -> AccessToken:
         """Compare in constant time."""
         if not hmac.compare_digest(token.encode(), self._token):
             reason = "wrong token"
             raise Refused(reason)
-        return AccessToken(token="", client_id=SHARED, scopes=[])
+        return self._access
 
 
 @dataclass

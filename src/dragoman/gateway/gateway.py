@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,8 @@ class Gateway:
                 one that runs programs which call them.
             state_keys: Secrets of at least 32 bytes that seal what a client sends back between two rounds of
                 one request: the first seals, all open. Replicas need the same; by default one is generated.
-            first_wait: How many seconds the first listing of tools waits for servers that were never listed.
+            first_wait: For how many seconds after the start the first handshake and the first listing
+                wait for servers that are starting.
             observer: Counts and logs the requests; its own by default.
 
         Raises:
@@ -91,6 +93,7 @@ class Gateway:
         self._views: dict[str | None, View] = {}
         self._events = mcp.events()
         self._pump: asyncio.Task[None] | None = None
+        self._started = 0.0
         self._end_logs = self.questions.listen(self.announcer.log)
 
     async def __aenter__(self) -> Self:
@@ -114,7 +117,13 @@ class Gateway:
     def start(self) -> None:
         """Begin to announce changes; safe to call twice."""
         if self._pump is None:
+            self._started = time.monotonic()
             self._pump = asyncio.create_task(self._announce(), name="dragoman gateway")
+
+    @property
+    def patience(self) -> float:
+        """For how many more seconds a client waits for servers that are starting."""
+        return max(0.0, self._started + self.first_wait - time.monotonic())
 
     async def close(self) -> None:
         """End streams and requests that wait for an answer; the manager goes on."""

@@ -483,6 +483,7 @@ class UserManager(McpManager):
     def end(self) -> None:
         """Note that there are no connections any more."""
         self._gate.end()
+        self._close_tasks()
 
     async def follow(self) -> None:
         """Have the servers that the program has now; connections of unchanged ones stay."""

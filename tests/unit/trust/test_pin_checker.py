@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,9 @@ import pytest
 
 from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.model import Handlers, ServerSpec, Stdio, ToolDef
-from dragoman.trust.pin_checker import MANY_TOOLS, PinChecker, declared_by
+from dragoman.trust.pin_checker import PinChecker, declared_by
 from dragoman.trust.pin_store import CHECKED, Pins
-from dragoman.trust.pins import ServerPins, dump_lock, pins_of
+from dragoman.trust.pins import PinChange, ServerPins, describe, dump_lock, pins_of
 from dragoman.trust.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ async def test_a_look_that_fails_withholds_everything(
         raise RuntimeError
 
     monkeypatch.setattr("dragoman.trust.pin_checker.pins_of", broken)
-    await board.check_listing(STRICT, [tool()], "")
+    await board.check_listing(STRICT, [tool(description="Other.")], "")
     assert board.withheld(STRICT, ["t"]) == {"t"}
     assert "could not compare its tools" in caplog.text
 
@@ -236,7 +237,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def many(description: str = "Does it.") -> list[dict[str, Any]]:
-    first, *rest = (tool(f"t{number}") for number in range(MANY_TOOLS))
+    first, *rest = (tool(f"t{number}") for number in range(10))
     return [{**first, "description": description}, *rest]
 
 
@@ -244,7 +245,7 @@ async def test_unchanged_long_listing_is_compared_by_its_hash(tmp_path: Path, co
     await Board(tmp_path).board.check_listing(STRICT, many(), "")
     one = Board(tmp_path)
     await one.board.check_listing(STRICT, many(), "")
-    assert compared == [MANY_TOOLS]
+    assert compared == [10]
     assert one.board.withheld(STRICT, ["t0", "t1"]) == frozenset()
     await one.board.check_listing(STRICT, many("Does harm."), "")
     assert one.board.withheld(STRICT, ["t0", "t1"]) == {"t0"}
@@ -294,3 +295,19 @@ async def test_listing_that_was_compared_by_its_hash_can_be_approved(tmp_path: P
     await board.check_listing(STRICT, many(), "")
     await board.approve(STRICT, tools=None, in_project=True)
     assert '"t3"' in (tmp_path / "dragoman.lock").read_text("utf-8")
+
+
+async def test_changes_are_described_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+
+    def noted(change: PinChange) -> list[str]:
+        threads.add(threading.get_ident())
+        return describe(change)
+
+    monkeypatch.setattr("dragoman.trust.pin_checker.describe", noted)
+    await Board(tmp_path).board.check_listing(STRICT, many(), "")
+    one = Board(tmp_path)
+    await one.board.check_listing(STRICT, many("Does harm."), "")
+    assert len(one.events) == 1
+    assert threads
+    assert threading.get_ident() not in threads
