@@ -14,7 +14,7 @@ class CallThrottle:
 
     def __init__(self) -> None:
         self._begun = 0
-        """How many calls began since the last `_next_turn`, in this iteration of the loop or in earlier ones."""
+        """How many calls began since the last `_next_turn`, which need not be in this iteration."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._planned = False
 
