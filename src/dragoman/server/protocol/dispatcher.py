@@ -27,6 +27,7 @@ from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
 from dragoman.observe.telemetry import Peer, find
 from dragoman.server.protocol.rpc import Rpc
 from dragoman.server.protocol.wire import Envelope, current_traffic
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
@@ -40,9 +41,17 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.rpc import RequestId
     from dragoman.server.protocol.wire import ConnectAttempt, Traffic, Wire
 
+    class WireOptions(CallOptions, total=False):
+        """The SDK's options of a request, and ours."""
+
+        on_task: Callable[[dict[str, Any]], None]
+        """Called with the answer to a call that has become a task, as soon as it is read."""
+
 # ── Results for the SDK's session: completed, and without entries that it rejects
 
 
+KNOWN_RESULTS = ("complete", "input_required", "task")
+"""The types of results of the protocol and of the extensions that we declare."""
 _USUAL = {"resultType": "complete"}
 _USUAL_OF_KEPT = {**_USUAL, "ttlMs": 0, "cacheScope": "private"}
 """For results that a client may cache."""
@@ -52,6 +61,12 @@ def completed(method: str, result: dict[str, Any]) -> dict[str, Any]:
     """Add the fields that a modern result requires, if they are missing: it is final and not cached."""
     usual = _USUAL_OF_KEPT if method.endswith(("/list", "/read")) else _USUAL
     return result if usual.keys() <= result.keys() else {**usual, **result}
+
+
+def _unknown_result(method: str, kind: object) -> ProtocolError:
+    """Return the error for a result that the session would take for a complete one."""
+    named = for_log(kind, 80) if isinstance(kind, str) else type(kind).__name__
+    return ProtocolError(f"the answer to `{method}` has the unknown type `{named}`")
 
 
 def clean_listing(page: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -338,12 +353,13 @@ class WireDispatcher:
         traced: Request | None = None,
     ) -> dict[str, Any]:
         future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
-        on_progress = opts.get("on_progress")
+        resolve = partial(self._resolve, future, counted)
+        on_progress, on_task = opts.get("on_progress"), cast("WireOptions", opts).get("on_task")
         try:
             request_id, message = self.rpc.request(
                 method,
                 params,
-                resolve=partial(self._resolve, future, counted),
+                resolve=resolve if on_task is None else partial(_resolve_or_task, on_task, resolve),
                 request_id=opts.get("request_id"),
                 on_progress=None if on_progress is None else partial(self._queue_progress, on_progress),
                 lenient=method.endswith("/list"),
@@ -375,6 +391,8 @@ class WireDispatcher:
         if type(outcome) is dict:
             if self.cleans_results and method not in HANDSHAKE:
                 outcome = completed(method, outcome)
+                if outcome["resultType"] not in KNOWN_RESULTS:
+                    raise self._for_session(_unknown_result(method, outcome["resultType"]), method)
                 if method == "tools/list":
                     self.listing, outcome = clean_listing(outcome)
             return outcome
@@ -654,6 +672,17 @@ def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
             return {"prompt": str(params.get("name", ""))}
         case _:
             return {"resource": str(params.get("uri", ""))}
+
+
+def _resolve_or_task(
+    on_task: Callable[[dict[str, Any]], None],
+    resolve: Callable[[dict[str, Any] | BaseException], None],
+    outcome: dict[str, Any] | BaseException,
+) -> None:
+    """Report a task while its answer is being read: before the event loop can do anything else."""
+    if type(outcome) is dict and outcome.get("resultType") == "task":
+        on_task(outcome)
+    resolve(outcome)
 
 
 async def _done(delivered: asyncio.Future[None]) -> None:

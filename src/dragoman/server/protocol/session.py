@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
     from pydantic import BaseModel
 
-    from dragoman.server.protocol.dispatcher import Deadline, WireDispatcher
+    from dragoman.server.protocol.dispatcher import Deadline, WireDispatcher, WireOptions
     from dragoman.tools.result.render import ServerAnswer
     from dragoman.trust.limits import Limits
 
@@ -206,6 +206,8 @@ class Session:
         self._is_modern = modern
         self._listening = Listening(client, self.server_name or "") if modern else None
         self._log_level: str | None = None
+        self.has_tasks = TASKS in self.extensions
+        """Whether the server declares tasks."""
         self.task_watchers: dict[str, Callable[[dict[str, Any]], None]] = {}
         """Called with the states of tasks that the server announces, by task id."""
         self.freshness = Freshness()
@@ -371,6 +373,7 @@ class Session:
         meta: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
         rounds: RoundOptions | None = None,
+        on_task: Callable[[Mapping[str, Any]], None] | None = None,
         end: Deadline | None = None,
         traffic: Traffic | None = None,
     ) -> ServerAnswer | Unfinished:
@@ -378,7 +381,8 @@ class Session:
 
         Over our own wires the request is sent without the SDK's models: nearly every answer is final and
         plain, and is parsed as it came. The SDK's session gets the others. With `inputs` the caller answers
-        requests for input itself, and gets them as the answer.
+        requests for input itself, and gets them as the answer. `on_task` is called as soon as an answer is
+        read that says that the call goes on as a task.
         """
         if meta is not None or self._log_level is not None:
             meta = self._onward_meta(meta)
@@ -394,6 +398,8 @@ class Session:
             if opts is not None:
                 if on_progress is not None:
                     opts["on_progress"] = on_progress
+                if on_task is not None:
+                    cast("WireOptions", opts)["on_task"] = on_task
                 try:
                     outcome = await self._dispatcher.request("tools/call", request, opts, end, traffic)
                 except MCPError as exc:
@@ -409,9 +415,12 @@ class Session:
         with past_the_sdk(end, traffic):
             if request is not None and (raw := await self._final_result(request, outcome, on_progress)):
                 return await _read(raw)
-            return await self._call_in_rounds(
+            answer = await self._call_in_rounds(
                 name, arguments, on_progress=on_progress, meta=meta, rounds=rounds or _USUAL_ROUNDS
             )
+        if on_task is not None and isinstance(answer, Unfinished) and answer.kind == "task":
+            on_task(answer.data)  # Again, if the dispatcher has reported it: it is the same task.
+        return answer
 
     async def _final_result(
         self, request: Any, outcome: dict[str, Any] | MCPError | None, on_progress: Any
@@ -491,11 +500,6 @@ class Session:
         return dict(self._client.server_capabilities.extensions or {})
 
     # Tasks: work that goes on after its call was answered
-
-    @property
-    def has_tasks(self) -> bool:
-        """Whether the server declares tasks."""
-        return TASKS in (self._client.server_capabilities.extensions or {})
 
     async def get_task(self, task_id: str) -> dict[str, Any]:
         """Return the state of a task."""
