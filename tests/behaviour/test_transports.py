@@ -21,6 +21,7 @@ from dragoman import (
     ToolFailedError,
     ToolUnavailableError,
 )
+from dragoman.server.transports.http_exchange import MovedError
 
 if TYPE_CHECKING:
     import logging
@@ -88,6 +89,26 @@ async def test_server_that_dies_under_a_call_ends_that_call_and_never_cancels_th
             assert current.cancelling() == 0
         finally:
             await mcp.shutdown()
+
+
+@pytest.mark.parametrize("moved", ["request", "connection"])
+async def test_calls_work_where_aiohttp_has_other_internals(
+    moved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anyio.fail_after(30):
+        async with listening("http") as url, McpManager([ServerSpec("official", Http(url))]) as mcp:
+            await mcp.wait_ready()
+            # aiohttp's own sessions keep the class that they were made with; only our shortcut looks it up.
+            monkeypatch.setattr("dragoman.server.transports.http_exchange.Exchange.post", _moved)
+            if moved == "request":
+                monkeypatch.setattr("aiohttp.ClientRequest", None)
+                await mcp.restart("official")
+            for text in ("salam", "again"):
+                assert (await mcp.call("mcp_official_echo", {"text": text})).text == text
+
+
+async def _moved(*_args: object) -> object:
+    raise MovedError
 
 
 @pytest.mark.requirement("kode-config.sse")

@@ -32,7 +32,7 @@ from yarl import URL
 from dragoman.errors import ConnectError, ConnectionLostError, HttpStatusError, ProtocolError, ServerError
 from dragoman.server.protocol.rpc import INVALID_REQUEST
 from dragoman.server.protocol.wire import caller_headers
-from dragoman.server.transports.http_exchange import Exchange
+from dragoman.server.transports.http_exchange import Exchange, MovedError
 from dragoman.server.transports.http_response import (
     challenge,
     content_type,
@@ -362,9 +362,12 @@ class HttpClient:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             raise_for_status=False,
         )
-        self._exchange = Exchange(self._session, connector, self.url)
-        for key, value in self._exchange.added_headers.items():
-            self._headers.setdefault(key, value)
+        self._exchange: Exchange | None = None
+        """Sends small requests; `None` if this release of aiohttp does not allow it."""
+        with suppress(MovedError):
+            self._exchange = Exchange(self._session, connector, self.url)
+            for key, value in self._exchange.added_headers.items():
+                self._headers.setdefault(key, value)
 
     @classmethod
     async def connect(
@@ -442,8 +445,12 @@ class HttpClient:
             response.release()
 
     async def _send(self, method: str, url: URL, headers: CIMultiDict[str], body: bytes | None) -> Response:
-        if method == "POST" and body is not None and len(body) <= LARGE_BODY and self._proxy is None:
-            return await self._exchange.post(url, headers, body)
+        is_small = method == "POST" and body is not None and len(body) <= LARGE_BODY
+        if is_small and self._exchange is not None and self._proxy is None:
+            try:
+                return await self._exchange.post(url, headers, body)
+            except MovedError:
+                self._exchange = None
         # A server may answer before it has read all of a large body, so aiohttp sends that in a task.
         return await self._session.request(
             method,

@@ -4,6 +4,9 @@ aiohttp makes and keeps the connections and parses the responses. Its `ClientSes
 redirects, cookies, uploads, traces and middlewares, none of which a call uses, and starts a task for the
 body: together they cost more than all the rest of a call. So a small request is written to its connection at
 once.
+
+The names that this needs of aiohttp are not part of its documented interface. If a release has other ones,
+`MovedError` is raised before anything is sent, and the request goes through `ClientSession.request`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ Response: TypeAlias = "HttpResponse | aiohttp.ClientResponse"
 
 _SWITCHING = 101
 _FIRST_FINAL = 200
+
+
+class MovedError(Exception):
+    """This release of aiohttp has other internals; nothing was sent."""
 
 
 class HttpResponse:
@@ -72,12 +79,20 @@ class Exchange:
             session: Its timeouts apply.
             connector: Its pool.
             url: Any address of the origin.
+
+        Raises:
+            MovedError: aiohttp has other internals.
         """
         self._connector = connector
         self._timeout = session.timeout
-        # It is never sent: it names the origin to the pool, and has the headers that aiohttp adds.
-        self._origin = aiohttp.ClientRequest("POST", url, session=session, loop=asyncio.get_running_loop())
-        self.added_headers = {name: self._origin.headers[name] for name in ("Host", "Accept-Encoding")}
+        try:
+            # It is never sent: it names the origin to the pool, and has the headers that aiohttp adds.
+            self._origin = aiohttp.ClientRequest(
+                "POST", url, session=session, loop=asyncio.get_running_loop()
+            )
+            self.added_headers = {name: self._origin.headers[name] for name in ("Host", "Accept-Encoding")}
+        except (AttributeError, KeyError, TypeError) as exc:
+            raise MovedError from exc
         """The headers that aiohttp would add to a request; the caller of `post` does."""
 
     async def post(self, url: URL, headers: CIMultiDict[str], body: bytes) -> HttpResponse:
@@ -85,6 +100,7 @@ class Exchange:
 
         Raises:
             ValueError: A header has invalid characters.
+            MovedError: aiohttp has other internals.
             Exception: Any other error of aiohttp, as `ClientSession.request` raises it.
         """
         message = _encoded(url.raw_path_qs, headers, body)
@@ -93,17 +109,22 @@ class Exchange:
         except TimeoutError as exc:
             msg = f"Connection timeout to host {url}"
             raise aiohttp.ConnectionTimeoutError(msg) from exc
+        except (AttributeError, TypeError) as exc:
+            raise MovedError from exc
         try:
-            protocol = connection.protocol
-            assert protocol is not None  # noqa: S101 -- a new connection has one
-            protocol.set_response_params(read_until_eof=True)
-            transport = protocol.transport
+            try:
+                protocol = connection.protocol
+                assert protocol is not None  # noqa: S101 -- a new connection has one
+                protocol.set_response_params(read_until_eof=True)
+                transport, read = protocol.transport, protocol.read
+            except (AttributeError, TypeError) as exc:
+                raise MovedError from exc
             if transport is None or transport.is_closing():
                 msg = "Cannot write to closing transport"
                 raise aiohttp.ClientConnectionResetError(msg)
             transport.write(message)
             while True:
-                answer, content = await protocol.read()
+                answer, content = await read()
                 if answer.code >= _FIRST_FINAL or answer.code == _SWITCHING:
                     return HttpResponse("POST", url, answer.code, answer.headers, content, connection)
         except HttpProcessingError as exc:

@@ -9,7 +9,7 @@ import pytest
 from multidict import CIMultiDict
 from yarl import URL
 
-from dragoman.server.transports.http_exchange import Exchange
+from dragoman.server.transports.http_exchange import Exchange, MovedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -129,3 +129,23 @@ async def test_cancelled_request_closes_its_connection() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await closed.wait()
+
+
+async def test_other_internals_of_aiohttp_are_noticed_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent.append(await reader.read())
+
+    async with exchange(answer) as (one, url):
+        with monkeypatch.context() as moved:
+            moved.delattr("aiohttp.client_proto.ResponseHandler.set_response_params")
+            with pytest.raises(MovedError):
+                await one.post(url, headers(one), b"{}")
+        assert b"".join(sent) == b""
+        monkeypatch.setattr(aiohttp, "ClientRequest", lambda: None)
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(MovedError):
+                Exchange(session, aiohttp.TCPConnector(), url)
