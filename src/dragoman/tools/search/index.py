@@ -50,8 +50,6 @@ _MOST_UNKNOWN = 0.1
 """With a larger share of tools without vectors, words alone decide."""
 _SERVER_SHARE, _SERVER_TOOLS = 0.1, 3
 """A tool gains with the mean of its server's best tools."""
-_OTHER_SHARE = 0.6
-"""How much a request with the words that tools use counts beside the request itself."""
 _COMMON_SHARE = 0.3
 """How much of what all tools have in common is taken away, so that vague tools do not win every time."""
 _WHOLE_SHARE = 1.0
@@ -253,7 +251,7 @@ class ToolIndex:
         """Rank the tools for each request; `stepwise`, the first is the whole and the others its steps."""
         meant = [words.english(text) if words.is_chinese(text) else text for text in asked]
         others = [words.other_words(text) for text in meant]
-        similar = self._similarities(asked, meant, others, stepwise=stepwise)
+        similar = self._similarities(meant, stepwise=stepwise)
         matches = [self._matched(*one) for one in zip(asked, meant, others, strict=True)]
         if stepwise:
             if similar is not None:
@@ -358,9 +356,7 @@ class ToolIndex:
 
     # ── Vectors
 
-    def _similarities(
-        self, asked: Sequence[str], meant: Sequence[str], others: Sequence[Sequence[str]], *, stepwise: bool
-    ) -> Any:
+    def _similarities(self, meant: Sequence[str], *, stepwise: bool) -> Any:
         """Return one row of similarities for each request, by place; `None` if there are too few vectors."""
         if not self._semantic or not self._known:
             return None
@@ -369,22 +365,11 @@ class ToolIndex:
         count = len(self._placed)
         if not count or count < (1 - _MOST_UNKNOWN) * len(self._entries):
             return None
-        # A translation is in the words of tools already.
-        spoken = [
-            f"{meaning} {' '.join(other)}" if other and meaning == text else ""
-            for text, meaning, other in zip(asked, meant, others, strict=True)
-        ]
-        encoded: Any = vectors.encoder().encode([*meant, *filter(None, spoken)])
-        requests, further = encoded[: len(meant)], iter(encoded[len(meant) :])
-        means = requests.copy()
-        for at, text in enumerate(spoken):
-            if text:
-                means[at] = (1 - _OTHER_SHARE) * means[at] + _OTHER_SHARE * next(further)
-        means /= (means * means).sum(1, keepdims=True) ** 0.5
+        means: Any = vectors.encoder().encode(meant)
         # A request with several steps says what it wants at length.
         if not stepwise:
-            for at, request in enumerate(requests):
-                means[at] = intents.moved(request, means[at])
+            for row in means:
+                row[:] = intents.moved(row)
         means -= _COMMON_SHARE * self._common
         # Not `@`: its threads wait for each other longer than this product takes.
         numpy: Any = importlib.import_module("numpy")

@@ -30,13 +30,8 @@ def read() -> list[tuple[str, list[str]]]:
     return [(means.strip(), [one.strip() for one in said.split(";")]) for means, _, said in pairs]
 
 
-def moved(request: Any, vector: Any) -> Any:
-    """Return a request's vector, moved toward the tools that such requests are about.
-
-    Args:
-        request: The vector of the request in the user's own words.
-        vector: The vector that is moved; of length one, like the result.
-    """
+def moved(request: Any) -> Any:
+    """Return a request's vector, moved toward the tools that such requests are about; its length is one."""
     said, owners, means = _vectors()
     # Not `@`: its threads wait for each other longer than this product takes.
     similar = importlib.import_module("numpy").einsum("ij,j->i", said, request)
@@ -46,9 +41,9 @@ def moved(request: Any, vector: Any) -> Any:
             break
         close.setdefault(owners[place], float(similar[place]) - _FAR)
     if not close:
-        return vector
+        return request
     share = _SHARE * min(1.0, max(close.values()) / (_CLOSE - _FAR)) / sum(close.values())
-    total = vector + sum(share * worth * means[owner] for owner, worth in close.items())
+    total = request + sum(share * worth * means[owner] for owner, worth in close.items())
     return total / (total * total).sum() ** 0.5
 
 
