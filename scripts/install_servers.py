@@ -39,7 +39,7 @@ NPM_FOLDERS = {
     "pyright": ROOT / "requirements/pyright",
     "foreign-clients": ROOT / "tests/prove/clients",
 }
-BY_NAME = {"foreign-clients"}
+BY_NAME = {"foreign-clients", "fastmcp-tasks"}
 """Only for proofs, which install them: not part of all."""
 PREPARATIONS = {
     # Without an index in its data folder, the server builds one in the temporary folder at the first call.

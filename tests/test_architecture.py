@@ -10,6 +10,7 @@ import io
 import re
 import tokenize
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,7 @@ class Module:
         return f"{self.path.name if not self.name else self.name}:{line}"
 
 
+@cache
 def read_package(package: Path) -> dict[str, Module]:
     modules: dict[str, Module] = {}
     for path in sorted(package.rglob("*.py")):
@@ -120,9 +122,18 @@ def read_package(package: Path) -> dict[str, Module]:
 
 def imports_of(module: Module, modules: dict[str, Module]) -> Iterator[Import]:
     """Find every import, by statement or by `import_module("…")`; our own modules lack the package's name."""
-    for node, late in walk(module.tree):
-        for target in targets_of(node, module):
-            yield Import(ours_or_theirs(target, modules), getattr(node, "lineno", 0), late)
+    for target, line, late in named_imports(module):
+        yield Import(ours_or_theirs(target, modules), line, late)
+
+
+@cache
+def named_imports(module: Module) -> list[tuple[str, int, bool]]:
+    """Return what a module imports, with the line and whether it is imported late."""
+    return [
+        (target, getattr(node, "lineno", 0), late)
+        for node, late in walk(module.tree)
+        for target in targets_of(node, module)
+    ]
 
 
 def walk(tree: ast.AST, *, late: bool = False) -> Iterator[tuple[ast.AST, bool]]:

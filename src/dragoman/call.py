@@ -36,7 +36,7 @@ from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics
 from dragoman.server.protocol.wire import RoundOptions, Traffic, with_headers
 from dragoman.server.retries import pause_before_retry, pause_of_gateway, unavailable
-from dragoman.server.tasks import TaskFollower, new_record
+from dragoman.server.tasks import TaskFollower, new_record, task_noter
 from dragoman.server.throttle import CallThrottle
 from dragoman.storage.tasks import TaskStore, signing_key
 from dragoman.tools.names import Pair
@@ -479,6 +479,9 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                 if is_pinned:
                     # Acquiring may have opened a new connection, and its listing may define another tool.
                     pins.check(supervisor.spec, tool)
+                session, on_task = connection.session, None
+                if session is not None and session.has_tasks and not _passes_tasks_on(call):
+                    on_task = await task_noter(context.tasks, tool, context.server_key(supervisor.spec))
                 answer = await connection.call_tool(
                     tool.original_name,
                     arguments,
@@ -488,10 +491,11 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
                     inputs=call.forwarded.inputs if call.forwarded else None,
                     traffic=call.traffic,
                     rounds=None if call.mode is None else _rounds(call.mode),
+                    on_task=on_task,
                 )
-                if call.forwarded is not None and connection.session is not None:
+                if call.forwarded is not None and session is not None:
                     # What the server logged during the call goes to the same client, before the result.
-                    await connection.session.wait_delivered()
+                    await session.wait_delivered()
             break
         except TimeoutError as exc:
             msg = f"`{tool.name}` did not answer within {seconds:g} s"
@@ -512,6 +516,10 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
     return await _built(context, tool, call, supervisor, answer)
 
 
+def _passes_tasks_on(call: _Call) -> bool:
+    return call.forwarded is not None and call.forwarded.takes_tasks
+
+
 def _rounds(mode: CallMode) -> RoundOptions:
     if (paused := mode.paused) is None:
         return RoundOptions(pauses=mode.pauses)
@@ -522,7 +530,7 @@ async def _unfinished(
     context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: Unfinished
 ) -> ToolResult:
     """Return the questions of a call, its task, or the result of its task."""
-    if call.forwarded is not None and call.forwarded.takes_tasks and answer.kind == "task":
+    if answer.kind == "task" and _passes_tasks_on(call):
         return ToolResult(
             success=True,
             text="",
@@ -544,9 +552,7 @@ async def _unfinished(
             call_id=call.id,
             duration=time.monotonic() - call.began,
         )
-    record = new_record(
-        answer.data, server=tool.server, server_key=key, tool=tool.name, name=tool.original_name
-    )
+    record = new_record(answer.data, tool, key)
     try:
         await asyncio.to_thread(context.tasks.save, record)
     except OSError as exc:

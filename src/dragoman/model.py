@@ -185,6 +185,8 @@ class UserLimits:
     is never disconnected."""
     idle: float = 600.0
     """Seconds without use after which a user is disconnected."""
+    alone: bool = False
+    """Whether servers run for users alone: the manager itself starts none."""
 
     def __post_init__(self) -> None:
         if self.open < 1 or self.idle <= 0:
@@ -1054,14 +1056,12 @@ class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
             return NotImplemented
         return _compared(self) == _compared(other)
 
-    @classmethod
-    def undecoded(cls, schemas: str, **fields: Any) -> Self:
-        """Make a tool whose two schemas, a JSON array, are decoded at their first use."""
-        tool = cls(input_schema={}, **fields)
-        object.__setattr__(tool, "_schemas", schemas)
+    def undecoded(self, schemas: str) -> Self:
+        """Replace the two schemas of a new tool by a JSON array, which is decoded at their first use."""
+        object.__setattr__(self, "_schemas", schemas)
         for name in _SCHEMAS:
-            object.__delattr__(tool, name)
-        return tool
+            object.__delattr__(self, name)
+        return self
 
     @property
     def audience(self) -> Sequence[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -195,8 +196,9 @@ async def test_the_identity_provider_of_a_company_vouches_for_the_user() -> None
         ({"issuer": None}, "needs `issuer`"),
         ({"client_id": None}, "needs `client_id`"),
         ({"assertion": "/no/such/file"}, "`assertion` cannot be read"),
-        ({"issuer": "https://other.example"}, "issuer mismatch"),
-        ({}, "refused the login (HTTP 400, invalid_grant)"),
+        # The SDK says it since 2.2; with older releases, we do.
+        ({"issuer": "https://other.example"}, r"issuer mismatch|not the configured `issuer`"),
+        ({}, r"refused the login \(HTTP 400, invalid_grant\)"),
     ],
 )
 async def test_a_login_with_a_token_says_what_is_missing(changes: dict[str, Any], words: str) -> None:
@@ -206,6 +208,6 @@ async def test_a_login_with_a_token_says_what_is_missing(changes: dict[str, Any]
         async with McpManager([spec(server, auth=auth)]) as mcp:
             await mcp.wait_ready(timeout=30)
             status = mcp.status()["law"]
-            assert words in str(status.last_error)
+            assert re.search(words, str(status.last_error))
             assert WORKLOAD not in str(status.last_error)
         assert len(forms(server)) == (not changes), "one attempt, and nothing sent elsewhere"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -173,6 +174,36 @@ async def test_one_dead_server_does_not_affect_nine_others() -> None:
                 assert result["content"][0]["text"] == "pong"
             for method in ("resources/list", "prompts/list"):
                 assert "result" in (await post(client, method)).json()
+    finally:
+        await app.close()
+
+
+async def test_a_call_waits_for_its_own_server_and_not_for_a_dead_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dragoman.gateway.view.STARTING_SECONDS", 600.0)
+    dead = ServerSpec("dead", Stdio(sys.executable, ["-c", "import time; time.sleep(600)"]))
+    # It starts when it may: the test says when, by a pipe.
+    os.mkfifo(gate := tmp_path / "gate")
+    script = (
+        f"open({str(gate)!r}).read(); import runpy; runpy.run_path({str(FEATURES)!r}, run_name='__main__')"
+    )
+    late = ServerSpec("late", Stdio(sys.executable, ["-c", script]))
+    app = asgi_app(McpManager([dead, late], cache=False), token=TOKEN)
+    await app.start()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            asyncio.timeout(40),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+            params: Any = {"name": "mcp_late_echo", "arguments": {"said": "hallo"}}
+            call = asyncio.create_task(post(client, "tools/call", params))
+            while not app.gateway.observer.in_progress:  # noqa: ASYNC110 -- the call is let in first
+                await asyncio.sleep(0)
+            await asyncio.to_thread(gate.write_text, "")
+            assert (await call).json()["result"]["structuredContent"] == {"said": "hallo"}
+            assert app.gateway.mcp.status()["dead"].state is ServerState.CONNECTING
     finally:
         await app.close()
 

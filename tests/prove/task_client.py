@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from aiohttp.client_proto import ResponseHandler
+
 from dragoman import Handlers, Http, McpManager, ServerSpec
+from dragoman.server.protocol import dispatcher
 
 URL, RUN, JOURNAL, COUNT = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 AT_ONCE = 16
@@ -25,7 +29,30 @@ def journal(*event: object) -> None:
 
 def answer(_server: str, request: dict[str, Any]) -> dict[str, Any]:
     journal("asked", request["message"])
-    return {"action": "accept", "content": {"name": request["message"]}}
+    answered = {"action": "accept", "content": {"name": request["message"]}}
+    journal("answered", request["message"])
+    return answered
+
+
+def watch_arrivals() -> None:
+    """Write down when the id of a new task reaches this process: as bytes, and as a message."""
+    receive, resolve = ResponseHandler.data_received, dispatcher._resolve_or_task
+
+    def data_received(self: ResponseHandler, data: bytes) -> None:
+        if b'"resultType": "task"' in data:
+            for found in re.findall(rb'"taskId": "([^"]+)"', data):
+                journal("received", found.decode())
+        receive(self, data)
+
+    def resolve_or_task(on_task: Any, then: Any, outcome: Any) -> None:
+        if isinstance(outcome, dict) and outcome.get("resultType") == "task":
+            journal("read", outcome["taskId"])
+        resolve(on_task, then, outcome)
+
+    ResponseHandler.data_received, dispatcher._resolve_or_task = data_received, resolve_or_task
+
+
+watch_arrivals()
 
 
 async def main(events: list[Any]) -> None:

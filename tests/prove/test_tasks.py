@@ -1,4 +1,4 @@
-"""A thousand tasks of a server, collected by a program that is killed again and again."""
+"""Tasks: a thousand of them, collected by a program that is killed again and again, and those of other servers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from aiohttp import web
+from tests.real import servers
+
+from dragoman import CallTimeoutError, Handlers, Http, McpManager, ServerSpec, Stdio
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.prove.conftest import Proof
 
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
 
-TASKS, KILLS, AT_ONCE = 1_000, 50, 16
+TASKS, KILLS = 1_000, 50
 POLL = 0.2
+ROOT = Path(__file__).resolve().parents[2]
 CLIENT = Path(__file__).with_name("task_client.py")
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -139,30 +146,148 @@ async def test_tasks_survive_kills_of_the_client(proof: Proof, tmp_path: Path) -
             assert child.returncode in (0, -9), said.decode()
     events = [json.loads(line) for line in lines(journal)]
     got = {number for kind, number, *_ in events if kind == "got"}
-    asked = Counter(what for kind, what, *_ in events if kind == "asked")
     created = Counter(task["number"] for task in server.tasks.values())
-    unheld = TASKS - len(got)
+    received, read = (
+        {server.tasks[event[1]]["number"] for event in events if event[0] == kind}
+        for kind in ("received", "read")
+    )
+    asked, answered = (
+        Counter(event[1] for event in events if event[0] == kind) for kind in ("asked", "answered")
+    )
     proof.record(
-        tasks=TASKS,
-        created=len(server.tasks),
+        calls=TASKS,
+        tasks=len(server.tasks),
         kills=kills,
         results=len(got),
-        lost_before_the_id_arrived=unheld,
+        id_never_reached_the_client=len(created.keys() - received),
+        id_received_and_not_read=len(received - read - got),
+        id_read_and_not_stored=len(read - got),
         questions=len(asked),
-        asked_twice=sum(count > 1 for count in asked.values()),
+        killed_while_asking=sum((asked - answered).values()),
+        asked_again_after_the_answer=sum(count > 1 for count in answered.values()),
         polls_too_early=len(server.early),
     )
     assert kills >= KILLS
     assert set(created.values()) == {1}, "no call was repeated"
-    answered = [task for task in server.tasks.values() if task["number"] in got and task["asks"]]
-    assert all(len(task["answers"]) == 1 for task in answered), "each answer was sent once"
-    # A kill can hit before a task's id, or an answer, is stored: at most the calls of that moment.
+    asks = [task for task in server.tasks.values() if task["number"] in got and task["asks"]]
+    assert all(len(task["answers"]) == 1 for task in asks), "each answer was sent once"
     held = {event[1] for event in events if event[0] == "held"}
     assert len(got) == len(held), "every task whose id was stored gave its result"
-    assert unheld <= kills * AT_ONCE
-    assert sum(count - 1 for count in asked.values()) <= kills
+    # The id is stored while its message is read, the answer when its handler returns. Between these and the
+    # system call are microseconds, which one kill in a thousand can hit.
+    assert len(read - got) <= 1
+    assert sum(count - 1 for count in answered.values()) <= 1
+    # A message that has come as bytes is read in the next turn of the event loop.
+    assert len(received - got) <= kills // 10
     assert server.early == []
 
 
 def lines(journal: Path) -> list[str]:
     return journal.read_text("utf-8").splitlines()
+
+
+# ── Tasks of other implementations
+
+COLOURS = {"size": "L", "colour": "red"}
+
+
+@asynccontextmanager
+async def fastmcp_server(log: Path) -> AsyncIterator[str]:
+    """Run a server with the tasks of FastMCP; give its URL."""
+    installed = await asyncio.to_thread(
+        subprocess.run, [sys.executable, ROOT / "scripts/install_servers.py", "fastmcp-tasks"], check=False
+    )
+    assert installed.returncode == 0
+    child = await asyncio.create_subprocess_exec(
+        str(ROOT / ".cache/servers/fastmcp-tasks/bin/python"),
+        str(ROOT / "tests/servers/foreign_tasks.py"),
+        str(log),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert child.stdout is not None
+    try:
+        yield (await child.stdout.readline()).decode().strip()
+    finally:
+        child.kill()
+        await child.wait()
+        child._transport.close()  # type: ignore[attr-defined]
+
+
+async def test_fastmcps_tasks_are_followed_answered_cancelled_and_found_after_a_kill(
+    proof: Proof, tmp_path: Path
+) -> None:
+    log, asked = tmp_path / "log", list[str]()
+
+    def answer(_server: str, request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["message"])
+        (key,) = request["requestedSchema"]["properties"]
+        return {"action": "accept", "content": {key: COLOURS[key]}}
+
+    async with fastmcp_server(log) as url:
+        spec = ServerSpec("f", Http(url))
+        async with McpManager([spec], cache=False, handlers=Handlers(elicitation=answer)) as mcp:
+            assert await mcp.wait_ready(timeout=60)
+            proof.record(server=f"fastmcp-tasks {mcp.status()['f'].server_version}")
+            assert (await mcp.call("mcp_f_add", {"a": 1, "b": 2})).structured == {"result": 3}
+            assert (await mcp.call("mcp_f_order")).text == "L red"
+            assert asked == ["Which size?", "Which colour?"]
+            assert "out of paper" in str((await mcp.call("mcp_f_fail")).error)
+            never = {"path": str(tmp_path / "never")}
+            cancelled = (await mcp.call("mcp_f_wait_for", never, detach=True)).task
+            await mcp.cancel_task(cancelled)
+            late = await mcp.call("mcp_f_wait_for", never, timeout=2)
+            assert isinstance(late.exception, CallTimeoutError)
+            assert await mcp.tasks() == []
+            file = tmp_path / "file"
+            await killed_while_waiting(url, file)
+            (task,) = await mcp.tasks()
+            file.touch()
+            assert (await mcp.resume(task)).text == "found"
+            assert await mcp.tasks() == []
+    ran = Counter(log.read_text().split("\n"))
+    # The task that was cancelled at once may not have begun.
+    assert ran["wait_for"] - ran["cancelled"] == 1
+    assert ran["ordered"] == ran["add 1 2"] == 1
+
+
+async def killed_while_waiting(url: str, file: Path) -> None:
+    """Run a program that waits for a task, and kill it then."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", WAITING, url, str(file)), stderr=subprocess.PIPE
+    )
+    # It asks for a state: it has the id.
+    assert child.stderr is not None
+    await child.stderr.readuntil(b"tasks/get")
+    child.kill()
+    await child.communicate()
+    assert child.returncode == -9
+
+
+WAITING = """
+import asyncio, sys
+from dragoman import Http, McpManager, ServerSpec
+from dragoman.server.protocol.session import Session
+get = Session.get_task
+async def get_task(self, task_id):
+    print("tasks/get", file=sys.stderr, flush=True)
+    return await get(self, task_id)
+Session.get_task = get_task
+async def main():
+    async with McpManager([ServerSpec("f", Http(sys.argv[1]))], cache=False) as mcp:
+        await mcp.wait_ready()
+        await mcp.call("mcp_f_wait_for", {"path": sys.argv[2]})
+asyncio.run(main())
+"""
+
+
+async def test_a_tool_of_the_npm_server_that_needs_older_tasks_says_so(proof: Proof) -> None:
+    """The reference server has the tasks of 2025-11-25, which SEP-2663 replaces; no npm package serves those."""
+    spec = ServerSpec("e", Stdio(*servers.command("everything")[:1], ["stdio"]))
+    async with McpManager([spec], cache=False) as mcp:
+        assert await mcp.wait_ready(timeout=60)
+        status = mcp.status()["e"]
+        proof.record(server=f"everything {status.server_version}", protocol=status.protocol_version)
+        result = await mcp.call("mcp_e_simulate-research-query", {"topic": "law"})
+    assert status.protocol_version == "2025-11-25"
+    assert "requires task augmentation" in str(result.error)

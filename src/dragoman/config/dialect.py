@@ -228,7 +228,7 @@ def under(*path: str) -> Callable[[Document, str], Iterable[Entry]]:
 def entries_at(document: Document, path: Sequence[str | int]) -> list[Entry]:
     """Return the entries of the map or list at a path; an absent one has none.
 
-    A value that is no entry at all becomes an entry without a usable field, so that its error has a
+    A value that is not an entry becomes an entry without a usable field, so that its error has a
     place like any other.
     """
     found: object = document.data

@@ -226,7 +226,7 @@ MAX_SERVERS = 1_000
 
 
 class _Unset(Exception):  # noqa: N818 -- a signal inside this module, never seen outside
-    """A place's path needs a variable that is not set, so there is no such place."""
+    """A place's path needs a variable that is not set, so the place does not exist."""
 
 
 def load(

@@ -296,7 +296,7 @@ class Reference(NamedTuple):
     literal: str
     """What the dollars in front of it stand for."""
     body: str | None
-    """What stands in the braces; `None` where it is no reference."""
+    """What stands in the braces; `None` if it is not a reference."""
 
 
 def references(text: str) -> Iterator[Reference]:

@@ -11,23 +11,18 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    PromptsListChanged,
-    ResourcesListChanged,
-    ResourceUpdated,
-    ToolsListChanged,
-)
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
 from dragoman.errors import DragomanError
 from dragoman.gateway.ids import outer_uri
 from dragoman.gateway.principal import principal
 from dragoman.gateway.questions import LEVELS
 from dragoman.gateway.sdk_server import RawNotification
+from dragoman.gateway.stream import LISTS, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
@@ -40,6 +35,11 @@ logger = logging.getLogger("dragoman")
 
 TELL_SECONDS = 5.0
 """How long a client may take to read a notification."""
+MAX_STREAMS = 1_024
+"""How many streams of announcements may be open."""
+MAX_TASKS = 100
+"""How many tasks one stream may follow."""
+TASKS_CHANGED = "notifications/tasks"
 
 
 class Client:
@@ -87,8 +87,11 @@ class Announcer:
         """By the identity of their connections."""
         self._wanted: dict[tuple[str, str], int] = {}
         """How many clients subscribe to a resource, by server and URI."""
-        self._buses: dict[str | None, InMemorySubscriptionBus] = {}
-        self._listens: dict[str | None, ListenHandler] = {}
+        self._streams: dict[Stream, set[tuple[str, str]]] = {}
+        """Open streams, with the servers and URIs that each is subscribed to."""
+        self._followed: dict[tuple[str, str], dict[Stream, Callable[[dict[str, Any]], None]]] = {}
+        """Who is told of the states of a task, by server and its own id."""
+        self._following: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     # ── Clients of the older protocol
 
@@ -153,72 +156,123 @@ class Announcer:
     async def listen(
         self, view: View, ctx: ServerRequestContext[Any], params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        """Serve one stream of announcements to a modern client."""
-        subscribed: list[tuple[str, str]] = []
+        """Serve one stream of announcements to a modern client.
+
+        Raises:
+            MCPError: Too many streams are open.
+        """
+        if ctx.request_id is None:
+            raise MCPError(code=INVALID_REQUEST, message="subscriptions/listen needs a request id")
+        if len(self._streams) >= MAX_STREAMS:
+            raise MCPError(code=INTERNAL_ERROR, message="too many streams are open")
+        wanted = params.notifications.model_dump(by_alias=True)
+        # What is granted is acknowledged: a resource that cannot be subscribed to, or the task of someone
+        # else, is left out.
+        granted: dict[str, Any] = {key: True for key in LISTS if wanted.get(key) is True}
+        stream = Stream(view.only, granted)
+        subscribed = self._streams[stream] = set()
+        try:
+            if uris := await self._subscribe_all(view, wanted.get("resourceSubscriptions"), subscribed):
+                granted["resourceSubscriptions"] = uris
+            if tasks := self._follow_all(view, wanted.get("taskIds"), stream):
+                granted["taskIds"] = tasks
+            return await stream.serve(ctx)
+        finally:
+            del self._streams[stream]
+            self._unfollow(stream)
+            for server, uri in subscribed:
+                await self.unsubscribe(server, uri)
+
+    async def _subscribe_all(self, view: View, uris: object, subscribed: set[tuple[str, str]]) -> list[str]:
         honored: list[str] = []
-        for uri in params.notifications.resource_subscriptions or ():
+        for uri in cast("list[str]", uris or []):
             try:
-                server, own = await view.owner(uri)
-                await self.subscribe(server, own)
+                key = await view.owner(uri)
+                if key not in subscribed:
+                    await self.subscribe(*key)
             except DragomanError as exc:
-                # The acknowledgement says which subscriptions are served.
                 logger.info("a client cannot subscribe to `%s`: %s", uri, exc)
             else:
-                subscribed.append((server, own))
+                subscribed.add(key)
                 honored.append(uri)
-        kept = params.notifications.model_copy(update={"resource_subscriptions": honored or None})
-        try:
-            return await self._listen(view.only)(ctx, params.model_copy(update={"notifications": kept}))
-        finally:
-            for server, own in subscribed:
-                await self.unsubscribe(server, own)
+        return honored
+
+    # ── Tasks
+
+    def _follow_all(self, view: View, wanted: object, stream: Stream) -> list[str]:
+        """Announce the states of tasks on a stream; return those of the tasks that are this client's."""
+        honored: list[str] = []
+        for task in cast("list[object]", wanted)[:MAX_TASKS] if isinstance(wanted, list) else ():
+            try:
+                key = view.task_of(str(task))
+            except MCPError as exc:
+                logger.info("a client cannot follow a task: %s", exc)
+                continue
+            self._follow(key, stream, view)
+            honored.append(str(task))
+        return honored
+
+    def _follow(self, key: tuple[str, str], stream: Stream, view: View) -> None:
+        server, task = key
+
+        def tell(state: dict[str, Any]) -> None:
+            stream.put(TASKS_CHANGED, view.outer_task(state, server))
+
+        told = self._followed.setdefault(key, {})
+        told[stream] = tell
+        if key not in self._following:
+            # One request at the server, however many streams there are.
+            job = self._mcp.forward.follow_task(
+                task, server=server, on_state=lambda one: _tell_all(told, one)
+            )
+            self._following[key] = asyncio.create_task(job, name="dragoman task announcements")
+
+    def _unfollow(self, stream: Stream) -> None:
+        for key, told in list(self._followed.items()):
+            if told.pop(stream, None) is not None and not told:
+                del self._followed[key]
+                self._following.pop(key).cancel()
 
     # ── Events
 
     async def tools_changed(self, server: str) -> None:
         """Announce that a server's tools have changed."""
-        await self._tell(server, "notifications/tools/list_changed")
-        await self._publish(server, ToolsListChanged())
+        await self._tell(server, LISTS["toolsListChanged"])
 
     async def resources_changed(self, server: str) -> None:
         """Announce that a server's resources or templates have changed."""
-        await self._tell(server, "notifications/resources/list_changed")
-        await self._publish(server, ResourcesListChanged())
+        await self._tell(server, LISTS["resourcesListChanged"])
 
     async def prompts_changed(self, server: str) -> None:
         """Announce that a server's prompts have changed."""
-        await self._tell(server, "notifications/prompts/list_changed")
-        await self._publish(server, PromptsListChanged())
+        await self._tell(server, LISTS["promptsListChanged"])
 
     async def resource_updated(self, server: str, uri: str) -> None:
         """Announce that a subscribed resource, or one below it, has changed."""
+        for stream, subscribed in self._streams.items():
+            for name, own in subscribed:
+                if name == server and _is_at_or_below(uri, own):
+                    shown = own if stream.only == server else outer_uri(server, own)
+                    stream.put("notifications/resources/updated", {"uri": shown})
         for client in list(self._clients.values()):
             if any(name == server and _is_at_or_below(uri, own) for name, own in client.subscribed):
                 await client.tell("notifications/resources/updated", {"uri": client.uri(server, uri)})
-        for own in {own for name, own in self._wanted if name == server and _is_at_or_below(uri, own)}:
-            for only, bus in list(self._buses.items()):
-                shown = own if only == server else outer_uri(server, own)
-                await bus.publish(ResourceUpdated(uri=shown))
 
     def close(self) -> None:
         """End every stream; each gets its final result."""
-        for listen in self._listens.values():
-            listen.close()
+        for stream in self._streams:
+            stream.close()
 
     async def _tell(self, server: str, method: str) -> None:
+        for stream in self._streams:
+            stream.announce_list(server, method)
         told = [client.tell(method) for client in self._clients.values() if client.server in (None, server)]
         await asyncio.gather(*told)
 
-    async def _publish(self, server: str, event: Any) -> None:
-        for only, bus in list(self._buses.items()):
-            if only in (None, server):
-                await bus.publish(event)
 
-    def _listen(self, only: str | None) -> ListenHandler:
-        if only not in self._listens:
-            bus = self._buses[only] = InMemorySubscriptionBus()
-            self._listens[only] = ListenHandler(bus)
-        return self._listens[only]
+def _tell_all(told: Mapping[Stream, Callable[[dict[str, Any]], None]], state: dict[str, Any]) -> None:
+    for tell in list(told.values()):
+        tell(state)
 
 
 def _is_at_or_below(uri: str, subscribed: str) -> bool:

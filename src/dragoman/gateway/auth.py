@@ -7,6 +7,7 @@ issuer's keys. No token is passed on to a server.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import json
 import logging
@@ -20,9 +21,10 @@ import jwt
 from mcp.server.auth.provider import AccessToken
 
 from dragoman.errors import ConfigError
+from dragoman.manager.users import MAX_ID_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 logger = logging.getLogger("dragoman")
 
@@ -62,18 +64,39 @@ class Verifier(Protocol):
         ...
 
 
+class UserTokens:
+    """A secret for each user."""
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        """Let users in.
+
+        Args:
+            tokens: The users, by their tokens.
+        """
+        self._users = {hashlib.sha256(token.encode()).digest(): user for token, user in tokens.items()}
+
+    async def verify(self, token: str) -> AccessToken:
+        """Find the user by a hash of the token, which tells nothing about the tokens that it is not."""
+        user = self._users.get(hashlib.sha256(token.encode()).digest())
+        if user is None:
+            reason = "wrong token"
+            raise Refused(reason)
+        return AccessToken(token="", client_id=user, scopes=[], subject=user)
+
+
 class SharedToken:
     """One secret that every client knows."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
+        self._access = AccessToken(token="", client_id=SHARED, scopes=[])
 
     async def verify(self, token: str) -> AccessToken:
         """Compare in constant time."""
         if not hmac.compare_digest(token.encode(), self._token):
             reason = "wrong token"
             raise Refused(reason)
-        return AccessToken(token="", client_id=SHARED, scopes=[])
+        return self._access
 
 
 @dataclass
@@ -86,7 +109,13 @@ class JwtVerifier:
     """Access tokens of one authorization server, as JWTs."""
 
     def __init__(
-        self, issuer: str, *, audience: str, jwks_url: str | None = None, scopes: Sequence[str] = ()
+        self,
+        issuer: str,
+        *,
+        audience: str,
+        jwks_url: str | None = None,
+        scopes: Sequence[str] = (),
+        user_claim: str = "sub",
     ) -> None:
         """Trust one issuer.
 
@@ -95,6 +124,7 @@ class JwtVerifier:
             audience: The `aud` that tokens must have: the public URL of this gateway.
             jwks_url: Where its keys are; by default its metadata says so.
             scopes: What every token must allow.
+            user_claim: The claim that says who the user is.
 
         Raises:
             ConfigError: An address is neither https nor local.
@@ -108,6 +138,7 @@ class JwtVerifier:
         self.issuer = issuer
         self.audience = audience
         self.scopes = tuple(scopes)
+        self._user_claim = user_claim
         self._jwks_url = jwks_url
         self._known = _Keys()
         self._fetching = asyncio.Lock()
@@ -131,13 +162,13 @@ class JwtVerifier:
         granted = str(claims.get("scope") or "").split()
         if missing := [scope for scope in self.scopes if scope not in granted]:
             raise Refused(f"missing scope {missing[0]}", status=403, scopes=self.scopes)  # noqa: EM102
-        client = claims.get("client_id") or claims.get("azp") or claims.get("sub") or ""
+        user = claims.get(self._user_claim)
+        if not isinstance(user, str) or not 0 < len(user) <= MAX_ID_CHARS:
+            # A client without a user must not pass for the user of that name.
+            raise Refused(f"invalid token: no claim {self._user_claim} that names a user")  # noqa: EM102
+        client = claims.get("client_id") or claims.get("azp") or user
         return AccessToken(
-            token="",
-            client_id=str(client),
-            scopes=granted,
-            subject=str(claims["sub"]) if "sub" in claims else None,
-            claims={"iss": self.issuer},
+            token="", client_id=str(client), scopes=granted, subject=user, claims={"iss": self.issuer}
         )
 
     async def _key(self, kid: str) -> jwt.PyJWK:

@@ -20,14 +20,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import struct
 import sys
 import threading
 import time
 from binascii import crc32
 
 from dragoman.version import VERSION
+
+try:
+    import _socket as socket  # `socket` itself takes 3 ms, for classes and constants that are not needed here
+except ImportError:  # another Python than CPython
+    import socket
 
 TYPE_CHECKING = False
 """Not imported: `typing` takes a third of the time that this module takes to import."""
@@ -124,12 +127,12 @@ def paths(env: Mapping[str, str] | None = None) -> Paths:
 def peer_user(connection: socket.socket) -> int | None:
     """Return the id of the user at the other end; `None` if the system does not tell."""
     if hasattr(socket, "SO_PEERCRED"):
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        return struct.unpack("iII", found)[1]
-    if sys.platform == "darwin":
-        found = connection.getsockopt(0, 1, 76)  # SOL_LOCAL, LOCAL_PEERCRED: a struct xucred
-        return struct.unpack_from("II", found)[1]
-    return None
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, user, group
+    elif sys.platform == "darwin":
+        found = connection.getsockopt(0, 1, 76)  # SOL_LOCAL, LOCAL_PEERCRED: version, user …
+    else:
+        return None
+    return int.from_bytes(found[4:8], sys.byteorder)
 
 
 # ── One connection

@@ -14,7 +14,7 @@ import asyncio
 import json
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,7 +29,7 @@ from dragoman.gateway.principal import principal
 from dragoman.gateway.sdk_server import shaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
+    from collections.abc import Callable, Mapping, MutableMapping
 
     from starlette.types import Message, Receive, Scope, Send
 
@@ -182,6 +182,80 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
 
+@dataclass(eq=False)
+class _Watched:
+    """A call in progress."""
+
+    exchange: Exchange
+    task: asyncio.Task[Any]
+    receive: Receive | None
+    began: float
+    helpers: list[asyncio.Task[None]] = field(default_factory=list["asyncio.Task[None]"])
+    pings: bool = False
+
+
+class LongCalls:
+    """Looks after calls that take long: whether their client is still there, and that the connection stays.
+
+    One timer looks at all calls: two for each call would cost more than most calls take.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[_Watched, None] = {}
+        """The oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(
+        self, exchange: Exchange, task: asyncio.Task[Any], receive: Receive | None
+    ) -> Callable[[], None]:
+        """Look after a call; return what ends that.
+
+        Args:
+            exchange: The call.
+            task: Cancelled when the client hangs up.
+            receive: Tells that the client has hung up; `None` if that means nothing.
+        """
+        call = _Watched(exchange, task, receive, time.monotonic())
+        self._calls[call] = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)
+        return partial(self._end, call)
+
+    def _end(self, call: _Watched) -> None:
+        del self._calls[call]
+        for helper in call.helpers:
+            helper.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        for call in self._calls:
+            age = now - call.began
+            if age < WATCH_SECONDS:
+                break
+            if call.receive is not None:
+                call.helpers.append(asyncio.create_task(_hang_up(call.receive, call.exchange, call.task)))
+                call.receive = None
+            if age > PING_SECONDS and not call.pings:
+                call.pings = True
+                call.helpers.append(asyncio.create_task(_pings(call.exchange)))
+        if self._calls:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)
+
+
+async def _pings(exchange: Exchange) -> None:
+    while True:
+        await exchange.ping()
+        await asyncio.sleep(PING_SECONDS)
+
+
+async def _hang_up(receive: Receive, exchange: Exchange, task: asyncio.Task[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    exchange.is_dropped = True
+    task.cancel()
+
+
 class DirectCalls:
     """The direct road to one view."""
 
@@ -193,6 +267,7 @@ class DirectCalls:
         """Calls of clients of the older protocol, by session and id: they are cancelled by a notification."""
         self._asks: dict[str, dict[str, asyncio.Future[Any]]] = {}
         """Questions that wait for an answer, by session and id."""
+        self._watch = LongCalls()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
         """Answer a request if it is a plain call; if not, return the `receive` that gives it again."""
@@ -254,28 +329,18 @@ class DirectCalls:
         )
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- the caller is a coroutine
-        loop = asyncio.get_running_loop()
-        helpers: set[asyncio.Task[None]] = set()
-        timers = [loop.call_later(PING_SECONDS, lambda: helpers.add(loop.create_task(_pings(exchange))))]
-        if version in MODERN_PROTOCOL_VERSIONS:
-            # Clients of the older protocol cancel by a notification; a lost connection means nothing.
-            timers.append(
-                loop.call_later(
-                    WATCH_SECONDS, lambda: helpers.add(loop.create_task(_hang_up(receive, exchange, task)))
-                )
-            )
-        elif record is not None:
+        # Clients of the older protocol cancel by a notification; a lost connection means nothing.
+        hangs_up = version in MODERN_PROTOCOL_VERSIONS
+        if record is not None:
             self._running[session, number] = (task, exchange)
+        end_watch = self._watch.begin(exchange, task, receive if hangs_up else None)
         try:
             await self._answer(context, exchange)
         finally:
+            end_watch()
             self._running.pop((session, number), None)
             if asks is not None and not asks:
                 self._asks.pop(session, None)
-            for timer in timers:
-                timer.cancel()
-            for helper in helpers:
-                helper.cancel()
         return True
 
     def _modern(
@@ -420,19 +485,6 @@ def _is_call(params: object) -> bool:
 async def _again(taken: Any, receive: Receive) -> MutableMapping[str, Any]:
     message = next(taken, None)
     return await receive() if message is None else message
-
-
-async def _pings(exchange: Exchange) -> None:
-    while True:
-        await exchange.ping()
-        await asyncio.sleep(PING_SECONDS)
-
-
-async def _hang_up(receive: Receive, exchange: Exchange, task: asyncio.Task[Any]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    exchange.is_dropped = True
-    task.cancel()
 
 
 def _dump(message: Mapping[str, Any]) -> bytes:

@@ -19,7 +19,7 @@ from dragoman.gateway.sdk_server import put_aside
 from dragoman.server.protocol.extensions import SKILLS, TASKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dragoman.gateway.view import View
     from dragoman.manager.forward import Forward
@@ -45,9 +45,11 @@ class UriParams(types.RequestParams):
 class Extensions:
     """The extensions of one view."""
 
-    def __init__(self, view: View, forward: Forward) -> None:
+    def __init__(self, view: View, forward: Forward, task_keys: Sequence[bytes]) -> None:
         self._view = view
         self._forward = forward
+        self._task_keys = task_keys
+        """Bind the ids of tasks to a user; empty without users."""
         server = view.server
         for verb in ("get", "update", "cancel"):
             server.add_request_handler(f"tasks/{verb}", TaskParams, self._task)
@@ -66,27 +68,36 @@ class Extensions:
 
     def outer_task(self, state: Mapping[str, Any], server: str) -> dict[str, Any]:
         """Return the state of a task with the id and the URIs that clients know."""
-        if self._view.only is not None:
-            return dict(state)
-        shown = {**state, "taskId": ids.outer_task(server, str(state.get("taskId", "")))}
-        if isinstance(state.get("result"), dict):
-            shown["result"] = ids.outer_result(state["result"], server)
-        return shown
+        task, result = str(state.get("taskId", "")), state.get("result")
+        if self._view.only is None:
+            task = ids.outer_task(server, task)
+            if isinstance(result, dict):
+                result = ids.outer_result(cast("dict[str, Any]", result), server)
+        if self._task_keys:
+            task = ids.bound_task(task, server, self._task_keys)
+        return {**state, "taskId": task, **({"result": result} if "result" in state else {})}
 
     # ── Tasks
 
     async def _task(self, ctx: Any, params: TaskParams) -> types.EmptyResult:
-        server, task = self._task_of(params.task_id)
+        server, task = self.task_of(params.task_id)
         verb = ctx.method.partition("/")[2]
         with self._view.refusing():
             state = await self._forward.task(verb, task, server=server, answers=params.input_responses)
         put_aside(self.outer_task(state, server) if verb == "get" else state)
         return types.EmptyResult()
 
-    def _task_of(self, task: str) -> tuple[str, str]:
-        if self._view.only is not None:
-            return self._view.only, task
-        found = ids.inner_task(task)
+    def task_of(self, task: str) -> tuple[str, str]:
+        """Return the server of a task, and the id that the server knows it by.
+
+        Raises:
+            MCPError: It is not a task of this client's.
+        """
+        only = self._view.only
+        found = ids.inner_task(task) if only is None else (only, task)
+        if found is not None and self._task_keys:
+            own = ids.unbound_task(task, found[0], self._task_keys)
+            found = None if own is None else ids.inner_task(own) if only is None else (only, own)
         if found is None or not self._forward.knows(found[0]):
             raise MCPError(code=INVALID_PARAMS, message="Task not found")
         return found

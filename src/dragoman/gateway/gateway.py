@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from mcp.server.runner import serve_dual_era_loop
 
 from dragoman.agent.code.sandbox import is_installed, not_installed
 from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
+from dragoman.gateway import ids
 from dragoman.gateway.announce import Announcer
 from dragoman.gateway.observe import Observer
 from dragoman.gateway.questions import Questions
@@ -54,6 +56,7 @@ class Gateway:
         tools: ToolsMode = "all",
         state_keys: Sequence[str | bytes] = (),
         first_wait: float = 5.0,
+        observer: Observer | None = None,
     ) -> None:
         """Serve a started manager.
 
@@ -65,7 +68,9 @@ class Gateway:
                 one that runs programs which call them.
             state_keys: Secrets of at least 32 bytes that seal what a client sends back between two rounds of
                 one request: the first seals, all open. Replicas need the same; by default one is generated.
-            first_wait: How many seconds the first listing of tools waits for servers that were never listed.
+            first_wait: For how many seconds after the start the first handshake and the first listing
+                wait for servers that are starting.
+            observer: Counts and logs the requests; its own by default.
 
         Raises:
             AgentError: `tools` is `code`, and the extra `code` is not installed.
@@ -78,13 +83,17 @@ class Gateway:
         """Whether the questions of older servers, and for older clients, go to clients."""
         self.rounds = Rounds()
         self.announcer = Announcer(mcp)
-        self.observer = Observer(mcp)
+        self.observer = observer or Observer(mcp)
         self.tools_mode: ToolsMode = tools
         self.first_wait = first_wait
-        self._security = RequestStateSecurity(keys=list(state_keys) or [os.urandom(32)], ttl=HOLD_SECONDS)
+        self._keys = [key.encode() if isinstance(key, str) else key for key in state_keys] or [os.urandom(32)]
+        self._security = RequestStateSecurity(keys=self._keys, ttl=HOLD_SECONDS)
+        self.task_keys = [ids.task_key(key, mcp.user) for key in self._keys] if mcp.user else []
+        """Bind the ids of tasks to the user: the first binds, all check. Empty if there are no users."""
         self._views: dict[str | None, View] = {}
         self._events = mcp.events()
         self._pump: asyncio.Task[None] | None = None
+        self._started = 0.0
         self._end_logs = self.questions.listen(self.announcer.log)
 
     async def __aenter__(self) -> Self:
@@ -94,10 +103,27 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def for_user(self, manager: McpManager, questions: Questions | None) -> Gateway:
+        """Return a gateway of the same kind for the manager of one user."""
+        return Gateway(
+            manager,
+            questions=questions,
+            tools=self.tools_mode,
+            state_keys=self._keys,
+            first_wait=self.first_wait,
+            observer=self.observer,
+        )
+
     def start(self) -> None:
         """Begin to announce changes; safe to call twice."""
         if self._pump is None:
+            self._started = time.monotonic()
             self._pump = asyncio.create_task(self._announce(), name="dragoman gateway")
+
+    @property
+    def patience(self) -> float:
+        """For how many more seconds a client waits for servers that are starting."""
+        return max(0.0, self._started + self.first_wait - time.monotonic())
 
     async def close(self) -> None:
         """End streams and requests that wait for an answer; the manager goes on."""

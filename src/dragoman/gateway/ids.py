@@ -2,16 +2,19 @@
 
 A prompt is `server.prompt`, a resource `dragoman://server/` in front of its own URI. The prefix depends on
 the server alone, and stays in front of a template that a client fills in. `ui://` and `skill://` keep their
-scheme, since hosts recognise them by it: `ui://server/` and the rest. Tools have the registry's names.
+scheme, since hosts recognise them by it: `ui://server/` and the rest. Tools have the registry's names. The id
+of a task is `server:id`; if the gateway has users, a mark binds it to its user.
 """
 
 from __future__ import annotations
 
+import hmac
+from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 SCHEME = "dragoman://"
 KEPT_SCHEMES = ("ui://", "skill://")
@@ -57,6 +60,29 @@ def inner_task(task: str) -> tuple[str, str] | None:
     """Return the server and its own id for a task; `None` if this is not an id of `outer_task`."""
     server, colon, own = task.partition(":")
     return (unquote(server), own) if colon and own else None
+
+
+def task_key(secret: bytes, user: str) -> bytes:
+    """Return the key that binds the ids of tasks to a user."""
+    return hmac.digest(secret, b"dragoman task " + user.encode("utf-8", "surrogatepass"), "sha256")
+
+
+def bound_task(task: str, server: str, keys: Sequence[bytes]) -> str:
+    """Return the id of a task with a mark that only the gateway of its user can make."""
+    return f"{task}.{_mark(task, server, keys[0])}"
+
+
+def unbound_task(bound: str, server: str, keys: Sequence[bytes]) -> str | None:
+    """Return the id of a task without its mark; `None` if the mark is not ours."""
+    task, _, mark = bound.rpartition(".")
+    given = mark.encode("utf-8", "surrogatepass")
+    marks = [_mark(task, server, key).encode() for key in keys]
+    return task if any(hmac.compare_digest(one, given) for one in marks) else None
+
+
+def _mark(task: str, server: str, key: bytes) -> str:
+    text = f"{server}\0{task}".encode("utf-8", "surrogatepass")
+    return urlsafe_b64encode(hmac.digest(key, text, "sha256")[:18]).decode()
 
 
 def outer_tool(entry: Mapping[str, Any], *, server: str, name: str) -> dict[str, Any]:

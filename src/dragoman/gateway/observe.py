@@ -12,7 +12,7 @@ from dragoman.call import summary
 from dragoman.gateway.principal import principal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 access = logging.getLogger("dragoman.access")
 
 _SUBJECTS = ("name", "uri", "ref")
+_COUNTERS = {"calls": "Calls of a server's tools.", "failed": "Calls that failed."}
 
 
 class Observer:
@@ -35,6 +36,8 @@ class Observer:
         self._idle = asyncio.Event()
         self.refused: Counter[str] = Counter()
         """HTTP requests that were refused, by reason."""
+        self._ended: Counter[tuple[str, str]] = Counter()
+        """What was counted for users who have ended, by counter and server: a counter never falls."""
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Handle one request or notification."""
@@ -71,9 +74,15 @@ class Observer:
             self._idle.clear()
             await self._idle.wait()
 
-    def metrics(self) -> str:
-        """Return all metrics in the text format of Prometheus."""
-        return "\n".join([*self._own(), *_of_servers(self._mcp), ""])
+    def keep(self, manager: McpManager) -> None:
+        """Keep the counters of a user's manager that is about to end."""
+        for name, read in manager.metrics().items():
+            for key in _COUNTERS:
+                self._ended[key, name] += getattr(read, key)
+
+    def metrics(self, users: Iterable[McpManager] = ()) -> str:
+        """Return all metrics in the text format of Prometheus, with those of users' managers."""
+        return "\n".join([*self._own(), *self._of_servers([self._mcp, *users]), ""])
 
     def _own(self) -> Iterator[str]:
         yield "# HELP dragoman_gateway_requests_total Requests of clients, by method and outcome."
@@ -92,19 +101,25 @@ class Observer:
         for reason, count in sorted(self.refused.items()):
             yield f"dragoman_gateway_refused_total{_labels(reason=reason)} {count}"
 
-
-def _of_servers(mcp: McpManager) -> Iterator[str]:
-    yield "# HELP dragoman_server_up Whether a server is ready."
-    yield "# TYPE dragoman_server_up gauge"
-    for name, status in sorted(mcp.status().items()):
-        up = int(status.state.value in ("ready", "degraded"))
-        yield f"dragoman_server_up{_labels(server=name)} {up}"
-    metrics = sorted(mcp.metrics().items())
-    for key, about in (("calls", "Calls of a server's tools."), ("failed", "Calls that failed.")):
-        yield f"# HELP dragoman_server_{key}_total {about}"
-        yield f"# TYPE dragoman_server_{key}_total counter"
-        for name, read in metrics:
-            yield f"dragoman_server_{key}_total{_labels(server=name)} {getattr(read, key)}"
+    def _of_servers(self, managers: Sequence[McpManager]) -> Iterator[str]:
+        yield "# HELP dragoman_server_up Whether a server is ready, for one user at least."
+        yield "# TYPE dragoman_server_up gauge"
+        up: dict[str, int] = {}
+        total = self._ended.copy()
+        for manager in managers:
+            for name, status in manager.status().items():
+                up[name] = max(up.get(name, 0), int(status.state.value in ("ready", "degraded")))
+            for name, read in manager.metrics().items():
+                for key in _COUNTERS:
+                    total[key, name] += getattr(read, key)
+        for name, value in sorted(up.items()):
+            yield f"dragoman_server_up{_labels(server=name)} {value}"
+        for key, about in _COUNTERS.items():
+            yield f"# HELP dragoman_server_{key}_total {about}"
+            yield f"# TYPE dragoman_server_{key}_total counter"
+            for (counted, name), value in sorted(total.items()):
+                if counted == key:
+                    yield f"dragoman_server_{key}_total{_labels(server=name)} {value}"
 
 
 def _labels(**labels: str) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import principal_components
+
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import AccessToken
 
 
 def principal() -> str:
@@ -12,3 +17,8 @@ def principal() -> str:
     if token is None:
         return ""
     return "/".join(part for part in principal_components(token) if part)
+
+
+def user_of(token: AccessToken) -> str:
+    """Return the user that a token stands for: its subject, or its client if it stands for no person."""
+    return token.client_id if token.subject is None else token.subject

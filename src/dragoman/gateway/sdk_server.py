@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from contextvars import ContextVar
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.lowlevel.server import NotificationOptions, Server
@@ -60,7 +61,7 @@ class RawResults:
         return shaped(ctx.method, ctx.protocol_version, place[0], self._server) if place else checked
 
 
-def shaped(method: str, version: str, result: Mapping[str, Any], server: Server[Any]) -> dict[str, Any]:
+def shaped(method: str, version: str, result: Mapping[str, Any], server: GatewayServer) -> dict[str, Any]:
     """Return a result with the fields that the client's protocol generation requires around it."""
     if not is_modern(version):
         kept = {key: value for key, value in result.items() if key not in _MODERN_ONLY}
@@ -83,12 +84,17 @@ def shaped(method: str, version: str, result: Mapping[str, Any], server: Server[
     meta = framed.get("_meta")
     known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
     if SERVER_INFO_META_KEY not in known:
-        framed["_meta"] = {**known, SERVER_INFO_META_KEY: server.server_info_stamp}
+        framed["_meta"] = {**known, SERVER_INFO_META_KEY: server.stamp}
     return framed
 
 
 class GatewayServer(Server[Any]):
     """A low-level server that announces changes of its lists in both protocol generations."""
+
+    @cached_property
+    def stamp(self) -> Any:
+        """What every modern result says about the server; the SDK copies it each time."""
+        return self.server_info_stamp
 
     def create_initialization_options(
         self,

@@ -12,6 +12,7 @@ import uvicorn
 from mcp.server.stdio import stdio_server
 
 from dragoman.errors import ConfigError
+from dragoman.gateway.http_protocol import JoiningProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -68,8 +69,10 @@ async def serve_http(
     """
     config = uvicorn.Config(
         app,
+        http=JoiningProtocol,
         log_config=None,
         access_log=False,
+        server_header=False,
         lifespan="on",
         ws="none",
         backlog=BACKLOG,

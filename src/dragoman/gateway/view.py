@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -86,7 +86,7 @@ ToolsMode: TypeAlias = Literal["all", "search", "code"]
 PAGE = 1_000
 """How many entries one page of a listing has; many clients read only the first."""
 STARTING_SECONDS = 20.0
-"""How long a call of a tool that is not known waits for servers that are starting."""
+"""How long a call of a tool that is not known waits while servers are starting."""
 LISTING_SECONDS = 5.0
 """How long one server may take to list something before the list of all goes on without it."""
 SERVER_ERROR = -32000
@@ -157,7 +157,7 @@ class View:
             "notifications/roots/list_changed", types.NotificationParams, self._roots_changed
         )
         server.middleware += [self._greet, RawResults(server)]
-        self._extensions = Extensions(self, self._forward)
+        self._extensions = Extensions(self, self._forward, gateway.task_keys)
         server.extensions = self._extensions.declared()
 
     def forget(self, server: str) -> None:
@@ -181,6 +181,18 @@ class View:
         # A URI out of a text or a setting is not prefixed: it is clear if only one server has it.
         return await self._forward.owner(uri), uri
 
+    def task_of(self, task: str) -> tuple[str, str]:
+        """Return the server of a task, and the id that the server knows it by.
+
+        Raises:
+            MCPError: It is not a task of this client's.
+        """
+        return self._extensions.task_of(task)
+
+    def outer_task(self, state: Mapping[str, Any], server: str) -> dict[str, Any]:
+        """Return the state of a task with the id and the URIs that clients know."""
+        return self._extensions.outer_task(state, server)
+
     def page(
         self, names: Sequence[str], params: types.PaginatedRequestParams | None
     ) -> tuple[Sequence[str], dict[str, str]]:
@@ -202,12 +214,7 @@ class View:
     async def _greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Let a handshake wait, once, for servers that are starting: it carries their instructions."""
         if ctx.method in ("initialize", "server/discover") and not self._greeted:
-            starting = [
-                name
-                for name, status in self._mcp.status().items()
-                if self.only in (None, name) and status.state is ServerState.CONNECTING
-            ]
-            await self._mcp.wait_ready(starting, timeout=self._gateway.first_wait)
+            await self._mcp.wait_ready(self._starting(), timeout=self._gateway.patience)
             self._greeted = True
             self.server.instructions = self._instructions()
             self.server.extensions = self._extensions.declared()
@@ -218,7 +225,8 @@ class View:
     async def _list_tools(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
         if not self._waited:
             # Many clients list once and never again.
-            await self._wait_for_listings(self._gateway.first_wait)
+            if starting := self._unlisted():
+                await self._mcp.wait_ready(starting, timeout=self._gateway.patience)
             self._waited = True
         if self._finder is not None:
             tools = self._finder.definitions()
@@ -287,8 +295,7 @@ class View:
         tool = self._tool(name)
         if tool is None:
             # The client may know the tool from another replica, whose servers were ready earlier.
-            await self._wait_for_listings(STARTING_SECONDS)
-            tool = self._tool(name)
+            tool = await self._wait_for_tool(name)
         if tool is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name}")
         exposed, server = tool.name, tool.server
@@ -346,16 +353,27 @@ class View:
         tool = self._tool(name)
         return tool.input_schema if tool is not None else None
 
-    async def _wait_for_listings(self, seconds: float) -> None:
-        """Wait for servers that are starting and whose tools are not known yet."""
-        known = {tool.server for tool in self._mcp.tools()}
-        starting = [
+    async def _wait_for_tool(self, name: str) -> ToolDef | None:
+        """Wait until a tool is known, or no server is starting that may have it."""
+        events = self._mcp.events()
+        with suppress(TimeoutError, StopAsyncIteration):
+            async with asyncio.timeout(STARTING_SECONDS):
+                while (tool := self._tool(name)) is None and self._unlisted():
+                    await anext(events)
+                return tool
+        return self._tool(name)
+
+    def _starting(self) -> list[str]:
+        return [
             name
             for name, status in self._mcp.status().items()
-            if self.only in (None, name) and name not in known and status.state is ServerState.CONNECTING
+            if self.only in (None, name) and status.state is ServerState.CONNECTING
         ]
-        if starting:
-            await self._mcp.wait_ready(starting, timeout=seconds)
+
+    def _unlisted(self) -> list[str]:
+        """Return the servers that are starting and whose tools are not known yet."""
+        known = {tool.server for tool in self._mcp.tools()}
+        return [name for name in self._starting() if name not in known]
 
     # ── Resources and prompts
 
@@ -459,7 +477,7 @@ class View:
 
     def _outer(self, result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         if result.get("resultType") == "task":
-            return self._extensions.outer_task(result, server)
+            return self.outer_task(result, server)
         return result if self.only is not None or input_required(result) else ids.outer_result(result, server)
 
     # ── Requests that servers may interrupt with a question

@@ -121,7 +121,7 @@ class ToolCatalog:
         self._publish_each(self._registry.arrange(self._order()).contested)
         settled = await _in_slices(self._replacing(spec.name, known))
         self._publish_each(settled.contested if settled is not None else ())
-        return self._count(spec.name, known.tools)
+        return self._registry.count(spec.name)
 
     async def read_ahead(
         self,
@@ -204,7 +204,7 @@ class ToolCatalog:
         settled, read.settled = read.settled, None
         if settled is not None and withheld == read.withheld:
             self._publish_changes(settled)
-            return self._count(spec.name, [tool for tool in tools if tool.original_name not in withheld])
+            return self._registry.count(spec.name)
         count = self._replace(spec.name, self._split(spec, tools, withheld))
         if len(listing) > SLICE:
             self._read[spec.name] = read
@@ -274,7 +274,7 @@ class ToolCatalog:
         self._publish_changes(
             self._registry.replace_server(server, known.tools, remote=self._remote, withheld=known.withheld)
         )
-        return self._count(server, known.tools)
+        return self._registry.count(server)
 
     def _replacing(self, server: str, known: _Known) -> Generator[None, None, Settled]:
         return self._registry.replacing(server, known.tools, remote=self._remote, withheld=known.withheld)
@@ -287,10 +287,6 @@ class ToolCatalog:
 
     def _withheld(self, spec: ServerSpec, tools: Iterable[ToolDef]) -> frozenset[str]:
         return self._gate.pin_checker.withheld(spec, [tool.original_name for tool in tools])
-
-    def _count(self, server: str, tools: Sequence[ToolDef]) -> int:
-        names = {tool.original_name for tool in tools}
-        return sum(self._registry.exposed_name(server, name) is not None for name in names)
 
     def _publish_changes(self, settled: Settled) -> None:
         """Publish every change; a name that two servers ask for changes the tools of both."""

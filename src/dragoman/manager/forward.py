@@ -6,6 +6,7 @@ policy and the pins. Only the rendering for models is left out.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from contextlib import suppress
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("dragoman")
+
+PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds before a stream of announcements that has ended is opened again."""
 
 
 class Forward:
@@ -163,6 +167,35 @@ class Forward:
             return {}
 
         return await self._resources.ask(server, ask, f"tasks/{verb}")
+
+    async def follow_task(
+        self, task: str, *, server: str, on_state: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Call a function with the states of a task that its server announces, until cancelled.
+
+        A connection that is lost is replaced. A server that does not announce states is not asked again.
+        """
+
+        async def current(session: Session) -> Session:
+            return session
+
+        pause, asked = PAUSE, None
+        while (supervisor := self._supervisors.get(server)) is not None:
+            try:
+                session = await self._resources.ask(server, current, "tasks")
+                if session is asked or not session.direct or not session.has_tasks:
+                    return  # It has refused, or cannot be asked.
+                session.task_watchers[task] = on_state
+                try:
+                    await session.listen_to_task(task)
+                finally:
+                    if session.task_watchers.get(task) is on_state:
+                        del session.task_watchers[task]
+            except Exception as exc:  # noqa: BLE001 -- an announcement that is missed is not worth an error
+                logger.debug("%s: the states of a task are not announced: %r", server, exc)
+                asked = supervisor.session
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def skills(self, server: str | None = None) -> dict[str, list[dict[str, Any]]]:
         """Return the entries of skills as the servers list them, of one server or of all connected ones."""

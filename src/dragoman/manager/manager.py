@@ -47,7 +47,6 @@ from dragoman.model import (
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
 from dragoman.server.late_import import late_import_module
-from dragoman.server.prepare import connection_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
@@ -250,8 +249,10 @@ class McpManager:
             slots=of_user.slots if of_user else None,
             user=self.user,
             room=of_user.room if of_user else None,
+            starts_none=users is not None and users.alone,
         )
-        self._user_limits = users or UserLimits()
+        self.user_limits = users or UserLimits()
+        """How many users of `as_user` may be connected."""
         self._given = _Given(handlers, inputs, default_trust, env)
         self._load: Callable[[], Settings] | None = load
         self._watcher = Watcher(self._config_files, self._on_files_changed) if load else None
@@ -380,6 +381,7 @@ class McpManager:
                 await self._pool.flush()
             finally:
                 self._gate.end()
+                self._close_tasks()
                 if self.call_log is not None and self._owns_log:
                     await wait_all({asyncio.create_task(asyncio.to_thread(self.call_log.close))})
 
@@ -756,7 +758,7 @@ class McpManager:
     def _users(self) -> Users:
         from dragoman.manager.users import Users
 
-        return Users(self._share_with_user, self._user_limits)
+        return Users(self._share_with_user, self.user_limits)
 
     def _share_with_user(self) -> OfUser:
         from dragoman.manager.users import OfUser
@@ -1170,6 +1172,10 @@ class McpManager:
         program = self._of_user.context
         return replace(made, throttle=program.throttle, failures=program.failures)
 
+    def _close_tasks(self) -> None:
+        if "_call_context" in self.__dict__:
+            self._call_context.tasks.close()
+
     def _server_key(self, spec: ServerSpec) -> str:
         """Return what tasks and approvals of skills belong to: a server's entry, and the user."""
         key = spec_key(spec, self._root)
@@ -1193,8 +1199,15 @@ class McpManager:
             await self.shutdown()
             raise
         if any(self._pool.starts(one.spec) for one in self._supervisors.values()):
-            self._preloading = asyncio.create_task(_preload())
+            self._preloading = asyncio.create_task(self._preload())
         self._watch_files()
+
+    async def _preload(self) -> None:
+        """Import what the first call needs, once the servers have started: until then it would delay them."""
+        for supervisor in list(self._supervisors.values()):
+            await supervisor.wait_settled()
+        if not self._closed:
+            await late_import_module(PIPELINE)
 
     async def _wait_required(self) -> None:
         """Wait for the servers with `required`; shut down and raise if one of them fails."""
@@ -1243,12 +1256,6 @@ class McpManager:
     def _config_files(self) -> list[Path]:
         """Return every file that may configure servers, including those that do not exist yet."""
         return [Path(source.path) for source in self.settings.sources if Path(source.path).is_absolute()]
-
-
-async def _preload() -> None:
-    """Import what the first call needs in the thread that imports the SDK, while the servers start."""
-    await connection_module()
-    await late_import_module(PIPELINE)
 
 
 def insist_on_asyncio() -> None:

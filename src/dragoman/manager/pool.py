@@ -80,6 +80,7 @@ class ServerPool:
         slots: asyncio.Semaphore | None = None,
         user: str = "",
         room: Room | None = None,
+        starts_none: bool = False,
     ) -> None:
         """Make a supervisor for every configured server, without starting it.
 
@@ -101,6 +102,7 @@ class ServerPool:
             slots: Limits how many servers start at once; those of a user count with all others.
             user: Whose servers these are, in a program with many users.
             room: The place that this user takes up among all users.
+            starts_none: Whether no server starts without being asked for, as if all were lazy.
 
         Raises:
             InvalidSpecError: Two servers have the same name.
@@ -124,6 +126,7 @@ class ServerPool:
         """Limits how many servers start at once."""
         self._user = user
         self._room = room
+        self._starts_none = starts_none
         self._candidates: set[Supervisor] = set()
         """Servers that start next to the one they are to replace."""
         self._draining: dict[asyncio.Task[None], Supervisor] = {}
@@ -145,7 +148,7 @@ class ServerPool:
 
     def starts(self, spec: ServerSpec) -> bool:
         """Return whether a server starts without being asked for: it is enabled and not lazy."""
-        return self.settings.enabled and spec.enabled and not spec.lazy
+        return self.settings.enabled and spec.enabled and not spec.lazy and not self._starts_none
 
     async def refuse_unapproved(self) -> None:
         """Mark the servers that are not approved as they are now, before any of their tools are offered."""

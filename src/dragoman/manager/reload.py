@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
-from dragoman.config.merge import differences
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
 from dragoman.model import Stdio
 from dragoman.trust.layers import as_read, inputs_of
@@ -147,6 +146,9 @@ def _wanted(settings: Settings) -> dict[str, ServerSpec]:
 def _change(
     before: ServerSpec, after: ServerSpec, old: Settings, new: Settings
 ) -> Literal["keep", "adjust", "replace"]:
+    # A reload has read files, which imports this; a manager without files does not need it.
+    from dragoman.config.merge import differences
+
     unlike = set(differences(before, after, ""))
     if after.health_check_interval is None and old.health_check_interval != new.health_check_interval:
         unlike.add("health_check_interval")

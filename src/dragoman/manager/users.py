@@ -366,7 +366,7 @@ class UserManager(McpManager):
         self._check_open()
         self._held += 1
         try:
-            self._start_servers()
+            self.start_own_servers()
             await self._wait_required()
         except BaseException:
             self._let_go()
@@ -374,7 +374,7 @@ class UserManager(McpManager):
         return self
 
     @contextmanager
-    def _hold(self) -> Generator[None]:
+    def hold(self) -> Generator[None]:
         """Keep the user connected."""
         self._held += 1
         try:
@@ -391,7 +391,8 @@ class UserManager(McpManager):
         self._held -= 1
         self._siblings.touch(self)
 
-    def _start_servers(self) -> None:
+    def start_own_servers(self) -> None:
+        """Begin to connect the servers that start by themselves."""
         for supervisor in self._supervisors.values():
             if self._pool.starts(supervisor.spec):
                 self._pool.start_now(supervisor)
@@ -410,12 +411,12 @@ class UserManager(McpManager):
         """
         self._check_open()
         if names is None:
-            self._start_servers()
+            self.start_own_servers()
         else:
             names = list(names)
             self.start_servers(names)
         # Held, so that the user is not disconnected between the first server that is ready and the last.
-        with self._hold():
+        with self.hold():
             return await super().wait_ready(names, timeout)
 
     async def resources(self, server: str | None = None) -> list[Resource]:
@@ -456,7 +457,7 @@ class UserManager(McpManager):
             for supervisor in new:
                 self._pool.start_now(supervisor)
             limit = max(one.spec.call_timeout for one in new) if timeout is None else timeout
-            with self._hold():
+            with self.hold():
                 await super().wait_ready([one.spec.name for one in new], limit)
 
     # ── What the program shares
@@ -482,6 +483,7 @@ class UserManager(McpManager):
     def end(self) -> None:
         """Note that there are no connections any more."""
         self._gate.end()
+        self._close_tasks()
 
     async def follow(self) -> None:
         """Have the servers that the program has now; connections of unchanged ones stay."""

@@ -315,6 +315,7 @@ class Connection:
         inputs: Mapping[str, Any] | None = None,
         traffic: Traffic | None = None,
         rounds: RoundOptions | None = None,
+        on_task: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> Coroutine[Any, Any, ServerAnswer | Unfinished]:
         """Call a tool by the server's own name for it.
 
@@ -328,6 +329,7 @@ class Connection:
                 may then be a request for input.
             traffic: Counts the bytes of the call.
             rounds: How the questions of the server are handled, if not as usual.
+            on_task: Called at once when the call has become a task; it must not fail.
 
         Raises:
             TimeoutError: The deadline passed; the server was notified.
@@ -345,7 +347,13 @@ class Connection:
         if began >= self._stale_at:
             self.need_listing()
         request = session.call_tool(
-            name, dict(arguments), on_progress=report, meta=meta, inputs=inputs, rounds=rounds
+            name,
+            dict(arguments),
+            on_progress=report,
+            meta=meta,
+            inputs=inputs,
+            rounds=rounds,
+            on_task=on_task,
         )
         return self._finish(session, request, began, end, traffic, name)
 

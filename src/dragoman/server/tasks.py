@@ -29,6 +29,7 @@ from dragoman.trust.sanitizing import for_log
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from dragoman.model import ToolDef
     from dragoman.server.protocol.session import Session
     from dragoman.server.supervisor import Supervisor
 
@@ -48,19 +49,31 @@ _GONE = -32602
 T = TypeVar("T")
 
 
-def new_record(state: Mapping[str, Any], *, server: str, server_key: str, tool: str, name: str) -> TaskRecord:
+def new_record(state: Mapping[str, Any], tool: ToolDef, server_key: str) -> TaskRecord:
     """Return the record of a task that a call has just become."""
     task_id = str(state["taskId"])
     record = TaskRecord(
-        id=short_id(server, task_id),
-        server=server,
+        id=short_id(tool.server, task_id),
+        server=tool.server,
         server_key=server_key,
         task_id=task_id,
-        tool=tool,
-        original_name=name,
+        tool=tool.name,
+        original_name=tool.original_name,
         created=time.time(),
     )
     return _updated(record, state)
+
+
+async def task_noter(store: TaskStore, tool: ToolDef, server_key: str) -> Callable[[Mapping[str, Any]], None]:
+    """Return what writes down the id of a task that a call becomes, at once."""
+    if not store.is_open:
+        await asyncio.to_thread(store.open)
+
+    def note(state: Mapping[str, Any]) -> None:
+        if isinstance(state.get("taskId"), str):
+            store.note(new_record(state, tool, server_key))
+
+    return note
 
 
 class TaskFollower:
@@ -87,6 +100,8 @@ class TaskFollower:
             ProtocolError: The call failed in the server, or its questions cannot be answered here.
             ServerError: The server cannot be reached; the task can be resumed.
         """
+        if not self._store.is_open:
+            await asyncio.to_thread(self._store.open)
         try:
             async with asyncio.timeout_at(self._loop_time(until)):
                 return await self._follow(wait_first=wait_first)
@@ -174,11 +189,14 @@ class TaskFollower:
             if key in self.record.answers:
                 continue
 
-            async def ask(session: Session, request: object = request) -> dict[str, Any]:
-                return await session.answer_question(request)
+            async def ask(session: Session, key: str = key, request: object = request) -> None:
+                answer = await session.answer_question(request)
+                # Noted before the event loop can do anything else: the user must not be asked again.
+                self.record = replace(self.record, answers={**self.record.answers, key: answer})
+                self._store.note(self.record)
 
             try:
-                answer = await self._use(ask, retries=False)
+                await self._use(ask, retries=False)
             except ProtocolError as exc:
                 why = f"waits for input that cannot be given here: {exc.message}"
                 msg = f"the task of `{self.record.tool}` {why}"
@@ -186,7 +204,6 @@ class TaskFollower:
                 raise ProtocolError(
                     msg, rpc_code=exc.rpc_code, tool=self.record.tool, server=self.record.server, hint=hint
                 ) from exc
-            self.record = replace(self.record, answers={**self.record.answers, key: answer})
             await asyncio.to_thread(self._store.save, self.record)
         unsent = {key: self.record.answers[key] for key in asked if key not in self.record.sent}
         if unsent:

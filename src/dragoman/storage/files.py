@@ -311,10 +311,10 @@ class StoredFile(Generic[T]):
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            if wrong := self._fault(os.fstat(number)):
+            status = os.fstat(number)
+            if wrong := self._fault(status):
                 raise ValueError(wrong)
-            with os.fdopen(number, "rb", closefd=False) as file:
-                return file.read(self.most).decode()
+            return os.read(number, status.st_size).decode()
         finally:
             os.close(number)
 

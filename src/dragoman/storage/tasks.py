@@ -11,18 +11,23 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import os
 import secrets
+import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.storage.files import data_folder, private_folder, user_data_folder, write_atomically
+from dragoman.storage.task_journal import TaskJournal, recover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+logger = logging.getLogger("dragoman")
 
 VERSION = 1
 MAX_BYTES = 2**20
@@ -81,6 +86,10 @@ class TaskStore:
     def __init__(self, folder: Path | None = None, *, user: str = "") -> None:
         self._folder = folder
         self._user = user
+        self._opening = threading.Lock()
+        self._journal: TaskJournal | None = None
+        self.is_open = False
+        """Whether `note` works, or never will."""
 
     @property
     def folder(self) -> Path:
@@ -89,15 +98,38 @@ class TaskStore:
             self._folder = user_data_folder(self._user) / "tasks"
         return self._folder
 
+    def open(self) -> None:
+        """Get ready for `note`: create the journal."""
+        with self._opening:
+            if self.is_open:
+                return
+            try:
+                self._journal = TaskJournal(self.folder)
+            except OSError as exc:
+                logger.warning("tasks are not stored: %s", exc)
+            self.is_open = True
+
+    def close(self) -> None:
+        """Close the journal; `open` makes another."""
+        with self._opening:
+            if self._journal is not None:
+                self._journal.close()
+            self._journal, self.is_open = None, False
+
+    def note(self, record: TaskRecord) -> None:
+        """Write down what was just learned, at once and on the event loop; `save` follows in a thread."""
+        if self._journal is not None:
+            self._journal.note(record.id, {"version": VERSION, **asdict(record)})
+
     def save(self, record: TaskRecord) -> None:
         """Write a record to disk, before anything else is done with the task.
 
         Raises:
             OSError: It cannot be written.
         """
-        private_folder(self.folder)
-        content = json.dumps({"version": VERSION, **asdict(record)}, separators=(",", ":"))
-        write_atomically(self.folder / f"{record.id}{_SUFFIX}", content.encode())
+        self._write({"version": VERSION, **asdict(record)})
+        if self._journal is not None:
+            self._journal.stored(record.id)
 
     def all(self, *, finished: bool = False) -> list[TaskRecord]:
         """Return the records, the oldest first; drop expired and damaged ones.
@@ -105,6 +137,7 @@ class TaskStore:
         Args:
             finished: Whether to include tasks whose result was handed out.
         """
+        recover(self.folder, self._write)
         try:
             paths = sorted(self.folder.glob(f"*{_SUFFIX}"))
         except OSError:
@@ -123,6 +156,7 @@ class TaskStore:
         """Return the record with one of our ids."""
         if not identifier.isalnum():
             return None
+        recover(self.folder, self._write)
         return _read(self.folder / f"{identifier}{_SUFFIX}")
 
     def finish(self, record: TaskRecord, status: str) -> None:
@@ -133,6 +167,13 @@ class TaskStore:
         """Remove a record."""
         with suppress(OSError):
             (self.folder / f"{identifier}{_SUFFIX}").unlink()
+        if self._journal is not None:
+            self._journal.stored(identifier)
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        private_folder(self.folder)
+        content = json.dumps(record, separators=(",", ":"))
+        write_atomically(self.folder / f"{record['id']}{_SUFFIX}", content.encode())
 
 
 def signing_key(folder: Path | None = None, *, user: str = "") -> bytes:

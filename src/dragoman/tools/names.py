@@ -180,15 +180,22 @@ _SEPARATOR = re.compile(r"[^\w-]", re.ASCII)
 
 def expose(template: str, pair: Pair) -> str:
     """Return the exposed name of a tool; values are inserted unchanged, in one pass."""
-    parts = _parts(template).copy()
-    # Every second part is the name of a field.
-    parts[1::2] = [pair.server if name == "server" else pair.tool for name in parts[1::2]]
-    return "".join(parts)
+    return pair.tool.join(around_tool(template, pair.server))
 
 
-@functools.lru_cache(maxsize=64)
-def _parts(template: str) -> list[str]:
-    return _FIELD.split(template)
+@functools.lru_cache(maxsize=256)
+def around_tool(template: str, server: str) -> tuple[str, ...]:
+    """Return the parts of an exposed name that a tool's own name joins."""
+    parts = [""]
+    # Every second piece is the name of a field.
+    for number, piece in enumerate(_FIELD.split(template)):
+        if number % 2 == 0:
+            parts[-1] += piece
+        elif piece == "server":
+            parts[-1] += server
+        else:
+            parts.append("")
+    return tuple(parts)
 
 
 def alike(name: str) -> str:
@@ -234,8 +241,7 @@ def _digest(pair: Pair) -> str:
     return hashlib.sha256(json.dumps(pair).encode()).hexdigest()[:DIGEST_CHARS]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The name assigned to one tool."""
 
     name: str | None
@@ -295,7 +301,8 @@ class NameTable:
         self._builtin: dict[str, set[str]] = {}
         self._owners: dict[str, str] = {}
         """The server whose tool had a name first, by `alike` key."""
-        self._owned: Counter[str] = Counter()
+        self._owned: dict[str, set[str]] = {}
+        """The same keys by server: forgetting one server does not look at the others."""
 
     def add(self, pair: Pair, name: str) -> str:
         """Add a server's tool with its preferred name; return the key to settle."""
@@ -330,7 +337,9 @@ class NameTable:
 
     def settle(self, key: str) -> dict[Pair, Outcome]:
         """Assign the names with this `alike` key, and remember the owner."""
-        group = self._wanted.get(key, {})
+        group = self._wanted.get(key)
+        if group is None:
+            return {}
         builtin, owner = self._builtin.get(key, ()), self._owners.get(key)
         if len(group) == 1 and not builtin:
             # The common case: no other tool prefers this name.
@@ -345,14 +354,17 @@ class NameTable:
         return outcomes
 
     def _own(self, key: str, server: str) -> None:
-        if key not in self._owners and self.order is None and self._owned[server] < MAX_OWNED:
+        if key in self._owners or self.order is not None:
+            return
+        owned = self._owned.setdefault(server, set())
+        if len(owned) < MAX_OWNED:
             self._owners[key] = server
-            self._owned[server] += 1
+            owned.add(key)
 
     def forget(self, server: str) -> None:
         """Release the names of a server's tools for other servers."""
-        self._owners = {key: owner for key, owner in self._owners.items() if owner != server}
-        del self._owned[server]
+        for key in self._owned.pop(server, ()):
+            del self._owners[key]
 
 
 # ── Filters: which tools of a server are exposed, and which tools an agent may use

@@ -221,6 +221,8 @@ class ToolRegistry(ToolSet):
             for claim in some:
                 if wanted.get(claim.pair) != (claim.tool, claim.is_withheld):
                     keys[self._drop(claim, settled)] = None
+            if keys:
+                self._change()
             if len(some) == SLICE:
                 yield
         for some in _slices(sorted(wanted)):
@@ -263,8 +265,9 @@ class ToolRegistry(ToolSet):
             self._change()
             self._settle([alike(name)], Settled())
             return
-        claim = self._claims[_pair(tool)]
-        self._settle([self._drop(claim, Settled())], Settled())
+        key = self._drop(self._claims[_pair(tool)], Settled())
+        self._change()
+        self._settle([key], Settled())
 
     def unregister_server(self, server: str) -> list[ToolDef]:
         """Remove all tools of a server; return them."""
@@ -313,6 +316,10 @@ class ToolRegistry(ToolSet):
         """Return the exposed name of a server's tool."""
         claim = self._claims.get(Pair(server, tool))
         return None if claim is None or claim.offered is None else claim.offered.name
+
+    def count(self, server: str) -> int:
+        """Return how many tools of a server are offered."""
+        return sum(claim.offered is not None for claim in self._servers.get(server, {}).values())
 
     def wanted(self, server: str) -> list[ToolDef]:
         """Return a server's tools under their preferred names."""
@@ -514,7 +521,6 @@ class ToolRegistry(ToolSet):
                 if self._host is not None:
                     self._host.remove(claim.offered.name)
             claim.offered = None
-            self._change()
 
     def _offer(self, claim: _Claim, name: str, settled: Settled) -> None:
         tool = claim.tool if name == claim.tool.name else replace(claim.tool, name=name)
@@ -524,10 +530,10 @@ class ToolRegistry(ToolSet):
         if claim.remote is not None:
             self._remotes[name] = claim.remote
         settled.after.setdefault(claim.pair.server, []).append(tool)
-        self._change()
 
     def _settle(self, keys: Iterable[str], settled: Settled) -> None:
         """Assign the names in these groups of similar names to tools."""
+        is_changed = False
         given: list[tuple[_Claim, str]] = []
         said: list[str] = []
         for key in keys:
@@ -538,6 +544,7 @@ class ToolRegistry(ToolSet):
                 name = None if claim.is_withheld else outcome.name
                 if claim.offered is not None and claim.offered.name != name:
                     self._withdraw(claim, settled)
+                    is_changed = True
                 if name is not None and claim.offered is None:
                     given.append((claim, name))
                 is_plain = is_plain and outcome.name == claim.tool.name
@@ -549,6 +556,8 @@ class ToolRegistry(ToolSet):
             else:
                 # A built-in tool has the unambiguous name already.
                 said.append(_skipped(claim.tool, name, holder))
+        if is_changed or given:
+            self._change()
         for line in said[:MAX_SAID]:
             logger.warning("%s", line)
         if len(said) > MAX_SAID:

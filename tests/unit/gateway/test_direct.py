@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from tests.behaviour.test_gateway_replicas import Names
 from tests.unit.gateway.test_app import TOKEN, add, notes, post, running
 
 from dragoman.gateway import direct
 from dragoman.gateway.app import asgi_app
+from dragoman.gateway.auth import AccessToken
 from dragoman.manager.manager import McpManager
 from dragoman.model import ToolDef
 from dragoman.testing import ScriptedServer
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from dragoman.gateway.app import GatewayApp
+    from dragoman.gateway.endpoints import Endpoints
 
 OLDER = "2025-11-25"
 CALL = {"name": "mcp_notes_add", "arguments": {"text": "milk"}}
@@ -93,7 +94,14 @@ async def opened(client: httpx2.AsyncClient, who: str = TOKEN, **capabilities: A
     await asyncio.gather(*left, return_exceptions=True)
 
 
-async def registered(app: GatewayApp, session: str) -> None:
+class ClientsOfAnn:
+    """Two programs of one user."""
+
+    async def verify(self, token: str) -> AccessToken:
+        return AccessToken(token="", client_id=token, scopes=[], subject="ann")
+
+
+async def registered(app: GatewayApp | Endpoints, session: str) -> None:
     """Wait until the gateway has taken note of a session, which it does after its answer."""
     async with asyncio.timeout(10):
         while session not in app.gateway.view().sessions:  # noqa: ASYNC110 -- it is noted by another task
@@ -181,21 +189,21 @@ async def test_a_tool_whose_arguments_are_mirrored_by_headers_is_left_to_the_sdk
 
 async def test_a_session_is_used_only_by_the_one_who_opened_it() -> None:
     server = notes()
-    app = asgi_app(McpManager([server.spec()], cache=False), verifier=Names())
+    app = asgi_app(McpManager([server.spec()], cache=False), verifier=ClientsOfAnn())
     await app.start()
-    await app.gateway.mcp.wait_ready()
     try:
         transport = httpx2.ASGITransport(app=app)
         async with (
             httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
             opened(client, "ann") as session,
         ):
-            await registered(app, session)
+            endpoints = app._users._open["ann"].endpoints
+            await registered(endpoints, session)
             response = await older(client, "tools/call", CALL, session=session, who="bob")
             assert response.status_code == 404
             assert not server.calls
             # Nor may another cancel its calls or answer its questions.
-            calls = app._endpoints[None]._direct
+            calls = endpoints.get(None)._direct
             waiting = asyncio.get_running_loop().create_future()
             calls._asks[session] = {"q": waiting}
             body = {"jsonrpc": "2.0", "id": "q", "result": {}}

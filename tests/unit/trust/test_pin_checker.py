@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.model import Handlers, ServerSpec, Stdio, ToolDef
-from dragoman.trust.pin_checker import MANY_TOOLS, PinChecker, declared_by
+from dragoman.trust.pin_checker import PinChecker, declared_by
 from dragoman.trust.pin_store import CHECKED, Pins
 from dragoman.trust.pins import ServerPins, dump_lock, pins_of
 from dragoman.trust.redaction import Redactor
@@ -73,7 +73,7 @@ async def test_a_look_that_fails_withholds_everything(
         raise RuntimeError
 
     monkeypatch.setattr("dragoman.trust.pin_checker.pins_of", broken)
-    await board.check_listing(STRICT, [tool()], "")
+    await board.check_listing(STRICT, [tool(description="Other.")], "")
     assert board.withheld(STRICT, ["t"]) == {"t"}
     assert "could not compare its tools" in caplog.text
 
@@ -236,7 +236,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def many(description: str = "Does it.") -> list[dict[str, Any]]:
-    first, *rest = (tool(f"t{number}") for number in range(MANY_TOOLS))
+    first, *rest = (tool(f"t{number}") for number in range(10))
     return [{**first, "description": description}, *rest]
 
 
@@ -244,7 +244,7 @@ async def test_unchanged_long_listing_is_compared_by_its_hash(tmp_path: Path, co
     await Board(tmp_path).board.check_listing(STRICT, many(), "")
     one = Board(tmp_path)
     await one.board.check_listing(STRICT, many(), "")
-    assert compared == [MANY_TOOLS]
+    assert compared == [10]
     assert one.board.withheld(STRICT, ["t0", "t1"]) == frozenset()
     await one.board.check_listing(STRICT, many("Does harm."), "")
     assert one.board.withheld(STRICT, ["t0", "t1"]) == {"t0"}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from dragoman.gateway.app import GatewayApp
     from dragoman.gateway.auth import Verifier
     from dragoman.gateway.gateway import Gateway
+    from dragoman.gateway.users_file import UsersFile
     from dragoman.manager.manager import McpManager
+    from dragoman.model import UserLimits
 
 MARK = "DRAGOMAN_CHILD"
 """The variable that every server has which dragoman starts."""
@@ -56,6 +59,14 @@ KEY_VARIABLE = "DRAGOMAN_STATE_KEY"
 )
 @click.option("--jwks", metavar="URL", help="Where the issuer's keys are, if its metadata does not say.")
 @click.option("--scope", multiple=True, metavar="NAME", help="A scope that tokens must have.")
+@click.option(
+    "--user-claim",
+    metavar="NAME",
+    help="The claim of those tokens that says who the user is: sub by default.",
+)
+@click.option(
+    "--users", metavar="FILE", help="Who uses the gateway: a token, variables and rules for each user."
+)
 @click.option("--stateless", is_flag=True, help="Keep no sessions, for replicas behind a load balancer.")
 @click.option(
     "--state-key",
@@ -98,11 +109,12 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
                 raise click.UsageError(msg)
     finally:
         app_module = await importing
+    users = await _users(given) if address is not None else None
     serving = await late_import_module("dragoman.gateway.serve")
     questions = (await late_import_module("dragoman.gateway.questions")).Questions()
     listener = _bind(serving, address) if address is not None else None
     _log_to_stderr(options, access=given["access_log"] if given["access_log"] is not None else bool(address))
-    manager = _manager(options, settings, given["only"], questions)
+    manager = _manager(options, settings, given["only"], questions, users.limits if users else None)
     keys = [*given["state_key"]] or [key for key in [os.environ.get(KEY_VARIABLE, "")] if key]
     async with manager as mcp:
         if listener is None:
@@ -116,7 +128,8 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
             token=None
             if given["no_token"]
             else given["token"] or os.environ.get(TOKEN_VARIABLE) or "generate",
-            verifier=await _verifier(given),
+            verifier=await _verifier(given, users),
+            users=users.settings if users else None,
             hosts=[*given["allow_host"], *_own_hosts(listener)],
             origins=given["allow_origin"],
             questions=questions,
@@ -129,27 +142,63 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
     return Exit.DONE
 
 
-def _manager(options: Options, settings: Any, only: tuple[str, ...], questions: Any) -> McpManager:
+def _manager(
+    options: Options, settings: Any, only: tuple[str, ...], questions: Any, users: UserLimits | None
+) -> McpManager:
     from dragoman.manager.manager import McpManager
 
     handlers = questions.handlers()
     if not only:
-        return McpManager.from_config(options.profile, config=options.config, handlers=handlers)
+        return McpManager.from_config(options.profile, config=options.config, handlers=handlers, users=users)
     chosen = [spec for spec in settings.servers if spec.name in only]
-    return McpManager(replace(settings, servers=chosen, auto_reload=False), handlers=handlers)
+    return McpManager(replace(settings, servers=chosen, auto_reload=False), handlers=handlers, users=users)
 
 
-async def _verifier(given: dict[str, Any]) -> Verifier | None:
-    if not given["issuer"]:
-        return None
-    if not given["audience"]:
-        msg = "--issuer needs --audience, the public URL of this gateway"
+async def _users(given: dict[str, Any]) -> UsersFile | None:
+    """Return who uses the gateway; `None` if all clients are one user."""
+    if given["user_claim"] and not given["issuer"]:
+        msg = "--user-claim needs --issuer"
         raise click.UsageError(msg)
+    if not given["users"] and not given["issuer"]:
+        return None
+    from dragoman.server.late_import import late_import_module
+
+    module = await late_import_module("dragoman.gateway.users_file")
+    if not given["users"]:
+        from dragoman.model import UserLimits
+
+        return module.UsersFile(UserLimits(alone=True), {}, {module.OTHERS: {}})
+    if given["token"] or given["no_token"]:
+        msg = "--users has the tokens: leave --token and --no-token out"
+        raise click.UsageError(msg)
+    users: UsersFile = await asyncio.to_thread(module.read_users, Path(given["users"]))
+    if given["issuer"] and users.tokens:
+        msg = f"{given['users']} has tokens, but --issuer says who gives them"
+        raise click.UsageError(msg)
+    without = [user for user in users.entries if user not in users.tokens.values()]
+    if not given["issuer"] and (without or not users.tokens):
+        msg = f"{given['users']} has no token for `{without[0] if without else 'any user'}`"
+        raise click.UsageError(msg)
+    return users
+
+
+async def _verifier(given: dict[str, Any], users: UsersFile | None) -> Verifier | None:
+    if users is None:
+        return None
     from dragoman.server.late_import import late_import_module
 
     auth = await late_import_module("dragoman.gateway.auth")
+    if not given["issuer"]:
+        return auth.UserTokens(users.tokens)
+    if not given["audience"]:
+        msg = "--issuer needs --audience, the public URL of this gateway"
+        raise click.UsageError(msg)
     return auth.JwtVerifier(
-        given["issuer"], audience=given["audience"], jwks_url=given["jwks"], scopes=given["scope"]
+        given["issuer"],
+        audience=given["audience"],
+        jwks_url=given["jwks"],
+        scopes=given["scope"],
+        user_claim=given["user_claim"] or "sub",
     )
 
 
@@ -163,6 +212,8 @@ def _http_only(given: dict[str, Any]) -> str:
         "audience",
         "jwks",
         "scope",
+        "user_claim",
+        "users",
         "stateless",
     )
     return next((f"--{name.replace('_', '-')}" for name in names if given[name]), "")

@@ -340,7 +340,7 @@ class Dashboard(App[None]):
         self._searching = threading.Lock()
         self._is_left = False
         self._found: list[str] = []
-        """The tools that do what the filter says, if none of the server is called so."""
+        """The tools that do what the filter says, if no tool of the server has that name."""
         self._soon: Timer | None = None
         self._head = Text("")
         self._drawn = asyncio.Event()

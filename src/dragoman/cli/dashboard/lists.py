@@ -464,7 +464,7 @@ class Offer:
         return f"{self.kind} {self.name}"
 
     def matches(self, words: str) -> bool:
-        """Return whether it is called so."""
+        """Return whether its name contains the text."""
         return words.casefold() in f"{self.kind} {self.label}".casefold()
 
 

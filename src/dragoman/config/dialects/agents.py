@@ -253,7 +253,7 @@ def translate(entry: Entry) -> None:
         entry.move("server_url", "url")
         return
     if not transport:
-        message = "no transport given, and this is no address: it is taken as a command line"
+        message = "no transport given, and this is not a URL: it is used as a command line"
         entry.notes.append(Note(code="transport", key=entry.spellings["server_url"], message=message))
     try:
         words = shlex.split(value)

@@ -287,7 +287,11 @@ def _package(way: _Way) -> None:
     way.fields["command"] = escape(_program(way, registry) or identifier or registry or "?")
     kind = _text(_get(_table(_get(table, "transport")), "type")) or "stdio"
     if registry not in _PROGRAMS:
-        what = "a bundle is never fetched" if registry == "mcpb" else f"there is no rule for `{registry:.40}`"
+        what = (
+            "a bundle is never fetched"
+            if registry == "mcpb"
+            else f"the registry type `{registry:.40}` is not supported"
+        )
         way.problems.append(("registryType", f"{what}: install it by hand, and write its command down"))
     elif not identifier:
         way.problems.append(("identifier", "the package has no name"))

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, Self, cast
 
-from dragoman.config.files import read_env_file
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
 from dragoman.storage.files import private_folder, private_opener
@@ -274,7 +273,7 @@ def child_environment(stdio: Stdio, env: Mapping[str, str]) -> dict[str, str]:
     own: dict[str, str | None] = {}
     for name in stdio.env_file:
         try:
-            own |= read_env_file(Path(name))
+            own |= _env_file(name)
         except ConfigError as exc:
             msg = f"cannot read an env file: {exc.location or name}: {exc.message}"
             raise ConfigError(msg, hint=exc.hint or "check `env_file`") from exc
@@ -317,8 +316,15 @@ def env_file_values(transport: Transport) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
     for name in transport.env_file if isinstance(transport, Stdio) else ():
         with suppress(ConfigError, OSError):
-            found.append(read_env_file(Path(name)))
+            found.append(_env_file(name))
     return found
+
+
+def _env_file(name: str) -> dict[str, str]:
+    # Imported here: most servers have no env file, and the parsers take 5 ms to import.
+    from dragoman.config.files import read_env_file
+
+    return read_env_file(Path(name))
 
 
 def kill_group(pid: int) -> None:

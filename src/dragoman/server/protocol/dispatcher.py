@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.rpc import RequestId
     from dragoman.server.protocol.wire import ConnectAttempt, Traffic, Wire
 
+    class WireOptions(CallOptions, total=False):
+        """The SDK's options of a request, and ours."""
+
+        on_task: Callable[[dict[str, Any]], None]
+        """Called with the answer to a call that has become a task, as soon as it is read."""
+
 # ── Results for the SDK's session: completed, and without entries that it rejects
 
 
@@ -299,12 +305,13 @@ class WireDispatcher:
     ) -> dict[str, Any]:
         counted = current_traffic.get()
         future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
-        on_progress = opts.get("on_progress")
+        resolve = partial(self._resolve, future, counted)
+        on_progress, on_task = opts.get("on_progress"), cast("WireOptions", opts).get("on_task")
         try:
             request_id, message = self.rpc.request(
                 method,
                 params,
-                resolve=partial(self._resolve, future, counted),
+                resolve=resolve if on_task is None else partial(_resolve_or_task, on_task, resolve),
                 request_id=opts.get("request_id"),
                 on_progress=None if on_progress is None else partial(self._queue_progress, on_progress),
                 lenient=method.endswith("/list"),
@@ -616,6 +623,17 @@ def _subject(method: str, params: Mapping[str, Any]) -> dict[str, str]:
             return {"prompt": str(params.get("name", ""))}
         case _:
             return {"resource": str(params.get("uri", ""))}
+
+
+def _resolve_or_task(
+    on_task: Callable[[dict[str, Any]], None],
+    resolve: Callable[[dict[str, Any] | BaseException], None],
+    outcome: dict[str, Any] | BaseException,
+) -> None:
+    """Report a task while its answer is being read: before the event loop can do anything else."""
+    if type(outcome) is dict and outcome.get("resultType") == "task":
+        on_task(outcome)
+    resolve(outcome)
 
 
 async def _done(delivered: asyncio.Future[None]) -> None:

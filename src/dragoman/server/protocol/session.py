@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
     from pydantic import BaseModel
 
-    from dragoman.server.protocol.dispatcher import WireDispatcher
+    from dragoman.server.protocol.dispatcher import WireDispatcher, WireOptions
     from dragoman.tools.result.render import ServerAnswer
     from dragoman.trust.limits import Limits
 
@@ -206,6 +206,8 @@ class Session:
         self._is_modern = modern
         self._listening = Listening(client, self.server_name or "") if modern else None
         self._log_level: str | None = None
+        self.has_tasks = TASKS in self.extensions
+        """Whether the server declares tasks."""
         self.task_watchers: dict[str, Callable[[dict[str, Any]], None]] = {}
         """Called with the states of tasks that the server announces, by task id."""
         self.freshness = Freshness()
@@ -371,6 +373,7 @@ class Session:
         meta: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
         rounds: RoundOptions | None = None,
+        on_task: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> ServerAnswer | Unfinished:
         """Call a tool.
 
@@ -378,7 +381,8 @@ class Session:
         plain, and is parsed as it came. The session validates the others. If an answer is not final (the
         server wants input, or refused a header), `_call_in_rounds` takes over; `known_outcome` gives it the
         answer that is already here, so that the call is not sent twice. With `inputs` the caller answers
-        requests for input itself, and gets them as the answer.
+        requests for input itself, and gets them as the answer. `on_task` is called as soon as an answer is
+        read that says that the call goes on as a task.
         """
         meta = self._onward_meta(meta)
         if self._dispatcher is not None and (rounds is None or rounds.responses is None):
@@ -390,6 +394,8 @@ class Session:
                 if opts is not None:
                     if on_progress is not None:
                         opts["on_progress"] = on_progress
+                    if on_task is not None:
+                        cast("WireOptions", opts)["on_task"] = on_task
                     answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
                     if is_plain_result(answer, is_modern=self._is_modern) or (
                         inputs is not None and self._wants_input(answer)
@@ -408,9 +414,12 @@ class Session:
                 if is_final and raw is not None:
                     return await _read(raw)
                 known_outcome.set(raw)
-        return await self._call_in_rounds(
+        outcome = await self._call_in_rounds(
             name, arguments, on_progress=on_progress, meta=meta, rounds=rounds or _USUAL_ROUNDS
         )
+        if on_task is not None and isinstance(outcome, Unfinished) and outcome.kind == "task":
+            on_task(outcome.data)  # Again, if the dispatcher has reported it: it is the same task.
+        return outcome
 
     async def _call_in_rounds(
         self,
@@ -464,11 +473,6 @@ class Session:
         return dict(self._client.server_capabilities.extensions or {})
 
     # Tasks: work that goes on after its call was answered
-
-    @property
-    def has_tasks(self) -> bool:
-        """Whether the server declares tasks."""
-        return TASKS in (self._client.server_capabilities.extensions or {})
 
     async def get_task(self, task_id: str) -> dict[str, Any]:
         """Return the state of a task."""

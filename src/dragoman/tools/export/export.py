@@ -531,7 +531,7 @@ class Exporter:
             longest: By server, how many characters of a description a model is given.
 
         Raises:
-            ValueError: There is no such API, or it has no strict mode.
+            ValueError: Unknown API, or it has no strict mode.
         """
         if api not in _RULES:
             msg = f"unknown API `{api}`: use one of {', '.join(APIS)}"

@@ -50,13 +50,13 @@ def as_object(schema: object) -> Schema:
     """Return a root that is an object: the schema itself, or what a boolean stands for.
 
     Raises:
-        UnfitError: It allows nothing, or is no schema.
+        UnfitError: It allows nothing, or is not a schema.
     """
     if isinstance(schema, dict):
         return cast("Schema", schema)
     if schema is True:
         return {"type": "object", "properties": {}}
-    msg = "its input schema allows nothing" if schema is False else "its input schema is no schema"
+    msg = "its input schema allows nothing" if schema is False else "its input schema is not a JSON Schema"
     raise UnfitError(msg)
 
 

@@ -93,7 +93,7 @@ def survey(schema: object) -> Survey:
     """Look over a schema once.
 
     Raises:
-        UnfitError: It is too large, too deep, or holds something that is no schema.
+        UnfitError: It is too large, too deep, or contains something that is not a schema.
     """
     found = Survey(set())
     words = found.words
@@ -146,7 +146,7 @@ def _descend(node: Schema, below: list[Any], found: Survey) -> None:
 
 
 def _no_schema() -> UnfitError:
-    return UnfitError("its input schema is not valid JSON Schema: a part is no schema")
+    return UnfitError("its input schema is not valid JSON Schema: a part of it is not a schema")
 
 
 def is_array(kind: object) -> bool:

@@ -33,7 +33,7 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-"""Means that there is no such reading, since `None` is a value."""
+"""Returned if the text cannot be read that way; `None` is a value."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")

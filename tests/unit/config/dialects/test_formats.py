@@ -113,8 +113,8 @@ def test_a_variable_is_fixed_taken_from_the_environment_or_passed_on() -> None:
     ("fields", "message"),
     [
         ({"registryType": "mcpb"}, "`registryType` (line 1): a bundle is never fetched"),
-        ({"registryType": "cargo"}, "there is no rule for `cargo`"),
-        ({"registryType": None}, "there is no rule for ``"),
+        ({"registryType": "cargo"}, "the registry type `cargo` is not supported"),
+        ({"registryType": None}, "the registry type `` is not supported"),
         ({"identifier": ""}, "the package has no name"),
         ({"transport": {"type": "sse"}}, "`transport.type` (line 1): the package listens at an address"),
         ({"environmentVariables": [{"name": "a b"}]}, "expected the names of variables"),

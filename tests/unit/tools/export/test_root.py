@@ -33,7 +33,7 @@ def test_root_that_is_no_object_is_left_out_with_its_reason(api: str, schema: An
 def test_boolean_root_is_any_arguments_or_none_at_all(api: str) -> None:
     assert fitted(api, True) == {"type": "object", "properties": {}}
     assert reason(api, False) == "its input schema allows nothing"
-    assert reason(api, "text") == "its input schema is no schema"
+    assert reason(api, "text") == "its input schema is not a JSON Schema"
 
 
 @pytest.mark.parametrize("api", PLAIN)

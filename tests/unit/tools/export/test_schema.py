@@ -50,7 +50,7 @@ def test_closed_object_is_no_boolean_schema() -> None:
     "schema", [3, {"properties": 3}, {"anyOf": {}}, {"items": "x"}, {"properties": {"a": None}}]
 )
 def test_survey_refuses_what_is_no_schema(schema: Any) -> None:
-    with pytest.raises(UnfitError, match="a part is no schema"):
+    with pytest.raises(UnfitError, match="a part of it is not a schema"):
         survey(schema)
 
 

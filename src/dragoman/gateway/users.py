@@ -1,0 +1,150 @@
+"""UserGateways: one gateway for each user, over a manager of their own.
+
+Two users share no session, stream, listing, question, task or upstream credential, since each has a whole
+gateway over `McpManager.as_user`. The number of users who have one is bounded: a user without requests makes
+room for the next, and ends after a while. Who comes back gets a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dragoman.gateway.auth import Refused
+from dragoman.gateway.endpoints import Endpoints
+from dragoman.gateway.questions import Questions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from dragoman.gateway.gateway import Gateway
+    from dragoman.manager.manager import McpManager
+    from dragoman.manager.users import UserManager
+
+    UserSettings = Callable[[str], Mapping[str, Any]]
+
+
+@dataclass(eq=False)
+class _Open:
+    """A user with a gateway."""
+
+    manager: UserManager
+    endpoints: Endpoints
+    held: ExitStack
+    requests: int = 0
+    last_used: float = 0.0
+
+
+class UserGateways:
+    """The gateways of all users who had requests a while ago."""
+
+    def __init__(self, program: Gateway, settings: UserSettings | None, **options: Any) -> None:
+        """Have no user yet.
+
+        Args:
+            program: The gateway of the manager whose users these are.
+            settings: Given the id of a user, returns the arguments of `McpManager.as_user` for them.
+            options: The arguments of `Endpoints`.
+        """
+        self._program = program
+        self._settings = settings
+        self._options = options
+        self._limits = program.mcp.user_limits
+        self._open: dict[str, _Open] = {}
+        """By user; the one who was used last comes last."""
+        self._closing: dict[str, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def enter(self, user: str) -> _Open:
+        """Return the gateway of a user; make it if there is none.
+
+        Raises:
+            Refused: The user is not known, or too many others are busy.
+        """
+        while (closing := self._closing.get(user)) is not None:
+            await asyncio.wait({closing})
+        found = self._open.pop(user, None)
+        if found is None:
+            self._make_room()
+            found = self._make(user)
+        self._open[user] = found
+        return found
+
+    @contextmanager
+    def using(self, one: _Open) -> Generator[Endpoints]:
+        """Keep a user while a request is in progress."""
+        one.requests += 1
+        try:
+            yield one.endpoints
+        finally:
+            one.requests -= 1
+            one.last_used = time.monotonic()
+
+    def managers(self) -> list[McpManager]:
+        """Return the managers of all users who have a gateway."""
+        return [one.manager for one in self._open.values()]
+
+    def end_streams(self) -> None:
+        """End the streams of announcements."""
+        for one in self._open.values():
+            one.endpoints.gateway.announcer.close()
+
+    async def close(self) -> None:
+        """End all of them."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for user in list(self._open):
+            self._end(user)
+        if self._closing:
+            await asyncio.wait(self._closing.values())
+
+    def _make(self, user: str) -> _Open:
+        given = dict(self._settings(user)) if self._settings is not None else {}
+        questions = Questions() if self._program.asks_clients else None
+        if questions is not None:
+            given["handlers"] = questions.handlers(given.get("handlers"))
+        manager = self._program.mcp.as_user(user, **given)
+        held = ExitStack()
+        # Held for as long as the gateway is there, which has the same bounds as the connections.
+        held.enter_context(manager.hold())
+        manager.start_own_servers()
+        gateway = self._program.for_user(manager, questions)
+        gateway.start()
+        self._plan()
+        return _Open(manager, Endpoints(gateway, **self._options), held, last_used=time.monotonic())
+
+    def _make_room(self) -> None:
+        if len(self._open) < self._limits.open:
+            return
+        idle = next((user for user, one in self._open.items() if not one.requests), None)
+        if idle is None:
+            msg = "too many users"
+            raise Refused(msg, status=503)
+        self._end(idle)
+
+    def _end(self, user: str) -> None:
+        one = self._open.pop(user)
+        task = self._closing[user] = asyncio.create_task(self._close(one), name="dragoman ends a user")
+        task.add_done_callback(lambda _: self._closing.pop(user, None))
+
+    async def _close(self, one: _Open) -> None:
+        await one.endpoints.close()
+        one.held.close()
+        self._program.observer.keep(one.manager)
+        await one.manager.shutdown()
+
+    def _plan(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._limits.idle / 4, self._end_idle)
+
+    def _end_idle(self) -> None:
+        self._timer = None
+        before = time.monotonic() - self._limits.idle
+        for user, one in list(self._open.items()):
+            if not one.requests and one.last_used < before:
+                self._end(user)
+        if self._open:
+            self._plan()
