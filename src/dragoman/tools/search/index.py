@@ -50,6 +50,8 @@ _MOST_UNKNOWN = 0.1
 """With a larger share of tools without vectors, words alone decide."""
 _SERVER_SHARE, _SERVER_TOOLS = 0.1, 3
 """A tool gains with the mean of its server's best tools."""
+_OTHER_SHARE = 0.6
+"""How much a step with the words that tools use counts beside the step itself."""
 _COMMON_SHARE = 0.3
 """How much of what all tools have in common is taken away, so that vague tools do not win every time."""
 _WHOLE_SHARE = 1.0
@@ -251,7 +253,7 @@ class ToolIndex:
         """Rank the tools for each request; `stepwise`, the first is the whole and the others its steps."""
         meant = [words.english(text) if words.is_chinese(text) else text for text in asked]
         others = [words.other_words(text) for text in meant]
-        similar = self._similarities(meant, stepwise=stepwise)
+        similar = self._similarities(meant, others if stepwise else None)
         matches = [self._matched(*one) for one in zip(asked, meant, others, strict=True)]
         if stepwise:
             if similar is not None:
@@ -356,8 +358,13 @@ class ToolIndex:
 
     # ── Vectors
 
-    def _similarities(self, meant: Sequence[str], *, stepwise: bool) -> Any:
-        """Return one row of similarities for each request, by place; `None` if there are too few vectors."""
+    def _similarities(self, meant: Sequence[str], others: Sequence[Sequence[str]] | None) -> Any:
+        """Return one row of similarities for each request, by place; `None` if there are too few vectors.
+
+        Args:
+            meant: The requests, in English.
+            others: The words of tools for each, if they are the steps of one request.
+        """
         if not self._semantic or not self._known:
             return None
         if self._matrix is None:
@@ -365,16 +372,28 @@ class ToolIndex:
         count = len(self._placed)
         if not count or count < (1 - _MOST_UNKNOWN) * len(self._entries):
             return None
-        means: Any = vectors.encoder().encode(meant)
-        # A request with several steps says what it wants at length.
-        if not stepwise:
-            for row in means:
-                row[:] = intents.moved(row)
+        means = self._stepwise(meant, others) if others is not None else self._moved(meant)
         means -= _COMMON_SHARE * self._common
         # Not `@`: its threads wait for each other longer than this product takes.
         numpy: Any = importlib.import_module("numpy")
         matrix = cast("Any", self._matrix)[:count]
         return numpy.stack([numpy.einsum("ij,j->i", matrix, row) for row in means])
+
+    @staticmethod
+    def _moved(meant: Sequence[str]) -> Any:
+        """Return the vectors of requests, each moved toward the tools that such requests are about."""
+        means: Any = vectors.encoder().encode(meant)
+        for row in means:
+            row[:] = intents.moved(row)
+        return means
+
+    @staticmethod
+    def _stepwise(meant: Sequence[str], others: Sequence[Sequence[str]]) -> Any:
+        """Return the vectors of steps, which say at length what they want, but not in the words of tools."""
+        spoken = [f"{text} {' '.join(other)}" for text, other in zip(meant, others, strict=True)]
+        encoded: Any = vectors.encoder().encode([*meant, *spoken])
+        means = (1 - _OTHER_SHARE) * encoded[: len(meant)] + _OTHER_SHARE * encoded[len(meant) :]
+        return means / (means * means).sum(1, keepdims=True) ** 0.5
 
     def _place(self) -> None:
         """Give each tool with a known vector its row, and free rows for the others."""

@@ -36,7 +36,8 @@ def moved(request: Any) -> Any:
     # Not `@`: its threads wait for each other longer than this product takes.
     similar = importlib.import_module("numpy").einsum("ij,j->i", said, request)
     close: dict[int, float] = {}
-    for place in (-similar).argsort().tolist():
+    places: list[int] = (-similar).argsort().tolist()
+    for place in places:
         if similar[place] <= _FAR or len(close) == _MOST:
             break
         close.setdefault(owners[place], float(similar[place]) - _FAR)
