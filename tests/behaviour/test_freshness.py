@@ -4,26 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.behaviour.conftest import listening
 
-from dragoman import Http, McpManager, ServerSpec, Stdio
+from dragoman import Http, McpManager, ServerSpec
 from dragoman.events import ToolsChanged
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from dragoman.events import Event
 
-pytestmark = pytest.mark.anyio
 
-SERVERS = Path(__file__).resolve().parents[1] / "servers"
+class GrowingServer(ScriptedServer):
+    """A server of 2026-07-28 that announces no changes: its listing grows each time, and has a time to live."""
 
+    def __init__(self, ttl: int) -> None:
+        super().__init__("f")
+        self.listings = 0
+        self._kept = {"resultType": "complete", "ttlMs": ttl, "cacheScope": "public"}
 
-def fresh(ttl: int, log: Path) -> ServerSpec:
-    return ServerSpec("f", Stdio(sys.executable, [str(SERVERS / "fresh.py"), str(ttl), str(log)]))
+    async def answer(self, wire: Any, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        match method:
+            case "server/discover":
+                offer = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+                return {**self._kept, **offer}
+            case "tools/list":
+                self.listings += 1
+                schema = {"type": "object"}
+                tools = [{"name": f"t{number}", "inputSchema": schema} for number in range(self.listings)]
+                return {**self._kept, "tools": tools}
+            case "tools/call":
+                return {"resultType": "complete", "content": [{"type": "text", "text": params["name"]}]}
+            case _:
+                return await super().answer(wire, method, params)
 
 
 async def changed(mcp: McpManager) -> Event:
@@ -34,34 +52,45 @@ async def changed(mcp: McpManager) -> Event:
 
 
 @pytest.mark.parametrize("need", ["tools", "call"])
-async def test_should_fetch_a_stale_listing_again_at_the_next_need(need: str, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    async with McpManager([fresh(1_000, log)], cache=False) as mcp:
-        await mcp.wait_ready()
-        assert [tool.original_name for tool in mcp.tools()] == ["t0"]
-        waiting = asyncio.ensure_future(changed(mcp))
-        await asyncio.sleep(1.1)  # its time to live
-        assert len(log.read_text().splitlines()) == 1, "nothing polls"
-        if need == "call":
-            assert (await mcp.call("mcp_f_t0")).text == "t0"
-        else:
-            mcp.tools()
-        await waiting
-        assert [tool.original_name for tool in mcp.tools()] == ["t0", "t1"]
-    assert len(log.read_text().splitlines()) == 2
+def test_should_fetch_a_stale_listing_again_at_the_next_need(need: str) -> None:
+    server = GrowingServer(60_000)
+
+    async def main() -> None:
+        async with McpManager([server.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            assert mcp.status()["f"].protocol_version == "2026-07-28"
+            assert [tool.original_name for tool in mcp.tools()] == ["t0"]
+            waiting = asyncio.ensure_future(changed(mcp))
+            await asyncio.sleep(3_600)  # much longer than its time to live
+            assert server.listings == 1, "nothing polls"
+            if need == "call":
+                assert (await mcp.call("mcp_f_t0")).text == "t0"
+            else:
+                mcp.tools()
+            await waiting
+            assert [tool.original_name for tool in mcp.tools()] == ["t0", "t1"]
+        assert server.listings == 2
+
+    InstantClock().run(main())
 
 
-@pytest.mark.parametrize("ttl", [0, 60_000])
-async def test_a_fresh_listing_is_not_fetched_again(ttl: int, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    async with McpManager([fresh(ttl, log)], cache=False) as mcp:
-        await mcp.wait_ready()
-        for _ in range(20):
-            mcp.tools()
-            assert (await mcp.call("mcp_f_t0")).success
-    assert len(log.read_text().splitlines()) == 1
+@pytest.mark.parametrize(("ttl", "pause"), [(0, 3_600), (60_000, 2)])
+def test_a_fresh_listing_is_not_fetched_again(ttl: int, pause: float) -> None:
+    server = GrowingServer(ttl)
+
+    async def main() -> None:
+        async with McpManager([server.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            for _ in range(20):
+                mcp.tools()
+                assert (await mcp.call("mcp_f_t0")).success
+                await asyncio.sleep(pause)
+        assert server.listings == 1
+
+    InstantClock().run(main())
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("header", ["", "X-User"])
 async def test_must_not_keep_a_private_listing_for_other_credentials(header: str, tmp_path: Path) -> None:
     async with listening("http") as url:

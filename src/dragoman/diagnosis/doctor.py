@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from dragoman.config.templates import ExpansionContext
     from dragoman.model import Auth, Http, ServerSpec, Sse, Transport
+    from dragoman.server.card import ServerCard
     from dragoman.server.connection import Connection
     from dragoman.trust.redaction import Redactor
 
@@ -269,6 +270,8 @@ class Diagnosis:
     """The last lines that the server wrote to standard error; secrets are masked."""
     listing: ServerListing | None = None
     """What the server offers, if it got that far."""
+    card: ServerCard | None = None
+    """What a server with a URL that failed says about itself, if it has a card; not verified."""
 
     @property
     def ok(self) -> bool:
@@ -353,6 +356,7 @@ class _Run:
         self._facts: dict[str, Any] = {}
         self._marks: list[tuple[str, float]] = []
         self._connection: Connection | None = None
+        self._transport: Transport | None = None
         self._gate = Gate(
             settings, root=settings.root or str(Path.cwd()), trust_project=False, approvals=approvals
         )
@@ -379,16 +383,30 @@ class _Run:
             if self._connection is not None:
                 self._facts["junk"] = self._connection.attempt.junk
             await self._explain(error)
+            await self._read_card()
         return result
 
     async def _go(self) -> None:
         await self._check_config()
         transport, auth = await self._expand()
+        self._transport = transport
         if isinstance(transport, Stdio):
             self._find_command(transport)
         else:
             await self._reach(transport)
         await self._connect(transport, auth)
+
+    async def _read_card(self) -> None:
+        """Add what a server that cannot be used says about itself; a hint, and never more."""
+        transport = self._transport
+        if transport is None or isinstance(transport, Stdio) or self._facts.get("network") != "":
+            return
+        from dragoman.server.card import fetch_card
+
+        card = self.result.card = await fetch_card(transport.url, self._spec.name)
+        if card is not None:
+            said = "; ".join(one for one in (str(card), card.needs) if one)
+            self.result.hints.append(f"Its server card, which is not verified, says: {said}")
 
     # Stages before the connection
 

@@ -6,6 +6,7 @@ full and confirmed first. The other commands change the file that defines the se
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import os
@@ -291,6 +292,23 @@ def add(
     if item is not None and not yes:
         _ask(options, item, spec, target, context.meta[_WORDS])
     _write(options, target, spec, replace=replace)
+    if sys.stdout.isatty() and not options.json:
+        _show_card(spec)
+
+
+def _show_card(spec: ServerSpec) -> None:
+    """Show what a server with a URL says about itself; only to a person, since it is not verified."""
+    if isinstance(spec.transport, Stdio) or "${" in spec.transport.url:
+        return
+    from dragoman.server.card import fetch_card
+
+    if (card := asyncio.run(fetch_card(spec.transport.url, spec.name))) is None:
+        return
+    output.say(f"Its server card (not verified): {card}")
+    if missing := [
+        name for name in card.headers if name.lower() not in map(str.lower, spec.transport.headers)
+    ]:
+        output.say(f"It needs the header {' and '.join(f'`{name}`' for name in missing)}.")
 
 
 @click.command()

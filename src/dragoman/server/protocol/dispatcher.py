@@ -27,6 +27,7 @@ from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
 from dragoman.observe.telemetry import Peer, find
 from dragoman.server.protocol.rpc import Rpc
 from dragoman.server.protocol.wire import Envelope, current_traffic
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 # ── Results for the SDK's session: completed, and without entries that it rejects
 
 
+KNOWN_RESULTS = ("complete", "input_required", "task")
+"""The types of results of the protocol and of the extensions that we declare."""
 _USUAL = {"resultType": "complete"}
 _USUAL_OF_KEPT = {**_USUAL, "ttlMs": 0, "cacheScope": "private"}
 """For results that a client may cache."""
@@ -58,6 +61,12 @@ def completed(method: str, result: dict[str, Any]) -> dict[str, Any]:
     """Add the fields that a modern result requires, if they are missing: it is final and not cached."""
     usual = _USUAL_OF_KEPT if method.endswith(("/list", "/read")) else _USUAL
     return result if usual.keys() <= result.keys() else {**usual, **result}
+
+
+def _unknown_result(method: str, kind: object) -> ProtocolError:
+    """Return the error for a result that the session would take for a complete one."""
+    named = for_log(kind, 80) if isinstance(kind, str) else type(kind).__name__
+    return ProtocolError(f"the answer to `{method}` has the unknown type `{named}`")
 
 
 def clean_listing(page: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -343,6 +352,8 @@ class WireDispatcher:
         if type(outcome) is dict:
             if self.cleans_results and method not in HANDSHAKE:
                 outcome = completed(method, outcome)
+                if outcome["resultType"] not in KNOWN_RESULTS:
+                    raise self._for_session(_unknown_result(method, outcome["resultType"]), method)
                 if method == "tools/list":
                     self.listing, outcome = clean_listing(outcome)
             raw_result.set(outcome)

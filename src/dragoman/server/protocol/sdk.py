@@ -46,6 +46,7 @@ from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import Era, Session, Stamp
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
+from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -480,6 +481,8 @@ def _kind(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> tup
             return "permission", ""
         case RuntimeError() if found := _VERSION.search(str(leaf)):
             return "version", found[1]
+        case MCPError() if leaf.code == types.UNSUPPORTED_PROTOCOL_VERSION:
+            return "version", _supported(leaf)
         case MCPError() if TOO_LARGE in leaf.message:
             return "size", ""
         case _ if attempt.network[0]:
@@ -508,6 +511,9 @@ def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> t
             return f"`{command}` cannot be started: {leaf.strerror}", "check the command, PATH and `cwd`"
         case ConnectionLostError() if attempt.kind == "stdio" and attempt.exit_code is not None:
             return exit_reason(attempt.exit_code), "run the command yourself to see its full output"
+        case MCPError() if leaf.code == types.UNSUPPORTED_PROTOCOL_VERSION:
+            reason = f"the server supports only other versions of the protocol: {_supported(leaf)}"
+            return reason, "update dragoman, the `mcp` package, or the server"
         case MCPError(__cause__=ProtocolError()) if (attempt.http_status or 0) < _CLIENT_ERROR:
             # The server's own message, whatever its code.
             return f"the server answered: {leaf.message} ({leaf.code})", ""
@@ -529,6 +535,14 @@ def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> t
             return f"{type(leaf).__name__}: {leaf}", "check the URL and whether the server runs"
         case _:
             return f"{type(leaf).__name__}: {leaf}", ""
+
+
+def _supported(exc: MCPError) -> str:
+    """Return the versions that a server says it supports."""
+    data: object = exc.error.data
+    named = cast("dict[str, Any]", data).get("supported") if isinstance(data, dict) else None
+    versions = cast("list[object]", named)[:5] if isinstance(named, list) else []
+    return ", ".join(for_log(one, 20) for one in versions if isinstance(one, str)) or "unknown"
 
 
 def _first_fault(exc: ValidationError) -> str:
