@@ -17,6 +17,7 @@ NAMES = (
         "calls",
         "bulk",
         "fleet",
+        "parts",
         "catalogue",
         "tools",
         "agent",

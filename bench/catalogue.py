@@ -32,8 +32,9 @@ def main() -> None:
     before = {name: os.environ.get(name) for name in FOLDERS}
     try:
         with tempfile.TemporaryDirectory() as folder:
-            os.environ.update({name: str(Path(folder, name)) for name in FOLDERS})
             for servers in (1, 200):
+                # With other tools, `s0` would be a server that changed.
+                os.environ.update({name: str(Path(folder, name, str(servers))) for name in FOLDERS})
                 _register(servers)
                 asyncio.run(_connect(servers))
     finally:

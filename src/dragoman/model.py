@@ -1056,12 +1056,14 @@ class ToolDef:  # noqa: PLW1641 -- the decorator adds `__hash__`
             return NotImplemented
         return _compared(self) == _compared(other)
 
-    def undecoded(self, schemas: str) -> Self:
-        """Replace the two schemas of a new tool by a JSON array, which is decoded at their first use."""
-        object.__setattr__(self, "_schemas", schemas)
+    @classmethod
+    def undecoded(cls, schemas: str, **fields: Any) -> Self:
+        """Make a tool whose two schemas, a JSON array, are decoded at their first use."""
+        tool = cls(input_schema={}, **fields)
+        object.__setattr__(tool, "_schemas", schemas)
         for name in _SCHEMAS:
-            object.__delattr__(self, name)
-        return self
+            object.__delattr__(tool, name)
+        return tool
 
     @property
     def audience(self) -> Sequence[str]:

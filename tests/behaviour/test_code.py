@@ -441,7 +441,8 @@ async def test_auto_offers_programs_only_where_the_model_searches(local: ToolReg
     async with AgentEngine(model, local, code="auto", limit=ToolLimit(count=2)) as agent:
         (said,) = outputs(await agent.run("Go."))
     assert {"search_tools", "call_tool", "run_code"} <= set(offered(model))
-    assert "In a program:\nlocal.add(a: int, b: int) -> str" in said
+    assert "add: Add two numbers.\n  local.add(a: int, b: int) -> str\n" in said
+    assert "Call one of them with `call_tool`, or in a program as shown." in said
 
 
 async def test_with_few_tools_direct_calls_stay_and_signatures_are_listed(local: ToolRegistry) -> None:

@@ -24,8 +24,9 @@ from tests.unit.gateway.test_direct import OLDER, older
 from dragoman.cli.main import main
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import AccessToken, UserTokens
+from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
-from dragoman.model import UserLimits
+from dragoman.model import ServerSpec, Stdio, UserLimits
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -335,6 +336,36 @@ async def test_the_pool_of_users_is_bounded() -> None:
         go.set()
         assert [one.status_code for one in await asyncio.gather(*waiting)] == [200, 200]
         assert (await call("c")).status_code == 200
+
+
+async def test_a_user_whose_request_waits_for_an_answer_is_not_ended() -> None:
+    features = ServerSpec("s", Stdio(sys.executable, [str(SERVERS / "all_features.py")]), protocol="legacy")
+    questions = Questions()
+    limits = UserLimits(open=1, alone=True)
+    mcp = McpManager([features], cache=False, users=limits, handlers=questions.handlers())
+    app = asgi_app(mcp, verifier=Names(), questions=questions)
+    await app.start()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            asyncio.timeout(50),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+            ann, bob = Person(client, "ann"), Person(client, "bob")
+            form: Any = {"name": "mcp_s_form", "arguments": {}, "capabilities": CAN_BE_ASKED}
+            asked = await ann.ask("tools/call", **form)
+            (key,) = asked["inputRequests"]
+            refused = await post(client, "tools/list", headers=bob._headers)
+            assert refused.status_code == 503
+            inputs = {
+                "inputResponses": {key: {"action": "accept", "content": {"seats": 3}}},
+                "requestState": asked["requestState"],
+            }
+            done = await ann.ask("tools/call", **form, **inputs)
+            assert done["content"][0]["text"] == "accept {'seats': 3}"
+            assert (await post(client, "tools/list", headers=bob._headers)).status_code == 200
+    finally:
+        await app.close()
 
 
 async def test_users_without_requests_end_after_a_while() -> None:

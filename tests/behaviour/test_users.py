@@ -17,11 +17,13 @@ from tests.behaviour.test_apps import modern
 from tests.servers.authorization import Authorization
 from tests.servers.users_http import UsersServer
 
-from dragoman import DragomanError, Handlers, Http, McpManager, ServerSpec, Stdio, tool
+from dragoman import AgentEngine, DragomanError, Handlers, Http, McpManager, ServerSpec, Stdio, tool
+from dragoman.agent.providers import ScriptedProvider
 from dragoman.blocking import McpManager as BlockingManager
 from dragoman.model import Auth, CallRequest, UserLimits
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.files import user_data_folder
+from dragoman.storage.programs import SavedProgram, new_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -257,6 +259,31 @@ async def test_tasks_and_continuations_of_one_user_are_refused_for_another(tmp_p
                 await other.resume(asked, answers)
         assert (await alice.resume(asked, answers)).success
         assert (await alice.resume(task)).success
+
+
+async def test_the_agent_of_one_user_cannot_read_what_the_agent_of_another_has_kept() -> None:
+    program_of_ada = SavedProgram(
+        id=new_id(), state="asking", tool="t", server="s", arguments={"a": 1}, code="", created=time.time()
+    )
+    async with (
+        program() as (mcp, _),
+        AgentEngine(ScriptedProvider([]), mcp.as_user("ada"), code=True) as ada,
+        AgentEngine(ScriptedProvider([]), mcp.as_user("bob"), code=True) as bob,
+    ):
+        kept = ada._spill.keep_text("the papers of ada")
+        assert "papers" in ada._spill.read(str(kept))
+        with pytest.raises(FileNotFoundError):
+            bob._spill.read(str(kept))
+        mine, theirs = (agent._runner()._store for agent in (ada, bob))
+        mine.save(program_of_ada)
+        mine.release(program_of_ada.id)
+        assert theirs.all() == []
+        assert theirs.take(program_of_ada.id) is None
+        # Even a file that is moved to another user's folder is not theirs.
+        (file,) = mine.folder.glob("*.program")
+        (theirs.folder / file.name).write_bytes(file.read_bytes())
+        assert theirs.take(program_of_ada.id) is None
+        assert [one.id for one in mine.all()] == [program_of_ada.id]
 
 
 @pytest.mark.requirement("users-log")

@@ -145,6 +145,7 @@ async def test_wrong_programs_are_refused_before_their_first_call(tmp_path: Path
         missed=", ".join(f"{kind} {count}" for kind, count in missed.items() if count) or "none",
     )
     assert refused >= 0.9 * len(programs)
+    assert with_fix == refused
 
 
 # ── Tasks, directly and by programs

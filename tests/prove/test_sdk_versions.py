@@ -23,21 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements/dev.txt"
 VERSIONS = ("2.0.0", "2.0.1", "2.1.0", "2.1.1", "2.2.0", "2.3.0")
 """The oldest and the newest patch of each minor release; a newer release is run too, once there is one."""
-BEHAVIOUR = (
-    *("apps", "auth", "auth_many", "auth_reach", "auth_wires", "blocking", "bridge", "calls", "closing"),
-    *("coming_back", "connecting", "fallback", "first_tries", "freshness", "gateway", "gateway_extensions"),
-    *(
-        "late_imports",
-        "limits",
-        "lost_wires",
-        "observe",
-        "offers",
-        "plain_asyncio",
-        "skills",
-        "subscriptions",
-    ),
-    *("supervision", "tasks", "transports", "users", "wires"),
-)
+BEHAVIOUR = """
+    apps auth auth_many auth_reach auth_wires blocking bridge calls closing coming_back connecting
+    fallback first_tries freshness gateway gateway_extensions late_imports limits lost_wires observe
+    offers plain_asyncio protocol_rules skills subscriptions supervision tasks transports users
+    wires
+""".split()
 HOSTILE = ("broken_servers", "faults", "hostile_children", "hostile_streams", "rug_pulls")
 UNIT = ("protocol", "oauth", "transports", "test_connection.py", "test_supervisor.py", "test_sharing.py")
 SUITES = {

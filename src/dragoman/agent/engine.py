@@ -298,7 +298,9 @@ class AgentEngine:
         self._limit = limit or ToolLimit()
         self._transcript = None if transcript is None else Transcript(Path(transcript))
         self._coerce = coerce_arguments if mend_arguments is None else mend_arguments
-        self._spill = ResultStore(default_folder())
+        # What the agent of one user keeps is not for the agents of others.
+        self._user = self.manager.user if self.manager is not None else ""
+        self._spill = ResultStore(default_folder(self._user))
         self._caller = self._make_caller(TextBudget(limit=result_tokens, unit="tokens"))
         self._max_tokens = max_tokens
         self._start_wait = start_wait
@@ -475,12 +477,17 @@ class AgentEngine:
     async def _start_code(self) -> None:
         from dragoman.agent.code.runner import CodeRunner
         from dragoman.agent.code.sandbox import is_installed
+        from dragoman.storage.programs import ProgramStore
 
         if self._code_wanted == "auto" and not is_installed():
             return
         budget = TextBudget(limit=self._result_tokens, unit="tokens")
         self._code = runner = CodeRunner(
-            self._code_tools, limits=self._code_limits, budget=budget, spill=self._spill
+            self._code_tools,
+            limits=self._code_limits,
+            budget=budget,
+            spill=self._spill,
+            store=ProgramStore(user=self._user),
         )
         if self.manager is None:
             route = replace(_route(self.tools), coerce=self._coerce, spill=self._spill)

@@ -163,7 +163,7 @@ class ToolOffer:
         self._shown: tuple[Export, Export] | None = None
         self._found: Found | None = None
         self._with_search: ToolDef | None = None
-        self._describe: Callable[[str], Awaitable[str]] | None = None
+        self._describe: Callable[..., Awaitable[str]] | None = None
         self._added: list[JsonObject] = []
 
     @property
@@ -180,12 +180,13 @@ class ToolOffer:
         if tool.name not in self._own:
             self._own.register(tool)
 
-    def add_code(self, tool: ToolDef, describe: Callable[[str], Awaitable[str]], *, always: bool) -> None:
+    def add_code(self, tool: ToolDef, describe: Callable[..., Awaitable[str]], *, always: bool) -> None:
         """Offer a tool that runs programs, before the first request.
 
         Args:
             tool: The tool.
-            describe: Returns how a program calls a tool, by its exposed name; searches show it.
+            describe: Returns how a program calls a tool, by its exposed name, with `documented` as an
+                option; searches show it.
             always: Whether to offer it even if the model does not search.
         """
         self._describe = describe
@@ -243,9 +244,10 @@ class ToolOffer:
         hits = await asyncio.to_thread(
             index.find, queries, limit=limit, among=lambda name: name in export.aliases, used=self._used
         )
-        shown: list[str] = []
+        shown: dict[str, str] = {}
         if self._describe is not None:
-            shown = [text for hit in hits if (text := await self._describe(hit.name))]
+            found = {hit.name: await self._describe(hit.name, documented=not self._loads) for hit in hits}
+            shown = {name: text for name, text in found.items() if text}
         return self._answer(hits, export, shown)
 
     def close(self) -> None:
@@ -341,12 +343,14 @@ class ToolOffer:
 
     # ── The answer to a search
 
-    def _answer(self, hits: Sequence[Hit], export: Export, shown: Sequence[str] = ()) -> Found:
+    def _answer(self, hits: Sequence[Hit], export: Export, shown: dict[str, str]) -> Found:
+        """Return the answer to a search; `shown` has how programs call the tools, by exposed name."""
         sent = self._sent or {}
         definitions = {_exposed(tool, export): tool for tool in export.tools} if hits else {}
         lines: list[str] = []
         loaded: list[JsonObject] = []
         references: list[str] = []
+        in_place = False
         for hit in hits:
             tool = self._registry.get(hit.name)
             if tool is None or hit.name not in definitions:
@@ -360,6 +364,10 @@ class ToolOffer:
                 )
             elif self._loads and sent.get(alias, {}).get("defer_loading"):
                 references.append(alias)
+            elif alias not in sent and hit.name in shown and not self._loads:
+                # The signature says what the schema says, in fewer tokens.
+                lines.append(f"  {shown.pop(hit.name)}")
+                in_place = True
             elif alias not in sent:
                 lines.append(f"  arguments: {_schema(definition)}")
         notes: list[str] = []
@@ -368,11 +376,11 @@ class ToolOffer:
         elif all(hit.weak for hit in hits):
             notes.append("Only weak matches: probably no tool does this. Try other words, or say so.")
         elif not loaded and not references:
-            notes.append(f"Call one of them with `{CALL}`.")
+            notes.append(f"Call one of them with `{CALL}`{', or in a program as shown' * in_place}.")
         elif weak := [export.aliases[hit.name] for hit in hits if hit.weak]:
             notes.append(f"Weak matches: {', '.join(weak)}.")
         if shown:
-            notes += ["In a program:", *shown]
+            notes += ["In a program:", *shown.values()]
         notes += self._notes({tool.server for hit in hits if (tool := self._registry.get(hit.name))})
         self._found = Found("\n".join([*lines, *notes]), loaded, references, "\n".join(notes))
         return self._found
@@ -410,11 +418,11 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
         [
             ToolDef(
                 name=CALL,
-                description=f"Call a tool that {SEARCH} found, if it is not offered directly.",
+                description=f"Call a tool that {SEARCH} found.",
                 input_schema={
                     "type": "object",
                     "properties": {
-                        "name": {"type": "string", "description": "The tool's name, as it was found."},
+                        "name": {"type": "string"},
                         "arguments": {"type": "object", "description": "The tool's own arguments."},
                     },
                     "required": ["name", "arguments"],
@@ -426,8 +434,7 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
                 name=SEARCH,
                 description=(
                     "Find tools by what they do. Most tools are not shown: search before you say that "
-                    "something cannot be done. Ask for several things at once with several queries. "
-                    f"Servers with tools: {named or 'none yet'}."
+                    f"something cannot be done. Servers with tools: {named or 'none yet'}."
                 ),
                 input_schema={
                     "type": "object",
@@ -435,14 +442,13 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
                         "queries": {
                             "type": "array",
                             "items": {"type": "string"},
-                            "description": "What each tool should do: a sentence for each step of the task.",
+                            "description": "What tools should do: a sentence for each step of the task.",
                         },
-                        "query": {"type": "string", "description": "The same, for a single step."},
                         "limit": {
                             "type": "integer",
                             "minimum": 1,
                             "maximum": MAX_FOUND,
-                            "description": f"Tools for each query; {FOUND} unless given.",
+                            "default": FOUND,
                         },
                     },
                 },

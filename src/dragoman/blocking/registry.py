@@ -194,6 +194,10 @@ class ToolRegistry(_Tools):
         """Limit the length of a server's descriptions for models."""
         self._runner.read(lambda: self._registry.limit_descriptions(server, chars))
 
+    def count(self, server: str) -> int:
+        """Return how many tools of a server are offered."""
+        return self._runner.read(lambda: self._registry.count(server))
+
     def exposed_name(self, server: str, tool: str) -> str | None:
         """Return the exposed name of a server's tool."""
         return self._runner.read(lambda: self._registry.exposed_name(server, tool))

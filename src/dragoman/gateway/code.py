@@ -9,6 +9,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 
 from dragoman.agent.code.runner import RUN_CODE, CodeRunner
+from dragoman.storage.programs import ProgramStore
 from dragoman.tools.result.budget import TextBudget
 
 if TYPE_CHECKING:
@@ -96,7 +97,11 @@ class ProgramTool:
         return {"content": [{"type": "text", "text": result.text}], "isError": not result.success}
 
     def _runner(self) -> CodeRunner:
-        runner = CodeRunner(self._tools, budget=TextBudget(limit=RESULT_TOKENS, unit="tokens"))
+        runner = CodeRunner(
+            self._tools,
+            budget=TextBudget(limit=RESULT_TOKENS, unit="tokens"),
+            store=ProgramStore(user=self._mcp.user),
+        )
         caller = self._mcp.caller(while_asking=runner.while_asking)
 
         async def call(name: str, arguments: Mapping[str, Any] | None = None, **how: Any) -> ToolResult:

@@ -243,6 +243,11 @@ class Rounds:
         self._process = secrets.token_hex(4)
         """Says in a state which process holds the request."""
 
+    @property
+    def held(self) -> int:
+        """How many requests wait here for an answer."""
+        return len(self._held)
+
     def is_held(self, inputs: Mapping[str, Any]) -> bool:
         """Return whether a round belongs to a held request."""
         return is_held_state(inputs.get("requestState"))

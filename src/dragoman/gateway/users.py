@@ -37,6 +37,11 @@ class _Open:
     requests: int = 0
     last_used: float = 0.0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the user can be ended without cutting anything off."""
+        return not self.requests and not self.endpoints.gateway.rounds.held
+
 
 class UserGateways:
     """The gateways of all users who had requests a while ago."""
@@ -119,7 +124,7 @@ class UserGateways:
     def _make_room(self) -> None:
         if len(self._open) < self._limits.open:
             return
-        idle = next((user for user, one in self._open.items() if not one.requests), None)
+        idle = next((user for user, one in self._open.items() if one.is_idle), None)
         if idle is None:
             msg = "too many users"
             raise Refused(msg, status=503)
@@ -127,13 +132,14 @@ class UserGateways:
 
     def _end(self, user: str) -> None:
         one = self._open.pop(user)
+        # At once: counters never fall, not even for a moment.
+        self._program.observer.keep(one.manager)
         task = self._closing[user] = asyncio.create_task(self._close(one), name="dragoman ends a user")
         task.add_done_callback(lambda _: self._closing.pop(user, None))
 
     async def _close(self, one: _Open) -> None:
         await one.endpoints.close()
         one.held.close()
-        self._program.observer.keep(one.manager)
         await one.manager.shutdown()
 
     def _plan(self) -> None:
@@ -144,7 +150,7 @@ class UserGateways:
         self._timer = None
         before = time.monotonic() - self._limits.idle
         for user, one in list(self._open.items()):
-            if not one.requests and one.last_used < before:
+            if one.is_idle and one.last_used < before:
                 self._end(user)
         if self._open:
             self._plan()

@@ -497,14 +497,9 @@ def result_tool(spill: ResultStore) -> ToolDef:
         "read_result",
         "Read more of a tool's result that was too long; the mark in the result names the file.",
         {
-            "file": {"type": "string", "description": "The file named in the mark."},
-            "offset": {"type": "integer", "minimum": 0, "description": "The first character to read."},
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": 20_000,
-                "description": "How many characters.",
-            },
+            "file": {"type": "string"},
+            "offset": {"type": "integer", "minimum": 0, "description": "The first character."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 20_000},
         },
         read_result,
         required=["file"],

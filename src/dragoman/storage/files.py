@@ -50,11 +50,20 @@ def data_folder() -> Path:
 
 def user_data_folder(user: str) -> Path:
     """Return the data folder of one user of a program with many users; the program's own without one."""
+    return _of_user(data_folder(), user)
+
+
+def user_cache_folder(user: str) -> Path:
+    """Return the cache folder of one user of a program with many users; the program's own without one."""
+    return _of_user(cache_folder(), user)
+
+
+def _of_user(folder: Path, user: str) -> Path:
     if not user:
-        return data_folder()
+        return folder
     # A hash: any text is a valid id, and a folder's name must neither clash nor lead elsewhere.
     name = hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-    return data_folder() / "users" / name
+    return folder / "users" / name
 
 
 def state_folder() -> Path:

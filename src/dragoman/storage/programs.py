@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from filelock import FileLock, Timeout
 
-from dragoman.storage.files import data_folder, private_folder, write_atomically
+from dragoman.storage.files import private_folder, user_data_folder, write_atomically
 from dragoman.storage.tasks import signing_key
 
 if TYPE_CHECKING:
@@ -57,15 +57,16 @@ class SavedProgram:
 class ProgramStore:
     """The saved programs in one folder; any process of the user may use it."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, user: str = "") -> None:
         self._folder = folder
+        self._user = user
         self._locks: dict[str, FileLock] = {}
 
     @property
     def folder(self) -> Path:
         """Where they are."""
         if self._folder is None:
-            self._folder = data_folder() / "programs"
+            self._folder = user_data_folder(self._user) / "programs"
         return self._folder
 
     def save(self, program: SavedProgram) -> None:
@@ -79,14 +80,15 @@ class ProgramStore:
         about = {key: value for key, value in asdict(program).items() if key != "snapshot"}
         head = json.dumps({"version": VERSION, **about}, separators=(",", ":"), default=str).encode()
         content = head + b"\n" + program.snapshot
-        write_atomically(self.folder / f"{program.id}{_SUFFIX}", _signature(content) + b"\n" + content)
+        signed = self._signature(content) + b"\n" + content
+        write_atomically(self.folder / f"{program.id}{_SUFFIX}", signed)
 
     def all(self) -> list[SavedProgram]:
         """Return the programs that wait in no living process, the oldest first; drop expired ones."""
         found: list[SavedProgram] = []
         with suppress(OSError):
             for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
-                program = _read(path)
+                program = self._read(path)
                 if program is None:
                     continue
                 if time.time() > program.created + KEEP:
@@ -103,7 +105,7 @@ class ProgramStore:
             self._hold(identifier)
         except OSError:
             return None
-        program = _read(self.folder / f"{identifier}{_SUFFIX}")
+        program = self._read(self.folder / f"{identifier}{_SUFFIX}")
         if program is None:
             self.release(identifier)
         return program
@@ -144,29 +146,27 @@ class ProgramStore:
     def _lock_path(self, identifier: str) -> Path:
         return self.folder / f"{identifier}.lock"
 
+    def _signature(self, content: bytes) -> bytes:
+        return hmac.new(signing_key(user=self._user), content, "sha256").hexdigest().encode()
+
+    def _read(self, path: Path) -> SavedProgram | None:
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                return None
+            signature, _, content = path.read_bytes().partition(b"\n")
+            if not hmac.compare_digest(self._signature(content), signature):
+                return None
+            head, _, snapshot = content.partition(b"\n")
+            raw = cast("dict[str, Any]", json.loads(head))
+            if raw.pop("version", None) != VERSION:
+                return None
+            known = {one.name for one in fields(SavedProgram)}
+            kept = {key: value for key, value in raw.items() if key in known}
+            return SavedProgram(**kept, snapshot=snapshot)
+        except (OSError, ValueError, TypeError):
+            return None
+
 
 def new_id() -> str:
     """Return an id for a program."""
     return secrets.token_hex(5)
-
-
-def _signature(content: bytes) -> bytes:
-    return hmac.new(signing_key(), content, "sha256").hexdigest().encode()
-
-
-def _read(path: Path) -> SavedProgram | None:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            return None
-        signature, _, content = path.read_bytes().partition(b"\n")
-        if not hmac.compare_digest(_signature(content), signature):
-            return None
-        head, _, snapshot = content.partition(b"\n")
-        raw = cast("dict[str, Any]", json.loads(head))
-        if raw.pop("version", None) != VERSION:
-            return None
-        known = {one.name for one in fields(SavedProgram)}
-        kept = {key: value for key, value in raw.items() if key in known}
-        return SavedProgram(**kept, snapshot=snapshot)
-    except (OSError, ValueError, TypeError):
-        return None

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragoman.storage.files import cache_folder, private_folder, write_atomically
+from dragoman.storage.files import private_folder, user_cache_folder, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +37,9 @@ _HALF_WRITTEN = ".new"
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 
 
-def default_folder() -> Path:
-    """Return the user's folder for large results."""
-    return cache_folder() / "results"
+def default_folder(user: str = "") -> Path:
+    """Return the folder for large results: of the program, or of one of its users."""
+    return user_cache_folder(user) / "results"
 
 
 class ResultStore:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import marshal
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.events import ToolsChanged
@@ -67,7 +68,8 @@ def define(
     if reason := schema_fault(schema):
         return Rejected(tool=name, reason=f"its input schema is not valid JSON Schema: {reason}")
     output = _mapping(raw.get("outputSchema")) or None
-    return _tool(raw, schema, output, server=server, template=template, make_func=make_func)
+    make = partial(ToolDef, input_schema=schema, output_schema=output)
+    return _tool(raw, make, server=server, template=template, make_func=make_func)
 
 
 def recall(
@@ -82,13 +84,13 @@ def recall(
         template: The template of the exposed name.
         make_func: Makes the function that runs it.
     """
-    return _tool(raw, {}, None, server=server, template=template, make_func=make_func).undecoded(schemas)
+    make = partial(ToolDef.undecoded, schemas)
+    return _tool(raw, make, server=server, template=template, make_func=make_func)
 
 
 def _tool(
     raw: Mapping[str, Any],
-    schema: JsonObject,
-    output: JsonObject | None,
+    make: Callable[..., ToolDef],
     *,
     server: str,
     template: str,
@@ -96,15 +98,13 @@ def _tool(
 ) -> ToolDef:
     name: str = raw["name"]
     annotations = _mapping(raw.get("annotations"))
-    return ToolDef(
+    return make(
         name=name.join(around_tool(template, server)),
         description=_text(raw.get("description")) or DEFAULT_DESCRIPTION,
-        input_schema=schema,
         func=None if make_func is None else make_func(server, name),
         server=server,
         original_name=name,
         title=_text(raw.get("title")) or _text(annotations.get("title")),
-        output_schema=output,
         annotations=annotations,
         meta=_mapping(raw.get("_meta")),
     )
@@ -185,7 +185,7 @@ def admit(
     admitted: list[ToolDef] = []
     rejected: list[Rejected] = []
     limits = limits or Limits()
-    exposes_all = spec.allowed_tools is None and not spec.denied_tools
+    exposes_all = _exposes_all(spec)
     for raw in listing:
         if reason := excess(raw, limits):
             rejected.append(Rejected(tool=str(raw.get("name"))[: limits.name_chars], reason=reason))
@@ -270,11 +270,17 @@ def readmit(
     make_func: MakeFunc | None = None,
 ) -> list[ToolDef]:
     """Return the tools that the spec exposes, from cached definitions (head and schemas)."""
+    exposes_all = _exposes_all(spec)
     return [
         recall(raw, schemas, server=spec.name, template=template, make_func=make_func)
         for raw, schemas in entries
-        if is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools)
+        if exposes_all or is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools)
     ]
+
+
+def _exposes_all(spec: ServerSpec) -> bool:
+    """Return whether a spec has no filter, so that no name needs to be matched."""
+    return spec.allowed_tools is None and not spec.denied_tools
 
 
 def difference(server: str, before: Iterable[ToolDef], after: Iterable[ToolDef]) -> ToolsChanged | None:

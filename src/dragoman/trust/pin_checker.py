@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
+AT_ONCE = 2
+"""Listings that are checked at the same time, if they are offered before their check."""
+
 
 class Changes(list[PinChange]):
     """The differences from the pins, at one moment."""
@@ -109,7 +112,6 @@ class PinChecker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._due: dict[str, tuple[ServerSpec, _Offer]] = {}
         """Listings that are offered before their check, by server."""
-        self._checking: asyncio.Task[None] | None = None
 
     def trust(self, spec: ServerSpec) -> Trust:
         """Return the effective `trust` of a server."""
@@ -150,8 +152,8 @@ class PinChecker:
             await self._check_offer(spec, offer)
         else:
             self._due[spec.name] = spec, offer
-            if self._checking is None or self._checking.done():
-                self._checking = self._begin(self._check_due())
+            if len(self._tasks) < AT_ONCE:
+                self._begin(self._check_due())
 
     async def vet_prompts(self, spec: ServerSpec, prompts: Sequence[Mapping[str, Any]]) -> None:
         """Check a new listing of prompts and wait for the result."""
@@ -224,7 +226,7 @@ class PinChecker:
         async def check() -> None:
             verdict, now = await asyncio.to_thread(self._check_cached, spec, entries)
             if (offer := self._offers.setdefault(spec.name, _Offer())).verdict is None:
-                self._report(spec, offer, verdict, now)
+                await self._report(spec, offer, verdict, now)
 
         if self.trust(spec) != "off":
             self._begin(check())
@@ -292,7 +294,7 @@ class PinChecker:
         return None if offer is None else offer.verdict
 
     async def _check_due(self) -> None:
-        # One after the other: servers that are starting need the event loop more.
+        # A few at a time: servers that are starting need the processor more.
         while self._due:
             spec, offer = self._due.pop(next(iter(self._due)))
             await self._check_offer(spec, offer)
@@ -309,7 +311,7 @@ class PinChecker:
                 return
             if offer.tools is tools:
                 offer.pins, offer.verdict = pins, verdict
-                self._report(spec, offer, verdict, pins)
+                await self._report(spec, offer, verdict, pins)
 
     def _checked(
         self,
@@ -355,14 +357,18 @@ class PinChecker:
             self._store = Pins(self._root, folder, default=self._default)
         return self._store
 
-    def _report(self, spec: ServerSpec, offer: _Offer, verdict: Verdict, now: ServerPins | None) -> None:
-        fingerprint = fingerprint_of(verdict.changes, now)
+    async def _report(
+        self, spec: ServerSpec, offer: _Offer, verdict: Verdict, now: ServerPins | None
+    ) -> None:
+        if not verdict.changes:
+            offer.reported = ""
+            return
+        # In a thread, because a server may change thousands of tools.
+        fingerprint = await asyncio.to_thread(fingerprint_of, verdict.changes, now)
         if fingerprint == offer.reported:
             return
         offer.reported = fingerprint
-        if not verdict.changes:
-            return
-        texts = self._texts(verdict.changes)
+        texts = await asyncio.to_thread(self._texts, verdict.changes)
         heads = "; ".join(text.partition("\n")[0] for text in texts[:5])
         more = f" and {len(texts) - 5} more" if len(texts) > 5 else ""
         state = "withheld" if self.holds_back(spec) or verdict.problem else "still enabled"
@@ -388,11 +394,10 @@ class PinChecker:
     def _texts(self, changes: Iterable[PinChange]) -> list[str]:
         return [self._redactor.mask("\n".join(describe(change))) for change in changes]
 
-    def _begin(self, job: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.create_task(job, name="dragoman pins")
+    def _begin(self, job: Any) -> None:
+        task = asyncio.create_task(job, name="dragoman pins")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def declared_by(handlers: Handlers | None, server: str) -> str:

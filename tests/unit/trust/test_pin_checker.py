@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.model import Handlers, ServerSpec, Stdio, ToolDef
 from dragoman.trust.pin_checker import PinChecker, declared_by
 from dragoman.trust.pin_store import CHECKED, Pins
-from dragoman.trust.pins import ServerPins, dump_lock, pins_of
+from dragoman.trust.pins import PinChange, ServerPins, describe, dump_lock, pins_of
 from dragoman.trust.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -294,3 +295,19 @@ async def test_listing_that_was_compared_by_its_hash_can_be_approved(tmp_path: P
     await board.check_listing(STRICT, many(), "")
     await board.approve(STRICT, tools=None, in_project=True)
     assert '"t3"' in (tmp_path / "dragoman.lock").read_text("utf-8")
+
+
+async def test_changes_are_described_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+
+    def noted(change: PinChange) -> list[str]:
+        threads.add(threading.get_ident())
+        return describe(change)
+
+    monkeypatch.setattr("dragoman.trust.pin_checker.describe", noted)
+    await Board(tmp_path).board.check_listing(STRICT, many(), "")
+    one = Board(tmp_path)
+    await one.board.check_listing(STRICT, many("Does harm."), "")
+    assert len(one.events) == 1
+    assert threads
+    assert threading.get_ident() not in threads

@@ -145,7 +145,10 @@ def _hints(problem: Problem, code: str, modules: Mapping[str, Module]) -> Iterat
         )
     elif problem.rule == "unresolved-reference" and (name := _NAME.search(text)):
         yield from _for_name(name[1], modules)
-    elif problem.rule in {"invalid-key", "unresolved-attribute", "not-subscriptable", "invalid-assignment"}:
+    elif problem.rule == "unsupported-operator":
+        yield "The two sides have different types: convert one with `str()`, `int()` or `float()`."
+    elif "str.__getitem__" in text:
+        yield "This value is a text without fields: use it as it is, or `json.loads()` it if it is JSON."
         yield from (f"Signature: {one}" for one in _used(code, modules))
     elif "`return`" in text or "return" in text.split():
         yield "Write the value as the last line, or print it."
@@ -153,6 +156,8 @@ def _hints(problem: Problem, code: str, modules: Mapping[str, Module]) -> Iterat
         yield "Write it in a simpler way: build a list in place of `yield`, and use functions and loops."
     elif problem.rule in {"invalid-syntax", "syntax"}:
         yield "Check brackets, quotes, colons and indentation there."
+    else:
+        yield from (f"Signature: {one}" for one in _used(code, modules))
 
 
 def _for_name(name: str, modules: Mapping[str, Module]) -> Iterator[str]:

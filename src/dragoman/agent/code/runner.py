@@ -126,11 +126,16 @@ class CodeRunner:
                 await self._forget()
         return self._modules
 
-    async def signature(self, tool: str) -> str:
-        """Return how a program calls a tool, by its exposed name; empty if it cannot."""
+    async def signature(self, tool: str, *, documented: bool = False) -> str:
+        """Return how a program calls a tool, by its exposed name; empty if it cannot.
+
+        Args:
+            tool: The exposed name.
+            documented: Whether to say what the parameters mean.
+        """
         for module in (await self.modules()).values():
             if (function := module.find(tool)) is not None:
-                return function.shown(module.name)
+                return function.shown(module.name, documented=documented)
         return ""
 
     async def tool(self, *, listed: bool, keeps: bool = True) -> ToolDef:
@@ -146,17 +151,16 @@ class CodeRunner:
         return ToolDef(
             name=RUN_CODE,
             description=(
-                "Run a Python program that calls tools, in place of many single calls: for loops over calls, "
-                "chains, and to pick what is needed from large results. Tools are functions of modules, one "
-                "module per server; they are plain (not async), return typed values and raise RuntimeError. "
-                "Only what is printed, and the value of the last expression, comes back. "
-                f"Variables {stay}. The program is type-checked before it runs. It has no files, network or "
-                "packages; json, re, math, datetime, collections, itertools, asyncio work; generators "
-                f"(yield) do not. {about}"
+                "Run a Python program that calls tools: for loops, chains, and to pick what is needed from "
+                "large results. Tools are plain functions (not async) of modules, one per server; they take "
+                "and return typed values, and raise RuntimeError. Only what is printed, and the value of the "
+                f"last expression, comes back. Variables {stay}. The program is type-checked first. It has "
+                "no files, network or packages; json, re, math, datetime, collections, itertools, asyncio "
+                f"work; generators (yield) do not. {about}"
             ),
             input_schema={
                 "type": "object",
-                "properties": {"code": {"type": "string", "description": "The Python program."}},
+                "properties": {"code": {"type": "string"}},
                 "required": ["code"],
             },
             func=self._run_tool,

@@ -35,6 +35,8 @@ MAX_CLASSES = 200
 """Classes of one tool; deeper objects are `dict[str, Any]`."""
 MAX_SHOWN = 2_000
 """Characters of a signature with its classes that a model is shown."""
+MAX_ABOUT = 120
+"""Characters about a parameter that a model is shown beside a signature."""
 MAX_DOC = 4_000
 
 _WORDS = frozenset({"Any", "Literal", "NotRequired", "TypedDict"})
@@ -79,10 +81,33 @@ class Function:
             given[name] = value
         return {self.parameters.get(name, name): value for name, value in given.items()}
 
-    def shown(self, module: str) -> str:
-        """Return the signature and its types for a model."""
-        text = "\n".join([f"{module}.{self.name}{self.signature}", *self.classes])
-        return for_model(text, MAX_SHOWN)
+    def shown(self, module: str, *, documented: bool = False) -> str:
+        """Return the signature and its types for a model, in few tokens.
+
+        Args:
+            module: The name of the module.
+            documented: Whether to say what the parameters mean.
+        """
+        lines = [f"{module}.{self.name}{self.signature}"]
+        if documented:
+            lines += [f"  {name}: {said}" for name, said in self.documentation(MAX_ABOUT)]
+            lines += [
+                f"  `{name}` is `{argument}` outside of programs"
+                for name, argument in self.parameters.items()
+                if name != argument
+            ]
+        return for_model("\n".join([*lines, *map(_brief, self.classes)]), MAX_SHOWN)
+
+    def documentation(self, most: int) -> list[tuple[str, str]]:
+        """Return what the parameters mean, as far as the schema says it, each in one line."""
+        properties = _object(_object(self.tool.input_schema).get("properties"))
+        said = {
+            name: " ".join(
+                for_model(str(_object(properties.get(argument)).get("description", "")), most).split()
+            )
+            for name, argument in self.parameters.items()
+        }
+        return [(name, text) for name, text in said.items() if text]
 
 
 class Module:
@@ -420,22 +445,29 @@ def _default(schema: Any) -> str:
     return _literal(value)
 
 
+def _brief(text: str) -> str:
+    """Return the definition of a class in one line: `Result = {name: str, note?: str}`."""
+    head, *fields = text.splitlines()
+    if not fields:
+        return text
+    name = head.removeprefix("class ").partition("(")[0]
+    return f"{name} = {{{', '.join(map(_brief_field, fields))}}}"
+
+
+def _brief_field(line: str) -> str:
+    key, _, wanted = line.strip().partition(": ")
+    if wanted.startswith("NotRequired["):
+        return f"{key}?: {wanted.removeprefix('NotRequired[').removesuffix(']')}"
+    return f"{key}: {wanted}"
+
+
 def _documentation(function: Function) -> str:
     """Return the body of a function in a documented stub."""
     tool = function.tool
     paragraphs = [
         for_model(tool.description, MAX_DOC).strip() or f"Call `{tool.original_name or tool.name}`."
     ]
-    properties = _object(_object(tool.input_schema).get("properties"))
-    about = [
-        f"    {parameter}: {said}"
-        for parameter, argument in function.parameters.items()
-        if (
-            said := " ".join(
-                for_model(str(_object(properties.get(argument)).get("description", "")), 500).split()
-            )
-        )
-    ]
+    about = [f"    {parameter}: {said}" for parameter, said in function.documentation(500)]
     if about:
         paragraphs.append("\n".join(["Args:", *about]))
     # Quotes and backslashes would end the text, or change it.

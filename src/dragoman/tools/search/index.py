@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.tools.search import vectors, words
+from dragoman.tools.search import intents, vectors, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,16 +51,20 @@ _MOST_UNKNOWN = 0.1
 _SERVER_SHARE, _SERVER_TOOLS = 0.1, 3
 """A tool gains with the mean of its server's best tools."""
 _OTHER_SHARE = 0.6
-"""How much a request with the words that tools use counts beside the request itself."""
+"""How much a step with the words that tools use counts beside the step itself."""
 _COMMON_SHARE = 0.3
 """How much of what all tools have in common is taken away, so that vague tools do not win every time."""
-_WHOLE_SHARE = 0.3
+_WHOLE_SHARE = 1.0
 """How much the whole request counts beside each of its steps."""
 _USED_SHARE, _MOST_USED = 0.01, 0.05
-# Chosen on bench/data/requests.tsv; see docs/search.md.
-_WEAK_BELOW, _WEAK_TOOLS = 0.22, 5
-"""All matches are weak if the mean similarity of the closest tools is under this: a request that can be
-answered usually has several tools near it. A tool with most words of the request is never weak."""
+# Chosen on bench/data/requests.tsv and later.tsv by a logistic regression; see docs/search.md.
+_WEAK_BELOW, _WEAK_TOOLS = 0.43, 5
+"""All matches are weak if the evidence is under this: the mean similarity of the closest tools, what matching
+words add, and a little for each word, since short requests are close to many tools by chance. A tool with
+most words of the request is never weak."""
+_EVIDENCE_OF_A_WORD = 0.013
+_WEAK_HIT_BELOW = 0.22
+"""A tool with a lower similarity is weak, whatever is found beside it."""
 _WEAK_WORDS_BELOW = 0.6
 """A share of the request's words under this is weak, unless the similarity says something else."""
 _WEAK_WORDS_ALONE = 0.3
@@ -249,7 +253,7 @@ class ToolIndex:
         """Rank the tools for each request; `stepwise`, the first is the whole and the others its steps."""
         meant = [words.english(text) if words.is_chinese(text) else text for text in asked]
         others = [words.other_words(text) for text in meant]
-        similar = self._similarities(asked, meant, others)
+        similar = self._similarities(meant, others if stepwise else None)
         matches = [self._matched(*one) for one in zip(asked, meant, others, strict=True)]
         if stepwise:
             if similar is not None:
@@ -266,10 +270,9 @@ class ToolIndex:
             )
             scored.sort(key=lambda one: (-one[0], one[2].name))
             said = _said(text, meaning)
-            far = _far(
-                [similarity for _, similarity, _ in scored if similarity is not None], len(self._placed)
-            )
-            ranked.append([_hit(said, *one, far=far) for one in scored[:limit]])
+            similarities = [similarity for _, similarity, _ in scored if similarity is not None]
+            is_far = _is_far(similarities, matched, len(said), len(self._placed))
+            ranked.append([_hit(said, *one, is_far=is_far) for one in scored[:limit]])
         return ranked
 
     def _matched(self, text: str, meaning: str, other: Sequence[str]) -> dict[int, float]:
@@ -322,7 +325,7 @@ class ToolIndex:
             worth = matched.get(entry.number, 0.0)
             share = _WORDS_ALONE if similarity is None else _WORDS_SHARE
             close = _UNKNOWN if similarity is None else similarity
-            score = close + share * worth / (worth + _HALF) + _usage(used, entry.name)
+            score = close + _worth(worth, share) + _usage(used, entry.name)
             scored.append((score, similarity, entry))
             servers.setdefault(entry.server, []).append(close)
         best = {
@@ -355,10 +358,13 @@ class ToolIndex:
 
     # ── Vectors
 
-    def _similarities(
-        self, asked: Sequence[str], meant: Sequence[str], others: Sequence[Sequence[str]]
-    ) -> Any:
-        """Return one row of similarities for each request, by place; `None` if there are too few vectors."""
+    def _similarities(self, meant: Sequence[str], others: Sequence[Sequence[str]] | None) -> Any:
+        """Return one row of similarities for each request, by place; `None` if there are too few vectors.
+
+        Args:
+            meant: The requests, in English.
+            others: The words of tools for each, if they are the steps of one request.
+        """
         if not self._semantic or not self._known:
             return None
         if self._matrix is None:
@@ -366,22 +372,28 @@ class ToolIndex:
         count = len(self._placed)
         if not count or count < (1 - _MOST_UNKNOWN) * len(self._entries):
             return None
-        # A translation is in the words of tools already.
-        spoken = [
-            f"{meaning} {' '.join(other)}" if other and meaning == text else ""
-            for text, meaning, other in zip(asked, meant, others, strict=True)
-        ]
-        encoded: Any = vectors.encoder().encode([*meant, *filter(None, spoken)])
-        means, further = encoded[: len(meant)], iter(encoded[len(meant) :])
-        for at, text in enumerate(spoken):
-            if text:
-                means[at] = (1 - _OTHER_SHARE) * means[at] + _OTHER_SHARE * next(further)
-        means /= (means * means).sum(1, keepdims=True) ** 0.5
+        means = self._stepwise(meant, others) if others is not None else self._moved(meant)
         means -= _COMMON_SHARE * self._common
         # Not `@`: its threads wait for each other longer than this product takes.
         numpy: Any = importlib.import_module("numpy")
         matrix = cast("Any", self._matrix)[:count]
         return numpy.stack([numpy.einsum("ij,j->i", matrix, row) for row in means])
+
+    @staticmethod
+    def _moved(meant: Sequence[str]) -> Any:
+        """Return the vectors of requests, each moved toward the tools that such requests are about."""
+        means: Any = vectors.encoder().encode(meant)
+        for row in means:
+            row[:] = intents.moved(row)
+        return means
+
+    @staticmethod
+    def _stepwise(meant: Sequence[str], others: Sequence[Sequence[str]]) -> Any:
+        """Return the vectors of steps, which say at length what they want, but not in the words of tools."""
+        spoken = [f"{text} {' '.join(other)}" for text, other in zip(meant, others, strict=True)]
+        encoded: Any = vectors.encoder().encode([*meant, *spoken])
+        means = (1 - _OTHER_SHARE) * encoded[: len(meant)] + _OTHER_SHARE * encoded[len(meant) :]
+        return means / (means * means).sum(1, keepdims=True) ** 0.5
 
     def _place(self) -> None:
         """Give each tool with a known vector its row, and free rows for the others."""
@@ -509,19 +521,33 @@ def _usage(used: Mapping[str, int], name: str) -> float:
     return min(_MOST_USED, _USED_SHARE * math.log1p(used.get(name, 0))) if used else 0.0
 
 
-def _far(similarities: list[float], tools: int) -> bool:
-    """Return whether even the closest tools are far from a request."""
+def _is_far(similarities: list[float], matched: Mapping[int, float], said: int, tools: int) -> bool:
+    """Return whether too little speaks for even the closest tools.
+
+    Args:
+        similarities: Those of the tools that were ranked.
+        matched: The worth of matching words by tool.
+        said: The number of words of the request.
+        tools: The number of tools with a vector.
+    """
     # Few tools are seldom close to each other, so fewer of them count.
-    count = max(1, min(_WEAK_TOOLS, tools // 20))
-    closest = sorted(similarities)[-count:]
-    return bool(closest) and sum(closest) / len(closest) < _WEAK_BELOW
+    closest = sorted(similarities)[-max(1, min(_WEAK_TOOLS, tools // 20)) :]
+    if not closest:
+        return False
+    evidence = sum(closest) / len(closest) + _worth(max(matched.values(), default=0.0))
+    return evidence + _EVIDENCE_OF_A_WORD * said < _WEAK_BELOW
 
 
-def _hit(said: Sequence[str], score: float, similarity: float | None, entry: _Entry, *, far: bool) -> Hit:
+def _worth(score: float, share: float = _WORDS_SHARE) -> float:
+    """Return what matching words add to a similarity."""
+    return share * score / (score + _HALF)
+
+
+def _hit(said: Sequence[str], score: float, similarity: float | None, entry: _Entry, *, is_far: bool) -> Hit:
     covered = _covered(said, entry)
     if similarity is None:
         return Hit(entry.name, score, covered, weak=covered < _WEAK_WORDS_ALONE)
-    weak = covered < _WEAK_WORDS_BELOW and (far or similarity < _WEAK_BELOW)
+    weak = covered < _WEAK_WORDS_BELOW and (is_far or similarity < _WEAK_HIT_BELOW)
     return Hit(entry.name, score, similarity, weak=weak)
 
 

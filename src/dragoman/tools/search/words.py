@@ -230,13 +230,17 @@ def _dictionary() -> dict[str, str]:
     if package is None or package.origin is None:
         return {}
     files = sorted((Path(package.origin).parent / "cedict").glob("*.txt"))
+    if not files:
+        return {}
     found: dict[str, str] = {}
-    for line in files[0].read_text("utf-8").splitlines() if files else ():
-        if line.startswith("#"):
-            continue
-        traditional, simplified, rest = line.split(" ", 2)
-        meanings = rest[rest.index("/") + 1 :].strip("/ ")
-        for word in {traditional, simplified}:
-            if len(word) <= _LONGEST:
-                found[word] = f"{found[word]}/{meanings}" if word in found else meanings
+    # Line by line: taking the whole file apart at once would hold up the other threads.
+    with files[0].open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("#"):
+                continue
+            traditional, simplified, rest = line.split(" ", 2)
+            meanings = rest[rest.index("/") + 1 :].strip("/ \n")
+            for word in {traditional, simplified}:
+                if len(word) <= _LONGEST:
+                    found[word] = f"{found[word]}/{meanings}" if word in found else meanings
     return found
