@@ -13,14 +13,22 @@ if TYPE_CHECKING:
 
 
 async def compare(
-    label: str, *, ours: Call, theirs: Call, goal: float, at_once: int = 1, calls: int = 600, rounds: int = 7
+    label: str,
+    *,
+    ours: Call,
+    theirs: Call,
+    goal: float,
+    at_once: int = 1,
+    calls: int = 600,
+    rounds: int = 7,
+    other: str = "SDK",
 ) -> None:
     """Print the CPU of this process per call, the best round of each, and whether the goal is met."""
     best = {"ours": float("inf"), "theirs": float("inf")}
     for _ in range(rounds):
         for name, call in (("theirs", theirs), ("ours", ours)):
             best[name] = min(best[name], await _cpu(call, at_once, calls))
-    report(label, best["ours"], best["theirs"], goal)
+    report(label, best["ours"], best["theirs"], goal, other)
 
 
 def report(label: str, ours: float, theirs: float, goal: float, other: str = "SDK") -> None:

@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.behaviour.conftest import listening
 
-from dragoman import Handlers, McpManager, ServerSpec
+from dragoman import CallTimeoutError, Handlers, Http, McpManager, ServerSpec, ToolUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,3 +48,40 @@ def test_a_server_can_ask_and_report_in_a_plain_loop(server: Make, wire: str) ->
     asyncio.run(main())
 
     assert seen == [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def make_uvloop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Make a loop of uvloop; its library opens a pipe with the first one and keeps it for the process."""
+    uvloop = pytest.importorskip("uvloop", reason="uvloop has no version for Windows")
+    uvloop.new_event_loop().close()
+    return uvloop.new_event_loop
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_calls_end_on_uvloop_as_on_the_loop_of_asyncio(
+    server: Make, make_uvloop: Callable[[], asyncio.AbstractEventLoop], transport: str
+) -> None:
+    async def use(spec: ServerSpec) -> None:
+        async with McpManager([spec], cache=False) as mcp:
+            assert await mcp.wait_ready(timeout=30)
+            echoes = [mcp.call("mcp_official_echo", {"text": str(number)}) for number in range(50)]
+            assert [result.text for result in await asyncio.gather(*echoes)] == list(map(str, range(50)))
+            large = await mcp.call("mcp_official_echo", {"text": "x" * 1_000_000})
+            assert large.text == "x" * 1_000_000
+            late = await mcp.call("mcp_official_slow", timeout=0.2)
+            assert isinstance(late.exception, CallTimeoutError)
+            waiting = asyncio.ensure_future(mcp.call("mcp_official_slow"))
+            lost = await mcp.call("mcp_official_exit")
+            assert isinstance(lost.exception, ToolUnavailableError)
+            assert isinstance((await waiting).exception, ToolUnavailableError)
+
+    async def main() -> None:
+        if transport == "stdio":
+            await use(server("official", "official.py", "stdio"))
+        else:
+            async with listening("http") as url:
+                await use(ServerSpec("official", Http(url)))
+
+    with asyncio.Runner(loop_factory=make_uvloop) as runner:
+        runner.run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -200,6 +201,14 @@ def wrong_programs(random: Random, count: int, root: str) -> list[tuple[str, str
 
 
 def _changed(program: str, right: str, wrong: str) -> list[str]:
-    """Return the program with the mistake in each place that has one."""
+    """Return the program with the mistake in each place where it makes another program of it."""
     parts = program.split(right)
-    return [right.join(parts[:at]) + wrong + right.join(parts[at:]) for at in range(1, len(parts))]
+    made = [right.join(parts[:at]) + wrong + right.join(parts[at:]) for at in range(1, len(parts))]
+    return [one for one in made if _tree(one) != _tree(program)]
+
+
+def _tree(program: str) -> str:
+    try:
+        return ast.dump(ast.parse(program))
+    except SyntaxError:
+        return ""

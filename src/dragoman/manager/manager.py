@@ -21,7 +21,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -46,7 +45,7 @@ from dragoman.model import (
 )
 from dragoman.observe.bus import EventBus
 from dragoman.observe.metrics import Metrics
-from dragoman.server.late_import import late_import_module
+from dragoman.server.late_import import is_loaded, late_import_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
@@ -482,7 +481,8 @@ class McpManager:
             DragomanError: The manager is not started, or closed.
         """
         self._check_open()
-        await late_import_module(PIPELINE)
+        if not is_loaded(PIPELINE):
+            await late_import_module(PIPELINE)
         if self._of_user is not None:
             await self._prepare_call(name, timeout)
         mode = None
@@ -493,10 +493,13 @@ class McpManager:
         context = (
             self._call_context if audience == "model" else replace(self._call_context, audience=audience)
         )
-        with with_headers(headers) if headers else nullcontext():
-            return await self._run(
-                context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
-            )
+        call = self._run(
+            context, name, arguments, timeout=timeout, on_progress=on_progress, meta=meta, mode=mode
+        )
+        if not headers:
+            return await call
+        with with_headers(headers):
+            return await call
 
     @property
     def answers_later(self) -> bool:

@@ -25,8 +25,8 @@ from dragoman.errors import AuthRequiredError, ConnectError, ConnectionLostError
 from dragoman.events import offer_changed
 from dragoman.model import Handlers, Http, Sse, Stdio
 from dragoman.server.protocol import sdk
-from dragoman.server.protocol.dispatcher import Deadline, current_deadline
-from dragoman.server.protocol.wire import ConnectAttempt, current_traffic
+from dragoman.server.protocol.dispatcher import Deadline, current_deadline, past_the_sdk
+from dragoman.server.protocol.wire import ConnectAttempt
 from dragoman.trust.addresses import read_link
 from dragoman.trust.limits import Limits
 from dragoman.trust.pin_checker import declared_by
@@ -354,8 +354,10 @@ class Connection:
             inputs=inputs,
             rounds=rounds,
             on_task=on_task,
+            end=end,
+            traffic=traffic,
         )
-        return self._finish(session, request, began, end, traffic, name)
+        return self._finish(session, request, began, end, name)
 
     async def use(self, job: Callable[[sdk.Session], Awaitable[T]], *, deadline: float, what: str) -> T:
         """Make a request other than a tool call.
@@ -375,7 +377,8 @@ class Connection:
             raise self._ended_under_call(may_have_run=False)
         began = self._loop.time()
         end = Deadline(began + deadline - time.monotonic())
-        return await self._finish(session, job(session), began, end, None, what)
+        with past_the_sdk(end, None):
+            return await self._finish(session, job(session), began, end, what)
 
     def _progress(self, handler: ProgressHandler, began: float, end: Deadline) -> Any:
         """Return the progress callback of a call: it extends the deadline, then calls the handler."""
@@ -396,26 +399,13 @@ class Connection:
         request: Awaitable[T],
         began: float,
         end: Deadline,
-        traffic: Traffic | None,
         what: str,
     ) -> T:
         """Await a request until its outcome, its deadline or the end of the connection."""
         self.calls += 1
         heard = session.received
         try:
-            if not session.direct:
-                return await self._apart(request, end.at - began)
-            # The SDK's frames have no parameter for these two, so they travel in context variables. A handler
-            # may make a call of its own in the middle of this one: the values from before are put back. They
-            # are not reset by token, since a coroutine that is closed runs this in another context.
-            deadline_before, traffic_before = current_deadline.get(), current_traffic.get()
-            current_deadline.set(end)
-            current_traffic.set(traffic)
-            try:
-                return await request
-            finally:
-                current_deadline.set(deadline_before)
-                current_traffic.set(traffic_before)
+            return await (request if session.direct else self._apart(request, end.at - began))
         except DragomanError:
             raise
         except Exception as exc:  # noqa: BLE001 -- every error of the SDK becomes one of ours

@@ -14,7 +14,7 @@ class CallThrottle:
 
     def __init__(self) -> None:
         self._begun = 0
-        """How many calls began in this iteration of the loop."""
+        """How many calls began since the last `_next_turn`, which need not be in this iteration."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._planned = False
 
@@ -23,7 +23,8 @@ class CallThrottle:
         if self._waiting or self._begun >= BURST:
             return False
         self._begun += 1
-        if not self._planned:
+        if self._begun == BURST and not self._planned:
+            # Counting needs the loop only now: a callback for each call would cost an iteration of the loop.
             self._plan()
         return True
 

@@ -30,7 +30,7 @@ from dragoman.server.protocol.wire import Envelope, current_traffic
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 
     from anyio.abc import TaskStatus
     from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
@@ -125,6 +125,23 @@ current_deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=N
 """The deadline of the call that the current task makes, for all of its requests."""
 
 
+@contextmanager
+def past_the_sdk(end: Deadline | None, traffic: Traffic | None) -> Generator[None]:
+    """Give a call's deadline and byte counter to the requests inside, through the SDK's frames.
+
+    A handler may make a call of its own in the middle of this one: the values from before are put back. They
+    are not reset by token, since a coroutine that is closed runs this in another context.
+    """
+    deadline_before, traffic_before = current_deadline.get(), current_traffic.get()
+    current_deadline.set(end)
+    current_traffic.set(traffic)
+    try:
+        yield
+    finally:
+        current_deadline.set(deadline_before)
+        current_traffic.set(traffic_before)
+
+
 class Deadlines:
     """Ends requests whose own timeout, or the deadline of their call, has passed."""
 
@@ -139,9 +156,8 @@ class Deadlines:
         # The timer serves all calls: it must not run in the context of the call that armed it.
         self._context = Context()
 
-    def add(self, future: asyncio.Future[Any], timeout: float | None) -> None:
+    def add(self, future: asyncio.Future[Any], timeout: float | None, shared: Deadline | None = None) -> None:
         """Resolve a future with a `TimeoutError` after `timeout` seconds, or at the deadline of its call."""
-        shared = current_deadline.get()
         own = math.inf if timeout is None else self._loop.time() + timeout
         end = own if shared is None or own < shared.at else shared.at
         if end < math.inf:
@@ -290,18 +306,40 @@ class WireDispatcher:
                 raise known
             raw_result.set(known)
             return known
+        result = await self.request(method, params, opts or {}, current_deadline.get(), current_traffic.get())
+        raw_result.set(result)
+        return result
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions,
+        end: Deadline | None,
+        traffic: Traffic | None,
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Send a request like `send_raw_request`, but with its deadline and byte counter as arguments.
+
+        Context variables carry both past the SDK's frames; a call that does not pass there saves them.
+        """
         if self._telemetry is not None:
-            return await self._traced(self._telemetry, method, params, opts or {})
-        return await self._exchange(method, params, opts or {})
+            return self._traced(self._telemetry, method, params, opts, end, traffic)
+        return self._exchange(method, params, opts, end, traffic)
 
     async def _traced(
-        self, telemetry: Telemetry, method: str, params: Mapping[str, Any] | None, opts: CallOptions
+        self,
+        telemetry: Telemetry,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions,
+        end: Deadline | None,
+        traffic: Traffic | None,
     ) -> dict[str, Any]:
         with telemetry.request(method, self.peer, **_subject(method, params or {})) as request:
             if (carrier := request.meta()) is not None:
                 params = dict(params or {})
                 params["_meta"] = {**(params.get("_meta") or {}), **carrier}
-            outcome = await self._exchange(method, params, opts, request)
+            outcome = await self._exchange(method, params, opts, end, traffic, request)
             request.answered(is_error=outcome.get("isError") is True)
             return outcome
 
@@ -310,9 +348,10 @@ class WireDispatcher:
         method: str,
         params: Mapping[str, Any] | None,
         opts: CallOptions,
+        end: Deadline | None,
+        counted: Traffic | None,
         traced: Request | None = None,
     ) -> dict[str, Any]:
-        counted = current_traffic.get()
         future: asyncio.Future[dict[str, Any] | BaseException] = self._loop.create_future()
         resolve = partial(self._resolve, future, counted)
         on_progress, on_task = opts.get("on_progress"), cast("WireOptions", opts).get("on_task")
@@ -338,7 +377,7 @@ class WireDispatcher:
         timeout = opts.get("timeout")
         if method == "server/discover" and timeout is not None:
             timeout = min(timeout, self._probe_seconds)
-        self._deadlines.add(future, timeout)
+        self._deadlines.add(future, timeout, end)
         try:
             self._open_wire().send(message, envelope)
             outcome = await future
@@ -356,7 +395,6 @@ class WireDispatcher:
                     raise self._for_session(_unknown_result(method, outcome["resultType"]), method)
                 if method == "tools/list":
                     self.listing, outcome = clean_listing(outcome)
-            raw_result.set(outcome)
             return outcome
         if isinstance(outcome, TimeoutError):
             self._give_up(message, envelope, opts, "it took too long")

@@ -55,6 +55,8 @@ OVERFLOW = "a number is too large"
 
 LARGE = 256 * 1024
 """The size in bytes from which parsing a message could delay the event loop."""
+SHORT = 4096
+"""Bytes of a message that is searched for numbers that are too large before its values are."""
 MANY = 1000
 """After so many values it is cheaper to search the text for numbers that are too large."""
 _DIGIT_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
@@ -364,9 +366,11 @@ def _parsed(data: bytes | bytearray) -> Any:
 def _overflows(message: object, data: bytes | bytearray) -> bool:
     """Return whether the message has a number such as 1e400, which the parser turns into infinity.
 
-    Checking the values is cheaper for a few long strings. For many values it is cheaper to search the text
-    for a number that could be so large.
+    Checking the values is cheaper for a few long strings. For a short message or many values it is cheaper to
+    search the text for a number that could be so large.
     """
+    if len(data) < SHORT and not _may_overflow(data):
+        return False
     values = [message]
     for number, value in enumerate(values):
         if number == MANY and not _may_overflow(data):

@@ -13,7 +13,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from dragoman.errors import DragomanError
-from dragoman.server.protocol.dispatcher import known_outcome, raw_result
+from dragoman.server.protocol.dispatcher import known_outcome, past_the_sdk, raw_result
 from dragoman.server.protocol.extensions import (
     SKILLS,
     TASKS,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
     from pydantic import BaseModel
 
-    from dragoman.server.protocol.dispatcher import WireDispatcher, WireOptions
+    from dragoman.server.protocol.dispatcher import Deadline, WireDispatcher, WireOptions
     from dragoman.tools.result.render import ServerAnswer
     from dragoman.trust.limits import Limits
 
@@ -374,52 +374,79 @@ class Session:
         inputs: Mapping[str, Any] | None = None,
         rounds: RoundOptions | None = None,
         on_task: Callable[[Mapping[str, Any]], None] | None = None,
+        end: Deadline | None = None,
+        traffic: Traffic | None = None,
     ) -> ServerAnswer | Unfinished:
         """Call a tool.
 
         Over our own wires the request is sent without the SDK's models: nearly every answer is final and
-        plain, and is parsed as it came. The session validates the others. If an answer is not final (the
-        server wants input, or refused a header), `_call_in_rounds` takes over; `known_outcome` gives it the
-        answer that is already here, so that the call is not sent twice. With `inputs` the caller answers
+        plain, and is parsed as it came. The SDK's session gets the others. With `inputs` the caller answers
         requests for input itself, and gets them as the answer. `on_task` is called as soon as an answer is
         read that says that the call goes on as a task.
         """
-        meta = self._onward_meta(meta)
+        if meta is not None or self._log_level is not None:
+            meta = self._onward_meta(meta)
+        request: Any = None
+        outcome: dict[str, Any] | MCPError | None = None
         if self._dispatcher is not None and (rounds is None or rounds.responses is None):
-            request: Any = _ToolCall(name=name, arguments=arguments, **(inputs or {}))
+            request = _ToolCall(name=name, arguments=arguments)
+            if inputs:
+                request.update(inputs)
             if meta is not None:
                 request["_meta"] = dict(meta)
-            try:
-                opts = self._stamp("tools/call", request)
-                if opts is not None:
-                    if on_progress is not None:
-                        opts["on_progress"] = on_progress
-                    if on_task is not None:
-                        cast("WireOptions", opts)["on_task"] = on_task
-                    answer = await self._dispatcher.send_raw_request("tools/call", request, opts)
-                    if is_plain_result(answer, is_modern=self._is_modern) or (
-                        inputs is not None and self._wants_input(answer)
-                    ):
-                        return await _read(answer)
-                    known_outcome.set(answer)
-                is_final: object = await self._session.send_request(
-                    request, self._finality, progress_callback=on_progress
-                )
-            except MCPError as exc:
-                if exc.code != types.HEADER_MISMATCH:
-                    raise
-                known_outcome.set(exc)
-            else:
-                raw = raw_result.get()
-                if is_final and raw is not None:
-                    return await _read(raw)
-                known_outcome.set(raw)
-        outcome = await self._call_in_rounds(
-            name, arguments, on_progress=on_progress, meta=meta, rounds=rounds or _USUAL_ROUNDS
-        )
-        if on_task is not None and isinstance(outcome, Unfinished) and outcome.kind == "task":
-            on_task(outcome.data)  # Again, if the dispatcher has reported it: it is the same task.
-        return outcome
+            opts = self._stamp("tools/call", request)
+            if opts is not None:
+                if on_progress is not None:
+                    opts["on_progress"] = on_progress
+                if on_task is not None:
+                    cast("WireOptions", opts)["on_task"] = on_task
+                try:
+                    outcome = await self._dispatcher.request("tools/call", request, opts, end, traffic)
+                except MCPError as exc:
+                    if exc.code != types.HEADER_MISMATCH:
+                        raise
+                    outcome = exc
+                else:
+                    if is_plain_result(outcome, is_modern=self._is_modern):
+                        is_long = len(outcome["content"]) > MANY_PIECES
+                        return await _read(outcome) if is_long else to_answer(outcome)
+                    if inputs is not None and self._wants_input(outcome):
+                        return await _read(outcome)
+        with past_the_sdk(end, traffic):
+            if request is not None and (raw := await self._final_result(request, outcome, on_progress)):
+                return await _read(raw)
+            answer = await self._call_in_rounds(
+                name, arguments, on_progress=on_progress, meta=meta, rounds=rounds or _USUAL_ROUNDS
+            )
+        if on_task is not None and isinstance(answer, Unfinished) and answer.kind == "task":
+            on_task(answer.data)  # Again, if the dispatcher has reported it: it is the same task.
+        return answer
+
+    async def _final_result(
+        self, request: Any, outcome: dict[str, Any] | MCPError | None, on_progress: Any
+    ) -> dict[str, Any] | None:
+        """Return the result of a call once the SDK's session has validated it; `None` if it is not final.
+
+        If it is not (the server wants input, or refused a header), `known_outcome` gives the answer that is
+        already here to the next request of this task, so that the call is not sent twice.
+        """
+        known_outcome.set(outcome)
+        if isinstance(outcome, MCPError):
+            return None
+        try:
+            is_final: object = await self._session.send_request(
+                request, self._finality, progress_callback=on_progress
+            )
+        except MCPError as exc:
+            if exc.code != types.HEADER_MISMATCH:
+                raise
+            known_outcome.set(exc)
+            return None
+        raw = raw_result.get()
+        if is_final and raw is not None:
+            return raw
+        known_outcome.set(raw)
+        return None
 
     async def _call_in_rounds(
         self,

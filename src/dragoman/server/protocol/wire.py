@@ -5,9 +5,9 @@ waits: a pipe writes or queues, an HTTP wire starts a request of its own. Whatev
 refusal, a broken connection) reaches it through the `Rpc`.
 
 Two context variables carry facts of a call past the SDK's frames, which have no parameter for them. Its HTTP
-headers are set by `with_headers`; its byte counter, `current_traffic`, by `Connection`, as is the deadline of
-`dispatcher.py`. A task that a connection starts for itself inherits the context of the call that opened it,
-so it first calls `no_call_context`.
+headers are set by `with_headers`; its byte counter, `current_traffic`, by `past_the_sdk` of `dispatcher.py`,
+as is its deadline. A task that a connection starts for itself inherits the context of the call that opened
+it, so it first calls `no_call_context`.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from dragoman.model import Http
     from dragoman.server.protocol.rpc import RequestId, Rpc
     from dragoman.server.protocol.wire import ConnectAttempt, Envelope, HttpOptions, Wire
+    from dragoman.server.transports.http_exchange import Response
 
     Work: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -472,7 +473,7 @@ class StreamableHttp:
                 raise
             raise ProtocolError(error.message, rpc_code=METHOD_NOT_FOUND, server=self._client.name) from exc
 
-    async def _take_json(self, response: aiohttp.ClientResponse, envelope: Envelope) -> None:
+    async def _take_json(self, response: Response, envelope: Envelope) -> None:
         request_id = cast("RequestId", envelope.request_id)
         body = await read_body(response, self._limit)
         ended = self._rpc.receive(body) if body else None
@@ -485,7 +486,7 @@ class StreamableHttp:
         why = "the response has another id, or none" if body else "the body is empty"
         self._rpc.fail(request_id, self._client.unusable(response, body, f"`{envelope.method}`", why))
 
-    async def _take_refusal(self, response: aiohttp.ClientResponse, envelope: Envelope) -> None:
+    async def _take_refusal(self, response: Response, envelope: Envelope) -> None:
         """Fail a request whose response has an error status.
 
         Raises:
@@ -632,7 +633,7 @@ class StreamableHttp:
             merged.update(envelope.headers)
         return merged
 
-    def _keep_session_id(self, response: aiohttp.ClientResponse) -> None:
+    def _keep_session_id(self, response: Response) -> None:
         found = response.headers.get(SESSION_HEADER)
         if found and not _SESSION_ID.fullmatch(found):
             msg = f"server `{self._client.name}` sent a session id with invalid characters"

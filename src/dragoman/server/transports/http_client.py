@@ -32,6 +32,7 @@ from yarl import URL
 from dragoman.errors import ConnectError, ConnectionLostError, HttpStatusError, ProtocolError, ServerError
 from dragoman.server.protocol.rpc import INVALID_REQUEST
 from dragoman.server.protocol.wire import caller_headers
+from dragoman.server.transports.http_exchange import Exchange
 from dragoman.server.transports.http_response import (
     challenge,
     content_type,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from dragoman.errors import DragomanError
     from dragoman.model import HeaderProvider, Http, Sse, Tls
     from dragoman.server.protocol.wire import ConnectAttempt, HttpOptions
+    from dragoman.server.transports.http_exchange import Response
 
 # ── Address, proxy, certificates and sockets
 
@@ -353,12 +355,16 @@ class HttpClient:
         self._attempted: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._last_used = self._loop.time()
+        connector = aiohttp.TCPConnector(limit=0, ssl=tls, socket_factory=self._make_socket)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=tls, socket_factory=self._make_socket),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             raise_for_status=False,
         )
+        self._exchange = Exchange(self._session, connector, self.url)
+        for key, value in self._exchange.added_headers.items():
+            self._headers.setdefault(key, value)
 
     @classmethod
     async def connect(
@@ -385,7 +391,7 @@ class HttpClient:
         *,
         url: URL | None = None,
         safe: bool = False,
-    ) -> aiohttp.ClientResponse:
+    ) -> Response:
         """Send a request and return the response when its headers have arrived; the caller releases it.
 
         Args:
@@ -410,18 +416,7 @@ class HttpClient:
                 # The loop may have been busy while the server closed the connection: let it notice now.
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
-            data = io.BytesIO(body) if body is not None and len(body) > LARGE_BODY else body
-            response = await self._session.request(
-                method,
-                url,
-                data=data,
-                headers=merged
-                if self._proxy is None
-                else {**merged, **headers_for_proxy(url, self._proxy_headers)},
-                allow_redirects=False,
-                proxy=self._proxy,
-                proxy_headers=self._proxy_headers,
-            )
+            response = await self._send(method, url, merged, body)
             self._last_used = self._loop.time()
             status = response.status
             if status < HTTPStatus.MULTIPLE_CHOICES:
@@ -446,19 +441,36 @@ class HttpClient:
                 return response
             response.release()
 
+    async def _send(self, method: str, url: URL, headers: CIMultiDict[str], body: bytes | None) -> Response:
+        if method == "POST" and body is not None and len(body) <= LARGE_BODY and self._proxy is None:
+            return await self._exchange.post(url, headers, body)
+        # A server may answer before it has read all of a large body, so aiohttp sends that in a task.
+        return await self._session.request(
+            method,
+            url,
+            data=io.BytesIO(body) if body is not None and len(body) > LARGE_BODY else body,
+            headers=headers
+            if self._proxy is None
+            else {**headers, **headers_for_proxy(url, self._proxy_headers)},
+            allow_redirects=False,
+            proxy=self._proxy,
+            proxy_headers=self._proxy_headers,
+        )
+
     async def close(self) -> None:
         """Close every connection, even if the caller is cancelled."""
         closing = asyncio.ensure_future(self._session.close())
         await asyncio.wait({closing})
 
-    def note(self, response: aiohttp.ClientResponse) -> None:
+    def note(self, response: Response) -> None:
         """Record the status of a response on the attempt."""
-        self.attempt.http_status = response.status
-        self.attempt.challenge = challenge(response)
-        self.attempt.is_page = content_type(response).endswith("/html")
-        self.attempt.network = ("", "")
+        attempt = self.attempt
+        attempt.http_status = response.status
+        attempt.challenge = challenge(response)
+        attempt.is_page = content_type(response).endswith("/html")
+        attempt.network = ("", "")
 
-    def refusal(self, response: aiohttp.ClientResponse, body: bytes, what: str) -> HttpStatusError:
+    def refusal(self, response: Response, body: bytes, what: str) -> HttpStatusError:
         """Return the error for an error status."""
         status = response.status
         said = excerpt(body) if not content_type(response).endswith("/html") else ""
@@ -471,7 +483,7 @@ class HttpClient:
             challenge=challenge(response),
         )
 
-    def unusable(self, response: aiohttp.ClientResponse, body: bytes, what: str, why: str) -> ProtocolError:
+    def unusable(self, response: Response, body: bytes, what: str, why: str) -> ProtocolError:
         """Return the error for a response that is not a valid answer."""
         kind = excerpt(response.headers.get("Content-Type", "").encode()) or "no content type"
         came = f"HTTP {response.status}, {kind}, {len(body)} bytes"
@@ -517,7 +529,9 @@ class HttpClient:
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
     ) -> CIMultiDict[str]:
         merged = self._headers.copy()
-        if (given := await application_headers(self.name, self._header_provider)) is not None:
+        if (self._header_provider is not None or caller_headers()) and (
+            given := await application_headers(self.name, self._header_provider)
+        ):
             merged.update(_allowed(given))
         merged.update(headers)
         if self._guards:
@@ -532,7 +546,7 @@ class HttpClient:
         url: URL,
         headers: Mapping[str, str],
         body: bytes | None,
-        response: aiohttp.ClientResponse,
+        response: Response,
     ) -> HttpAnswer:
         """Return a refusal for `HttpAuth`."""
         transport = response.connection.transport if response.connection is not None else None
@@ -550,7 +564,7 @@ class HttpClient:
         self._attempted.add(str(address[4][0]))
         return lasting_socket(address)
 
-    def _next_url(self, response: aiohttp.ClientResponse, url: URL) -> URL:
+    def _next_url(self, response: Response, url: URL) -> URL:
         status, keeps = response.status, (307, 308)
         found, location = url, response.headers.get("Location", "")
         shown, allowed = "an invalid address", False

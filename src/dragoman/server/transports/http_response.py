@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dragoman.server.protocol.rpc import RequestId, Rpc
+    from dragoman.server.transports.http_exchange import Response
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -45,7 +46,7 @@ DATE_CHARS = 64
 _DAY = 86_400.0
 
 
-async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def read_body(response: Response, limit: int) -> bytes:
     """Read a body up to a limit; a compressed one is not decompressed beyond it.
 
     Raises:
@@ -67,7 +68,7 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-async def read_refusal(response: aiohttp.ClientResponse) -> bytes:
+async def read_refusal(response: Response) -> bytes:
     """Read the body of a refusal, within limits of size and time."""
     chunks: list[bytes] = []
     size = 0
@@ -80,7 +81,7 @@ async def read_refusal(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def read_events(
-    response: aiohttp.ClientResponse, stream: EventStream, rpc: Rpc, request_id: RequestId | None
+    response: Response, stream: EventStream, rpc: Rpc, request_id: RequestId | None
 ) -> Literal["answer", "something", "nothing"]:
     """Read a stream until its end or until the response; return what it contained.
 
@@ -118,7 +119,7 @@ async def give_way(piece: bytes) -> None:
         await asyncio.sleep(0)
 
 
-async def _linger(response: aiohttp.ClientResponse, stream: EventStream, rpc: Rpc) -> None:
+async def _linger(response: Response, stream: EventStream, rpc: Rpc) -> None:
     """Read the rest after the response, if the stream ends soon, so that its connection can be reused."""
     if response.content.at_eof():
         return
@@ -154,7 +155,7 @@ def rpc_error(body: bytes) -> dict[str, Any] | None:
     return found if type(found.get("error")) is dict else None
 
 
-def is_type(response: aiohttp.ClientResponse, wanted: str) -> bool:
+def is_type(response: Response, wanted: str) -> bool:
     """Return whether a response has this content type."""
     return content_type(response) == wanted
 
@@ -166,12 +167,12 @@ def excerpt(data: bytes, length: int = 120) -> str:
     return " ".join(clean.replace("`", "'").split())[:length]
 
 
-def content_type(response: aiohttp.ClientResponse) -> str:
+def content_type(response: Response) -> str:
     """Return the content type without parameters."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def challenge(response: aiohttp.ClientResponse) -> str:
+def challenge(response: Response) -> str:
     """Return the `WWW-Authenticate` headers of a refusal."""
     if response.status < HTTPStatus.BAD_REQUEST:
         return ""

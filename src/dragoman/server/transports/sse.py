@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dragoman.model import Sse
     from dragoman.server.protocol.rpc import Rpc
     from dragoman.server.protocol.wire import ConnectAttempt, Envelope, HttpOptions, Wire
+    from dragoman.server.transports.http_exchange import Response
 
 INITIALIZED_SECONDS = 5.0
 """How long requests wait until the server has accepted `notifications/initialized`."""
@@ -198,7 +199,7 @@ class LegacySse:
         finally:
             self._outbox.release()
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
+    async def _read(self, response: Response) -> None:
         stream = EventStream(self._limit)
         reason = "the event stream ended"
         try:

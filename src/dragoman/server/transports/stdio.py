@@ -127,7 +127,7 @@ class Pipe:
         for descriptor in (stdin, stdout):
             os.set_blocking(descriptor, False)
             _widen(descriptor)
-        self._loop.add_reader(stdout, self._on_readable)
+        self._loop.add_reader(stdout, self._read)
 
     def send(self, message: bytes, envelope: Envelope = NO_ENVELOPE) -> None:
         """Send a single request at once; several messages in one loop iteration are written together."""
@@ -191,9 +191,6 @@ class Pipe:
         while left > 0 and (count := self._read()):
             left -= count
 
-    def _on_readable(self) -> None:
-        self._read()
-
     def _read(self) -> int:
         """Read once, and return the number of bytes."""
         if self._stdout is None:
@@ -230,10 +227,9 @@ class Pipe:
     def _flush(self) -> None:
         """Write queued messages until the pipe is full."""
         while self._stdin is not None and (self._rest is not None or self._queue):
-            if self._rest is None:
-                self._rest = memoryview(self._joined())
+            data = self._joined() if self._rest is None else self._rest
             try:
-                written = os.write(self._stdin, self._rest)
+                written = os.write(self._stdin, data)
             except (BlockingIOError, InterruptedError):
                 written = 0
             except OSError as error:
@@ -242,8 +238,8 @@ class Pipe:
                 self._end(reason)
                 return
             self._written += written
-            if written < len(self._rest):
-                self._rest = self._rest[written:]
+            if written < len(data):
+                self._rest = memoryview(data)[written:]
                 if not self._blocked:
                     self._blocked = True
                     self._loop.add_writer(self._stdin, self._flush)
@@ -254,7 +250,9 @@ class Pipe:
             self._loop.remove_writer(self._stdin)
 
     def _joined(self) -> bytes:
-        """Remove messages from the queue, up to the size of a pipe, and return them joined."""
+        """Remove messages from the queue, up to the size of a pipe, and return them as lines."""
+        if len(self._queue) == 1:
+            return self._queue.popleft()[0] + b"\n"
         lines: list[bytes] = []
         size = 0
         while self._queue and size < PIPE_BYTES:

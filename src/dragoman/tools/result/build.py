@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from dragoman.errors import InvalidArgumentsError, InvalidResultError, ToolExecutionError, ToolFailedError
 from dragoman.model import App, Provenance, Texts, ToolResult
 from dragoman.tools.result.budget import fit, raised
-from dragoman.tools.result.provenance import find_sources, may_cite
+from dragoman.tools.result.provenance import find_sources, may_have_sources
 from dragoman.tools.result.render import FILE, describe, pieces
 from dragoman.tools.schema.coerce import coerce
 
@@ -47,7 +47,7 @@ class ResultKeeper(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ResultContext:
     """Everything needed to build the result of a call."""
 
@@ -95,8 +95,12 @@ def check(
 
 def is_large(answer: ServerAnswer, by: ResultContext) -> bool:
     """Return whether building the result takes long enough to do it in a thread."""
-    saved = by.keeper is not None and any(part.data for part in answer.parts)
-    return saved or sum(len(part.text) for part in answer.parts) > LARGE_CHARS
+    size = 0
+    for part in answer.parts:
+        if part.data and by.keeper is not None:
+            return True
+        size += len(part.text)
+    return size > LARGE_CHARS
 
 
 def size_of(answer: ServerAnswer) -> int:
@@ -160,9 +164,8 @@ def _failure(result: ToolResult, answer: ServerAnswer, by: ResultContext) -> Too
 
 
 def _sources(answer: ServerAnswer, by: ResultContext) -> Sequence[SourceRef]:
-    plain = answer.structured is None and not answer.meta and not by.attribution
-    plain = plain and all(part.kind == "text" and not part.meta for part in answer.parts)
-    if plain and not may_cite(answer.parts):
+    has_more = answer.structured is not None or answer.meta or by.attribution
+    if not has_more and not may_have_sources(answer.parts):
         return ()
     return find_sources(answer.structured, answer.meta, parts=answer.parts, attribution=by.attribution)
 

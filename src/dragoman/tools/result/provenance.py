@@ -45,6 +45,7 @@ MAX_JSON_CHARS = 1_000_000
 _SOURCE_KEYS = ("source", "citation")
 _TITLES = ("title", "name", "source", "citation")
 _LAWS = ("law", "statute", "act")
+_QUOTED_LAWS = tuple(f'"{key}"' for key in _LAWS)
 _ARTICLES = ("article_no", "article", "articleNo", "section", "clause")
 _LOCATORS = ("locator", *_ARTICLES, "page")
 _URLS = ("url", "uri", "link", "href")
@@ -84,7 +85,7 @@ def find_sources(
         found = [*_search(structured, partial(_named_source, dates)), *map(_from_part, parts)]
     if not any(found):
         found = _search(structured, partial(_citation, dates))
-    if not any(found) and may_cite(parts):
+    if not any(found) and any(part.kind == "text" and _may_cite(part.text) for part in parts):
         found = _search(_from_texts(parts), partial(_citation, dates))
     unique = list(dict.fromkeys(source for source in found if source is not None))[:MAX_SOURCES]
     if dated and not all(source.updated for source in unique):
@@ -240,9 +241,14 @@ def _named_source(dates: tuple[str, ...], fields: Mapping[str, Any]) -> tuple[st
     return None if named is None else (named, _from_value(fields[named], fields, dates))
 
 
-def may_cite(parts: Sequence[Part]) -> bool:
+def may_have_sources(parts: Sequence[Part]) -> bool:
+    """Return whether parts may name sources; most are plain texts, which do not."""
+    return any(part.kind != "text" or part.meta or _may_cite(part.text) for part in parts)
+
+
+def _may_cite(text: str) -> bool:
     """Return whether a text is worth reading as JSON: most are not, and reading costs."""
-    return any(f'"{key}"' in part.text for part in parts if part.kind == "text" for key in _LAWS)
+    return '"' in text and any(key in text for key in _QUOTED_LAWS)
 
 
 def _citation(dates: tuple[str, ...], fields: Mapping[str, Any]) -> tuple[str, SourceRef | None] | None:

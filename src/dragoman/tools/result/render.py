@@ -40,7 +40,7 @@ _YES = (True, "true", "True")
 """Values that servers use for true; 1 is among them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ServerAnswer:
     """A tool's answer, parsed but not rendered."""
 
@@ -129,6 +129,8 @@ def _text(fields: Mapping[str, Any], key: str) -> str:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
+    if value is None:
+        return {}
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
@@ -260,6 +262,8 @@ def pieces(
         sources: What the text ends with.
         words: An application's own words for images and resources.
     """
+    if len(parts) == 1 and parts[0].kind == "text" and not sources:
+        return parts[0].text, ""
     texts = [part.text for part in parts if part.kind == "text"]
     instead = {"image": words.image, "resource": words.resource} if words is not None else {}
     shown: list[str] = []

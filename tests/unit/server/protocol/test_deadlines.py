@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from dragoman.server.protocol import dispatcher as module
-from dragoman.server.protocol.dispatcher import GRAIN, Deadline, Deadlines, current_deadline
+from dragoman.server.protocol.dispatcher import GRAIN, Deadline, Deadlines
 
 pytestmark = pytest.mark.anyio
 
@@ -18,9 +18,9 @@ async def test_each_future_ends_at_its_own_time_or_at_the_deadline_of_its_call()
     began = loop.time()
     deadlines.add(futures[0], 0.05)
     deadlines.add(futures[1], 0.02)
-    current_deadline.set(Deadline(began + 0.03))
-    deadlines.add(futures[2], None)
-    deadlines.add(futures[3], 60)
+    of_call = Deadline(began + 0.03)
+    deadlines.add(futures[2], None, of_call)
+    deadlines.add(futures[3], 60, of_call)
     with anyio.fail_after(5):
         for number, at in ((1, 0.02), (2, 0.03), (3, 0.03), (0, 0.05)):
             assert isinstance(await futures[number], TimeoutError)
@@ -30,9 +30,8 @@ async def test_each_future_ends_at_its_own_time_or_at_the_deadline_of_its_call()
 async def test_deadline_that_is_put_off_ends_nothing_before() -> None:
     loop = asyncio.get_running_loop()
     deadlines, end = Deadlines(loop), Deadline(loop.time() + GRAIN)
-    current_deadline.set(end)
     future = loop.create_future()
-    deadlines.add(future, None)
+    deadlines.add(future, None, end)
     end.at += 5 * GRAIN
     with anyio.fail_after(5):
         await future
@@ -74,8 +73,7 @@ async def test_no_time_runs_out_while_the_server_is_answered(monkeypatch: pytest
     own, shared, marked = loop.create_future(), loop.create_future(), loop.create_future()
     began = loop.time()
     deadlines.add(own, GRAIN)
-    current_deadline.set(Deadline(began + GRAIN))
-    deadlines.add(shared, None)
+    deadlines.add(shared, None, Deadline(began + GRAIN))
     with anyio.fail_after(5):
         with deadlines.held(), deadlines.held():
             loop.call_later(5 * GRAIN, marked.set_result, None)
