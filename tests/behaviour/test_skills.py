@@ -126,9 +126,9 @@ async def test_a_dynamic_skill_is_approved_each_time() -> None:
 
 
 async def test_must_not_ask_a_server_without_skills() -> None:
-    from tests.behaviour.test_freshness import fresh
+    from tests.behaviour.test_freshness import GrowingServer
 
-    async with managed(fresh(0, __import__("pathlib").Path("log"))) as mcp:
+    async with managed(GrowingServer(0).spec()) as mcp:
         assert await mcp.skills.all() == []
         with pytest.raises(DragomanError, match="has no skills"):
             await mcp.skills.load("f", REFUNDS)
@@ -225,10 +225,10 @@ async def test_skills_of_a_server_that_connects_later_are_a_notice(state: Path) 
 
 
 async def test_an_agent_of_servers_without_skills_has_no_tools_for_them() -> None:
-    from tests.behaviour.test_freshness import fresh
+    from tests.behaviour.test_freshness import GrowingServer
 
     model = ScriptedProvider(["done"])
-    async with managed(fresh(0, __import__("pathlib").Path("log"))) as mcp, AgentEngine(model, mcp) as agent:
+    async with managed(GrowingServer(0).spec()) as mcp, AgentEngine(model, mcp) as agent:
         await agent.run("Hello")
     assert not SKILL_TOOLS & offered(model.requests[0])
 

@@ -512,7 +512,9 @@ def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> t
         case ConnectionLostError() if attempt.kind == "stdio" and attempt.exit_code is not None:
             return exit_reason(attempt.exit_code), "run the command yourself to see its full output"
         case MCPError() if leaf.code == types.UNSUPPORTED_PROTOCOL_VERSION:
-            reason = f"the server supports only other versions of the protocol: {_supported(leaf)}"
+            reason = (
+                f"the server supports only other versions of the protocol: {_supported(leaf)} ({leaf.code})"
+            )
             return reason, "update dragoman, the `mcp` package, or the server"
         case MCPError(__cause__=ProtocolError()) if (attempt.http_status or 0) < _CLIENT_ERROR:
             # The server's own message, whatever its code.

@@ -211,7 +211,7 @@ async def test_server_is_judged_as_the_client_of_the_sdk_judges_it(mode: str, ra
         for call in (session.call_tool, session._client.call_tool):
             try:
                 await call("t", {})
-            except (ValueError, RuntimeError):
+            except (ValueError, RuntimeError, MCPError):
                 verdicts.append(False)
             else:
                 verdicts.append(True)
