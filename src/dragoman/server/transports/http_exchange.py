@@ -116,15 +116,17 @@ class Exchange:
                 protocol = connection.protocol
                 assert protocol is not None  # noqa: S101 -- a new connection has one
                 protocol.set_response_params(read_until_eof=True)
-                transport, read = protocol.transport, protocol.read
+                transport = protocol.transport
             except (AttributeError, TypeError) as exc:
                 raise MovedError from exc
+            if not hasattr(protocol, "read"):
+                raise MovedError
             if transport is None or transport.is_closing():
                 msg = "Cannot write to closing transport"
                 raise aiohttp.ClientConnectionResetError(msg)
             transport.write(message)
             while True:
-                answer, content = await read()
+                answer, content = await protocol.read()
                 if answer.code >= _FIRST_FINAL or answer.code == _SWITCHING:
                     return HttpResponse("POST", url, answer.code, answer.headers, content, connection)
         except HttpProcessingError as exc:
