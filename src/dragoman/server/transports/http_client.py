@@ -445,10 +445,10 @@ class HttpClient:
             response.release()
 
     async def _send(self, method: str, url: URL, headers: CIMultiDict[str], body: bytes | None) -> Response:
-        is_small = method == "POST" and body is not None and len(body) <= LARGE_BODY
-        if is_small and self._exchange is not None and self._proxy is None:
+        exchange = self._exchange if self._proxy is None and method == "POST" else None
+        if exchange is not None and body is not None and len(body) <= LARGE_BODY:
             try:
-                return await self._exchange.post(url, headers, body)
+                return await exchange.post(url, headers, body)
             except MovedError:
                 self._exchange = None
         # A server may answer before it has read all of a large body, so aiohttp sends that in a task.
