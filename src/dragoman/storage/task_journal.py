@@ -37,10 +37,14 @@ class TaskJournal:
             OSError: It cannot be created.
         """
         private_folder(folder)
-        path = folder / f"{secrets.token_hex(8)}{_SUFFIX}"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        self._number = os.open(path, flags, 0o600)
-        _lock(self._number)
+        while True:
+            path = folder / f"{secrets.token_hex(8)}{_SUFFIX}"
+            self._number = os.open(path, flags, 0o600)
+            # Another program that recovers journals may have taken and removed the new file before the lock.
+            if _lock(self._number) and os.fstat(self._number).st_nlink > 0:
+                break
+            os.close(self._number)
         self._guard = threading.Lock()
         self._unstored: set[str] = set()
         self._end = weakref.finalize(self, _close, self._number, path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dragoman.storage import task_journal
 from dragoman.storage.task_journal import TaskJournal
 from dragoman.storage.tasks import TaskRecord, TaskStore
 
@@ -118,3 +119,25 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
     store.note(record("a"))
     assert store.is_open
     assert "tasks are not stored" in caplog.text
+
+
+def test_a_journal_that_another_program_recovers_before_its_lock_is_made_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = task_journal._lock
+    taken: list[Path] = []
+
+    def late(number: int) -> bool:
+        if not taken:
+            taken.extend(journals(folder))
+            monkeypatch.setattr(task_journal, "_lock", lock)
+            task_journal.recover(folder, lambda _: None)
+        return lock(number)
+
+    monkeypatch.setattr(task_journal, "_lock", late)
+    journal = TaskJournal(folder)
+    journal.note("a", {"id": "a"})
+    assert len(taken) == 1
+    assert b'"a"' in b"".join(path.read_bytes() for path in journals(folder))
+    journal.stored("a")
+    journal.close()
