@@ -18,6 +18,7 @@ from dragoman import CallTimeoutError, DragomanError, Handlers, McpManager, Prot
 from dragoman.blocking import McpManager as BlockingManager
 from dragoman.cli import slash
 from dragoman.model import Continuation
+from dragoman.server.tasks import MAX_QUESTIONS
 from dragoman.storage.files import data_folder
 
 if TYPE_CHECKING:
@@ -139,6 +140,16 @@ async def test_must_ask_questions_of_a_task_by_the_same_handler_once_each(state:
     }
     (sent,) = requests(state, "tasks/update")
     assert list(sent["inputResponses"]) == ["a", "b"]
+
+
+async def test_a_task_that_asks_without_end_is_cancelled(state: Path) -> None:
+    person = Person()
+    async with managed(modern("m", str(state)), handlers=Handlers(elicitation=person)) as mcp:
+        result = await mcp.call("mcp_m_work", {"asks": [str(number) for number in range(MAX_QUESTIONS + 1)]})
+        assert f"asked more than {MAX_QUESTIONS} questions" in str(result.error)
+        assert await mcp.tasks() == []
+    assert person.asked == []
+    assert [one["taskId"] for one in requests(state, "tasks/cancel")] == ["secret-0"]
 
 
 async def test_a_question_without_a_handler_is_an_error_and_the_task_can_be_resumed(state: Path) -> None:

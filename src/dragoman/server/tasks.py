@@ -44,6 +44,8 @@ MAX_FAILURES = 10
 """How often in a row the server may be unreachable."""
 CANCEL_SECONDS = 2.0
 MAX_MESSAGE = 500
+MAX_QUESTIONS = 100
+"""Of one task: a server that never stops asking would keep its user and its record busy for good."""
 _GONE = -32602
 
 T = TypeVar("T")
@@ -185,6 +187,10 @@ class TaskFollower:
     async def _answer(self, requests: object) -> None:
         """Answer the questions that were not answered yet, in the server's order."""
         asked = cast("dict[str, Any]", requests) if isinstance(requests, dict) else {}
+        if len(self.record.answers.keys() | asked.keys()) > MAX_QUESTIONS:
+            await self._cancel_shielded()
+            what = f"was cancelled: it asked more than {MAX_QUESTIONS} questions"
+            raise self._error(what)
         for key, request in asked.items():
             if key in self.record.answers:
                 continue
