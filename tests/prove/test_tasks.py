@@ -177,8 +177,9 @@ async def test_tasks_survive_kills_of_the_client(proof: Proof, tmp_path: Path) -
     # system call are microseconds, which one kill in a thousand can hit.
     assert len(read - got) <= 1
     assert sum(count - 1 for count in answered.values()) <= 1
-    # A message that has come as bytes is read in the next turn of the event loop.
-    assert len(received - got) <= kills // 10
+    # A message that has come as bytes is read within a few turns of the event loop. A kill in between loses the
+    # ids that came together: sixteen calls at once, of which it hits less than one on average.
+    assert len(received - got) <= kills
     assert server.early == []
 
 
