@@ -18,7 +18,7 @@ import pytest
 from tests.behaviour.conftest import SERVERS
 from tests.behaviour.test_gateway import served
 from tests.servers.users_http import UsersServer
-from tests.unit.gateway.test_app import AUDIENCE, Issuer, post
+from tests.unit.gateway.test_app import AUDIENCE, Issuer, client_of, post
 from tests.unit.gateway.test_direct import OLDER, older
 
 from dragoman.cli.main import main
@@ -288,21 +288,13 @@ class Names:
 @asynccontextmanager
 async def pool(server: ScriptedServer, limits: UserLimits) -> AsyncGenerator[tuple[GatewayApp, Any]]:
     app = asgi_app(McpManager([server.spec()], cache=False, users=limits), verifier=Names())
-    await app.start()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with (
-            asyncio.timeout(30),
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
-        ):
+    async with asyncio.timeout(30), client_of(app) as client:
 
-            async def call(user: str, tool: str = "mcp_s_ping") -> httpx2.Response:
-                params: Any = {"name": tool, "arguments": {}}
-                return await post(client, "tools/call", params, headers={"Authorization": f"Bearer {user}"})
+        async def call(user: str, tool: str = "mcp_s_ping") -> httpx2.Response:
+            params: Any = {"name": tool, "arguments": {}}
+            return await post(client, "tools/call", params, headers={"Authorization": f"Bearer {user}"})
 
-            yield app, call
-    finally:
-        await app.close()
+        yield app, call
 
 
 async def test_the_pool_of_users_is_bounded() -> None:
@@ -344,28 +336,20 @@ async def test_a_user_whose_request_waits_for_an_answer_is_not_ended() -> None:
     limits = UserLimits(open=1, alone=True)
     mcp = McpManager([features], cache=False, users=limits, handlers=questions.handlers())
     app = asgi_app(mcp, verifier=Names(), questions=questions)
-    await app.start()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with (
-            asyncio.timeout(50),
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
-        ):
-            ann, bob = Person(client, "ann"), Person(client, "bob")
-            form: Any = {"name": "mcp_s_form", "arguments": {}, "capabilities": CAN_BE_ASKED}
-            asked = await ann.ask("tools/call", **form)
-            (key,) = asked["inputRequests"]
-            refused = await post(client, "tools/list", headers=bob._headers)
-            assert refused.status_code == 503
-            inputs = {
-                "inputResponses": {key: {"action": "accept", "content": {"seats": 3}}},
-                "requestState": asked["requestState"],
-            }
-            done = await ann.ask("tools/call", **form, **inputs)
-            assert done["content"][0]["text"] == "accept {'seats': 3}"
-            assert (await post(client, "tools/list", headers=bob._headers)).status_code == 200
-    finally:
-        await app.close()
+    async with asyncio.timeout(50), client_of(app) as client:
+        ann, bob = Person(client, "ann"), Person(client, "bob")
+        form: Any = {"name": "mcp_s_form", "arguments": {}, "capabilities": CAN_BE_ASKED}
+        asked = await ann.ask("tools/call", **form)
+        (key,) = asked["inputRequests"]
+        refused = await post(client, "tools/list", headers=bob._headers)
+        assert refused.status_code == 503
+        inputs = {
+            "inputResponses": {key: {"action": "accept", "content": {"seats": 3}}},
+            "requestState": asked["requestState"],
+        }
+        done = await ann.ask("tools/call", **form, **inputs)
+        assert done["content"][0]["text"] == "accept {'seats': 3}"
+        assert (await post(client, "tools/list", headers=bob._headers)).status_code == 200
 
 
 async def test_users_without_requests_end_after_a_while() -> None:
