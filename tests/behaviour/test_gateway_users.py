@@ -17,13 +17,14 @@ import httpx2
 import pytest
 from tests.behaviour.conftest import SERVERS
 from tests.behaviour.test_gateway import served
+from tests.behaviour.test_gateway_replicas import CAN_BE_ASKED, Names, answer
 from tests.servers.users_http import UsersServer
 from tests.unit.gateway.test_app import AUDIENCE, Issuer, client_of, post
 from tests.unit.gateway.test_direct import OLDER, older
 
 from dragoman.cli.main import main
 from dragoman.gateway.app import asgi_app
-from dragoman.gateway.auth import AccessToken, UserTokens
+from dragoman.gateway.auth import UserTokens
 from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
 from dragoman.model import ServerSpec, Stdio, UserLimits
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from dragoman.gateway.app import GatewayApp
 
 TASKS: Any = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-CAN_BE_ASKED: Any = {"elicitation": {"form": {}}}
 USERS = """
 [users.alice]
 env = { USER_TOKEN = "${ALICE_TOKEN}" }
@@ -237,11 +237,7 @@ async def test_nothing_of_one_user_can_be_used_by_another(
         # A question, and the state that its answer comes with.
         form: Any = {"name": "mcp_all_form", "arguments": {}, "capabilities": CAN_BE_ASKED}
         asked = await alice.ask("tools/call", **form)
-        (key,) = asked["inputRequests"]
-        inputs = {
-            "inputResponses": {key: {"action": "accept", "content": {"seats": 3}}},
-            "requestState": asked["requestState"],
-        }
+        inputs = answer(asked)
         refused = await bob.ask("tools/call", **form, **inputs)
         assert refused["message"] == "Invalid or expired requestState"
         assert (await alice.ask("tools/call", **form, **inputs))["content"][0]["text"] == (
@@ -276,13 +272,6 @@ async def test_nothing_of_one_user_can_be_used_by_another(
 
 
 # ── The pool of users
-
-
-class Names:
-    """Each is who their token says."""
-
-    async def verify(self, token: str) -> AccessToken:
-        return AccessToken(token="", client_id=token, scopes=[])
 
 
 @asynccontextmanager
@@ -340,14 +329,9 @@ async def test_a_user_whose_request_waits_for_an_answer_is_not_ended() -> None:
         ann, bob = Person(client, "ann"), Person(client, "bob")
         form: Any = {"name": "mcp_s_form", "arguments": {}, "capabilities": CAN_BE_ASKED}
         asked = await ann.ask("tools/call", **form)
-        (key,) = asked["inputRequests"]
         refused = await post(client, "tools/list", headers=bob._headers)
         assert refused.status_code == 503
-        inputs = {
-            "inputResponses": {key: {"action": "accept", "content": {"seats": 3}}},
-            "requestState": asked["requestState"],
-        }
-        done = await ann.ask("tools/call", **form, **inputs)
+        done = await ann.ask("tools/call", **form, **answer(asked))
         assert done["content"][0]["text"] == "accept {'seats': 3}"
         assert (await post(client, "tools/list", headers=bob._headers)).status_code == 200
 
