@@ -28,7 +28,7 @@ from dragoman.gateway.auth import UserTokens
 from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
 from dragoman.model import ServerSpec, Stdio, UserLimits
-from dragoman.testing import ScriptedServer
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -336,7 +336,7 @@ async def test_a_user_whose_request_waits_for_an_answer_is_not_ended() -> None:
         assert (await post(client, "tools/list", headers=bob._headers)).status_code == 200
 
 
-async def test_users_without_requests_end_after_a_while() -> None:
+def test_users_without_requests_end_after_a_while() -> None:
     server = ScriptedServer("s")
 
     @server.tool
@@ -344,13 +344,18 @@ async def test_users_without_requests_end_after_a_while() -> None:
         """Answer."""
         return "pong"
 
-    async with pool(server, UserLimits(idle=0.05, alone=True)) as (app, call):
-        assert (await call("a")).status_code == 200
-        assert app.gateway.mcp.status()["s"].state == "idle"
-        while app.gateway.mcp.users():  # noqa: ASYNC110 -- a timer ends the user
-            await asyncio.sleep(0.01)
-        assert app._users.managers() == []
-        assert (await call("a")).status_code == 200
+    async def main() -> None:
+        async with pool(server, UserLimits(idle=5, alone=True)) as (app, call):
+            assert (await call("a")).status_code == 200
+            assert app.gateway.mcp.status()["s"].state == "idle"
+            await asyncio.sleep(4)
+            assert len(app._users.managers()) == 1
+            await asyncio.sleep(4)
+            assert app._users.managers() == []
+            assert app.gateway.mcp.users() == {}
+            assert (await call("a")).status_code == 200
+
+    InstantClock().run(main())
 
 
 # ── The file of users
