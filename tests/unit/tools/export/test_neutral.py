@@ -39,6 +39,12 @@ def test_a_value_that_is_told_in_words_is_neutralised_too(api: Any, strict: bool
     assert "'Format: Reads a file..'" in repr(export.tools)
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_escape_codes_in_a_text_of_ascii_alone_are_removed(api: Any) -> None:
+    given = tool(properties={"path": {"type": "string", "description": "Reads\x1b[31m a\tfile."}})
+    assert "'description': 'Reads a\\tfile.'" in repr(Exporter(api).export([given]).tools)
+
+
 def test_plain_definitions_are_left_alone() -> None:
     given = tool(properties={"text": {"type": "string", "description": "Text, 文字, 👩‍🔬."}})
     assert neutral_tool(given) == (given, [])
