@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dragoman.server.transports.http_client import HttpAuth
     from dragoman.tools.result.render import ServerAnswer
 
-# ── Requests from the server: the application's handlers as callbacks of the SDK's client
+# ── Requests from the server: the application's handlers as callbacks of the SDK's session
 
 
 logger = logging.getLogger("dragoman")
@@ -54,7 +54,7 @@ _SAMPLED: TypeAdapter[Any] = TypeAdapter(types.CreateMessageResult | types.Creat
 
 
 def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
-    """Return the callbacks for the SDK's client."""
+    """Return the callbacks for the SDK's session."""
     answers: dict[str, Any] = {}
     if (sampling := handlers.sampling) is not None:
 
