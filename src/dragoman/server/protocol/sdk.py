@@ -45,7 +45,7 @@ from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
 from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
-from dragoman.server.protocol.extensions import declared_extensions
+from dragoman.server.protocol.extensions import declared_extensions, task_binding
 from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import Era, Session, Stamp
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
@@ -143,7 +143,7 @@ async def open_session(
     declared: dict[str, Any] = {
         "client_info": types.Implementation(name="dragoman", version=VERSION),
         "message_handler": on_message,
-        **declared_extensions(on_task),
+        **declared_extensions(),
         **callbacks,
     }
     async with AsyncExitStack() as stack:
@@ -151,6 +151,7 @@ async def open_session(
             dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt)
             dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in callbacks)
             dispatcher.peer = Peer.of(transport)
+            dispatcher.on_task = on_task
             dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
             if isinstance(transport, Stdio):
                 # The SDK's own type validates the command.
@@ -178,14 +179,15 @@ async def open_session(
             wire = module.sdk_transport(
                 transport, name=spec.name, env=env, attempt=attempt, ended=lambda: ended(""), options=options
             )
-            session = ClientSession(*await stack.enter_async_context(wire), **declared)
+            streams = await stack.enter_async_context(wire)
+            session = ClientSession(*streams, notification_bindings=[task_binding(on_task)], **declared)
         await stack.enter_async_context(session)
         await negotiate(session, spec.protocol, era)
         if dispatcher is not None:
             session_id: str | None = getattr(dispatcher.wire, "session_id", None)
             spoken = session.protocol_version or ""
             dispatcher.peer = Peer.of(transport, protocol_version=spoken, session_id=session_id or "")
-        opened.append(Session(session, dispatcher, stamp=_stamp_of(session)))
+        opened.append(Session(session, dispatcher, stamp=_stamp_of(session) if ours else None))
         yield opened[0]
 
 
@@ -283,7 +285,7 @@ async def _try_seam() -> str:
             await negotiate(session, "legacy", None)
             await session.send_ping()
             stamp = _stamp_of(session)
-            if stamp is None:
+            if not callable(stamp) or len(inspect.signature(stamp).parameters) != 2:
                 return "`ClientSession._stamp` has changed"
             stamp({"method": "tools/call", "params": {"name": "t"}}, {})
     except Exception as exc:  # noqa: BLE001 -- whatever a release does differently
@@ -324,11 +326,8 @@ def _sdk_version() -> str:
 
 
 def _stamp_of(session: ClientSession) -> Stamp | None:
-    """Return the session's `_stamp`, if it still takes a request and its options."""
-    stamp: Any = getattr(session, "_stamp", None)
-    if not callable(stamp) or len(inspect.signature(stamp).parameters) != 2:
-        return None
-    return cast("Stamp", stamp)
+    """Return the function that adds the session's fields to a request and to its options."""
+    return getattr(session, "_stamp", None)
 
 
 def child_of(wire: object) -> object:
