@@ -15,6 +15,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import hypothesis
 import pytest
 
@@ -148,6 +149,19 @@ def ends_soon(pid: int) -> bool:
     finally:
         os.close(handle)
     return ended and not is_our_zombie(pid)
+
+
+async def end_of(pid: int | None) -> None:
+    """Wait until a process that need not be ours is gone."""
+    assert pid is not None
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await anyio.wait_readable(handle)
+    finally:
+        os.close(handle)
 
 
 def is_our_zombie(pid: int) -> bool:

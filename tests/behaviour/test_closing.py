@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.conftest import end_of
 from tests.servers.http_faults import FaultServer
 
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, Stdio, ToolUnavailableError
@@ -61,18 +61,6 @@ async def has_ended(call: asyncio.Task[Any]) -> None:
     assert result.exception.may_have_run
 
 
-async def is_gone(pid: int) -> None:
-    """Wait for a process that was killed: on a busy machine it takes a moment until it is gone."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        await anyio.wait_readable(handle)
-    finally:
-        os.close(handle)
-
-
 @pytest.mark.requirement("otter-close")
 @pytest.mark.requirement("kode-lifecycle.stop")
 @pytest.mark.parametrize("wire", ["dragoman", "sdk"])
@@ -90,7 +78,7 @@ async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path:
         await has_ended(call)
         assert mcp.status()["s"].state is ServerState.CLOSED
         for left in descendants(groups=[pid]):
-            await is_gone(left)
+            await end_of(left)
     lines = heard.read_text().split("\n")
     assert lines[-2:] == ["end of input", ""]
     assert descendants(groups=[pid]) == []

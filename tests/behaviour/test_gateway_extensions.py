@@ -7,11 +7,10 @@ import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import pytest
 from tests.behaviour.test_apps import modern
 from tests.behaviour.test_tasks import requests
-from tests.unit.gateway.test_app import TOKEN, post
+from tests.unit.gateway.test_app import TOKEN, client_of, post
 from tests.unit.gateway.test_direct import older, opened
 
 from dragoman.gateway.app import asgi_app
@@ -21,6 +20,8 @@ from dragoman.manager.manager import McpManager
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
+
+    import httpx2
 
 TASKS, SKILLS = "io.modelcontextprotocol/tasks", "io.modelcontextprotocol/skills"
 FOLLOWS: Any = {"extensions": {TASKS: {}}}
@@ -37,17 +38,9 @@ async def gateway(*specs: Any) -> AsyncGenerator[httpx2.AsyncClient]:
     questions = Questions()
     mcp = McpManager(specs, cache=False, handlers=questions.handlers())
     app = asgi_app(mcp, token=TOKEN, questions=questions)
-    await app.start()
-    assert await mcp.wait_ready()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with (
-            asyncio.timeout(30),
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
-        ):
-            yield client
-    finally:
-        await app.close()
+    async with asyncio.timeout(30), client_of(app) as client:
+        assert await mcp.wait_ready()
+        yield client
 
 
 async def ask(client: httpx2.AsyncClient, method: str, path: str = "/mcp", **params: Any) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import pytest
-from tests.unit.gateway.test_app import TOKEN, post
+from tests.unit.gateway.test_app import TOKEN, client_of, post
 
 from dragoman.events import StateChanged
 from dragoman.gateway.app import asgi_app
-from dragoman.gateway.auth import AccessToken, Refused
+from dragoman.gateway.auth import AccessToken
 from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
 from dragoman.model import ServerSpec, ServerState, Stdio
@@ -25,6 +24,8 @@ from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    import httpx2
 
 FEATURES = Path(__file__).parents[1] / "servers" / "all_features.py"
 KEY = "k" * 32
@@ -36,8 +37,6 @@ class Names:
     """Everyone is who their token says."""
 
     async def verify(self, token: str) -> AccessToken:
-        if token == "nobody":
-            raise Refused("wrong token")
         return AccessToken(token="", client_id=token, scopes=[])
 
 
@@ -47,14 +46,9 @@ async def replica(protocol: Any, key: str = KEY) -> AsyncGenerator[httpx2.AsyncC
     spec = ServerSpec("s", Stdio(sys.executable, [str(FEATURES)]), protocol=protocol)
     mcp = McpManager([spec], cache=False, handlers=questions.handlers())
     app = asgi_app(mcp, verifier=Names(), questions=questions, state_keys=[key], stateless=True)
-    await app.start()
-    await mcp.wait_ready()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            yield client
-    finally:
-        await app.close()
+    async with client_of(app) as client:
+        await mcp.wait_ready()
+        yield client
 
 
 async def form(client: httpx2.AsyncClient, **more: Any) -> dict[str, Any]:
@@ -160,22 +154,17 @@ async def test_one_dead_server_does_not_affect_nine_others() -> None:
         server.add(ping)
     dead = ServerSpec("dead", Stdio(sys.executable, ["-c", "import time; time.sleep(600)"]))
     app = asgi_app(McpManager([dead, *(server.spec() for server in servers)], cache=False), token=TOKEN)
-    await app.start()
-    await app.gateway.mcp.wait_ready([server.name for server in servers])
-    app.gateway.first_wait = 0.1
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            tools = (await post(client, "tools/list")).json()["result"]["tools"]
-            assert [tool["name"] for tool in tools] == [f"mcp_s{number}_ping" for number in range(9)]
-            for number in range(9):
-                params: Any = {"name": f"mcp_s{number}_ping", "arguments": {}}
-                result = (await post(client, "tools/call", params)).json()["result"]
-                assert result["content"][0]["text"] == "pong"
-            for method in ("resources/list", "prompts/list"):
-                assert "result" in (await post(client, method)).json()
-    finally:
-        await app.close()
+    async with client_of(app) as client:
+        await app.gateway.mcp.wait_ready([server.name for server in servers])
+        app.gateway.first_wait = 0.1
+        tools = (await post(client, "tools/list")).json()["result"]["tools"]
+        assert [tool["name"] for tool in tools] == [f"mcp_s{number}_ping" for number in range(9)]
+        for number in range(9):
+            params: Any = {"name": f"mcp_s{number}_ping", "arguments": {}}
+            result = (await post(client, "tools/call", params)).json()["result"]
+            assert result["content"][0]["text"] == "pong"
+        for method in ("resources/list", "prompts/list"):
+            assert "result" in (await post(client, method)).json()
 
 
 async def test_a_call_waits_for_its_own_server_and_not_for_a_dead_one(
@@ -190,22 +179,14 @@ async def test_a_call_waits_for_its_own_server_and_not_for_a_dead_one(
     )
     late = ServerSpec("late", Stdio(sys.executable, ["-c", script]))
     app = asgi_app(McpManager([dead, late], cache=False), token=TOKEN)
-    await app.start()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with (
-            asyncio.timeout(40),
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
-        ):
-            params: Any = {"name": "mcp_late_echo", "arguments": {"said": "hallo"}}
-            call = asyncio.create_task(post(client, "tools/call", params))
-            while not app.gateway.observer.in_progress:  # noqa: ASYNC110 -- the call is let in first
-                await asyncio.sleep(0)
-            await asyncio.to_thread(gate.write_text, "")
-            assert (await call).json()["result"]["structuredContent"] == {"said": "hallo"}
-            assert app.gateway.mcp.status()["dead"].state is ServerState.CONNECTING
-    finally:
-        await app.close()
+    async with asyncio.timeout(40), client_of(app) as client:
+        params: Any = {"name": "mcp_late_echo", "arguments": {"said": "hallo"}}
+        call = asyncio.create_task(post(client, "tools/call", params))
+        while not app.gateway.observer.in_progress:  # noqa: ASYNC110 -- the call is let in first
+            await asyncio.sleep(0)
+        await asyncio.to_thread(gate.write_text, "")
+        assert (await call).json()["result"]["structuredContent"] == {"said": "hallo"}
+        assert app.gateway.mcp.status()["dead"].state is ServerState.CONNECTING
 
 
 def ping() -> str:
@@ -218,20 +199,15 @@ async def pinged(server: ScriptedServer) -> AsyncGenerator[tuple[McpManager, Cal
     """Serve a server with `ping`; give the manager, and what calls the tool through the gateway."""
     server.add(ping)
     app = asgi_app(McpManager([server.spec()], cache=False), token=TOKEN)
-    await app.start()
-    await app.gateway.mcp.wait_ready()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    async with client_of(app) as client:
+        await app.gateway.mcp.wait_ready()
 
-            async def call() -> str:
-                params: Any = {"name": "mcp_s_ping", "arguments": {}}
-                result = (await post(client, "tools/call", params)).json()["result"]
-                return result["content"][0]["text"]
+        async def call() -> str:
+            params: Any = {"name": "mcp_s_ping", "arguments": {}}
+            result = (await post(client, "tools/call", params)).json()["result"]
+            return result["content"][0]["text"]
 
-            yield app.gateway.mcp, call
-    finally:
-        await app.close()
+        yield app.gateway.mcp, call
 
 
 async def test_restarts_of_a_server_are_not_noticed() -> None:

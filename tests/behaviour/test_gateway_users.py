@@ -17,17 +17,18 @@ import httpx2
 import pytest
 from tests.behaviour.conftest import SERVERS
 from tests.behaviour.test_gateway import served
+from tests.behaviour.test_gateway_replicas import CAN_BE_ASKED, Names, answer
 from tests.servers.users_http import UsersServer
-from tests.unit.gateway.test_app import AUDIENCE, Issuer, post
+from tests.unit.gateway.test_app import AUDIENCE, Issuer, client_of, post
 from tests.unit.gateway.test_direct import OLDER, older
 
 from dragoman.cli.main import main
 from dragoman.gateway.app import asgi_app
-from dragoman.gateway.auth import AccessToken, UserTokens
+from dragoman.gateway.auth import UserTokens
 from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
 from dragoman.model import ServerSpec, Stdio, UserLimits
-from dragoman.testing import ScriptedServer
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from dragoman.gateway.app import GatewayApp
 
 TASKS: Any = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-CAN_BE_ASKED: Any = {"elicitation": {"form": {}}}
 USERS = """
 [users.alice]
 env = { USER_TOKEN = "${ALICE_TOKEN}" }
@@ -237,11 +237,7 @@ async def test_nothing_of_one_user_can_be_used_by_another(
         # A question, and the state that its answer comes with.
         form: Any = {"name": "mcp_all_form", "arguments": {}, "capabilities": CAN_BE_ASKED}
         asked = await alice.ask("tools/call", **form)
-        (key,) = asked["inputRequests"]
-        inputs = {
-            "inputResponses": {key: {"action": "accept", "content": {"seats": 3}}},
-            "requestState": asked["requestState"],
-        }
+        inputs = answer(asked)
         refused = await bob.ask("tools/call", **form, **inputs)
         assert refused["message"] == "Invalid or expired requestState"
         assert (await alice.ask("tools/call", **form, **inputs))["content"][0]["text"] == (
@@ -278,31 +274,16 @@ async def test_nothing_of_one_user_can_be_used_by_another(
 # ── The pool of users
 
 
-class Names:
-    """Each is who their token says."""
-
-    async def verify(self, token: str) -> AccessToken:
-        return AccessToken(token="", client_id=token, scopes=[])
-
-
 @asynccontextmanager
 async def pool(server: ScriptedServer, limits: UserLimits) -> AsyncGenerator[tuple[GatewayApp, Any]]:
     app = asgi_app(McpManager([server.spec()], cache=False, users=limits), verifier=Names())
-    await app.start()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with (
-            asyncio.timeout(30),
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
-        ):
+    async with asyncio.timeout(30), client_of(app) as client:
 
-            async def call(user: str, tool: str = "mcp_s_ping") -> httpx2.Response:
-                params: Any = {"name": tool, "arguments": {}}
-                return await post(client, "tools/call", params, headers={"Authorization": f"Bearer {user}"})
+        async def call(user: str, tool: str = "mcp_s_ping") -> httpx2.Response:
+            params: Any = {"name": tool, "arguments": {}}
+            return await post(client, "tools/call", params, headers={"Authorization": f"Bearer {user}"})
 
-            yield app, call
-    finally:
-        await app.close()
+        yield app, call
 
 
 async def test_the_pool_of_users_is_bounded() -> None:
@@ -344,31 +325,18 @@ async def test_a_user_whose_request_waits_for_an_answer_is_not_ended() -> None:
     limits = UserLimits(open=1, alone=True)
     mcp = McpManager([features], cache=False, users=limits, handlers=questions.handlers())
     app = asgi_app(mcp, verifier=Names(), questions=questions)
-    await app.start()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with (
-            asyncio.timeout(50),
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
-        ):
-            ann, bob = Person(client, "ann"), Person(client, "bob")
-            form: Any = {"name": "mcp_s_form", "arguments": {}, "capabilities": CAN_BE_ASKED}
-            asked = await ann.ask("tools/call", **form)
-            (key,) = asked["inputRequests"]
-            refused = await post(client, "tools/list", headers=bob._headers)
-            assert refused.status_code == 503
-            inputs = {
-                "inputResponses": {key: {"action": "accept", "content": {"seats": 3}}},
-                "requestState": asked["requestState"],
-            }
-            done = await ann.ask("tools/call", **form, **inputs)
-            assert done["content"][0]["text"] == "accept {'seats': 3}"
-            assert (await post(client, "tools/list", headers=bob._headers)).status_code == 200
-    finally:
-        await app.close()
+    async with asyncio.timeout(50), client_of(app) as client:
+        ann, bob = Person(client, "ann"), Person(client, "bob")
+        form: Any = {"name": "mcp_s_form", "arguments": {}, "capabilities": CAN_BE_ASKED}
+        asked = await ann.ask("tools/call", **form)
+        refused = await post(client, "tools/list", headers=bob._headers)
+        assert refused.status_code == 503
+        done = await ann.ask("tools/call", **form, **answer(asked))
+        assert done["content"][0]["text"] == "accept {'seats': 3}"
+        assert (await post(client, "tools/list", headers=bob._headers)).status_code == 200
 
 
-async def test_users_without_requests_end_after_a_while() -> None:
+def test_users_without_requests_end_after_a_while() -> None:
     server = ScriptedServer("s")
 
     @server.tool
@@ -376,13 +344,18 @@ async def test_users_without_requests_end_after_a_while() -> None:
         """Answer."""
         return "pong"
 
-    async with pool(server, UserLimits(idle=0.05, alone=True)) as (app, call):
-        assert (await call("a")).status_code == 200
-        assert app.gateway.mcp.status()["s"].state == "idle"
-        while app.gateway.mcp.users():  # noqa: ASYNC110 -- a timer ends the user
-            await asyncio.sleep(0.01)
-        assert app._users.managers() == []
-        assert (await call("a")).status_code == 200
+    async def main() -> None:
+        async with pool(server, UserLimits(idle=5, alone=True)) as (app, call):
+            assert (await call("a")).status_code == 200
+            assert app.gateway.mcp.status()["s"].state == "idle"
+            await asyncio.sleep(4)
+            assert len(app._users.managers()) == 1
+            await asyncio.sleep(4)
+            assert app._users.managers() == []
+            assert app.gateway.mcp.users() == {}
+            assert (await call("a")).status_code == 200
+
+    InstantClock().run(main())
 
 
 # ── The file of users

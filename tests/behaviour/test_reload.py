@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.conftest import end_of
 
 from dragoman import ConfigError, ConnectError, McpManager, ServerSpec, ServerState, Stdio
 from dragoman.events import CallStarted, ConfigReloaded, StateChanged, ToolsChanged
@@ -117,23 +118,6 @@ async def under_way(mcp: McpManager, tool: str) -> asyncio.Task[ToolResult]:
     raise AssertionError
 
 
-async def gone(pid: int | None) -> None:
-    """Wait until a process has ended."""
-    assert pid is not None
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(handle, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)
-
-
 @pytest.mark.requirement("otter-p2.reload")
 async def test_only_what_changed_is_touched(site: Site) -> None:
     first = [site.server("kept"), site.server("changed"), site.server("gone")]
@@ -148,8 +132,8 @@ async def test_only_what_changed_is_touched(site: Site) -> None:
         assert mcp.status()["kept"].pid == pids["kept"]
         assert [await who(mcp, name) for name in mcp.status()] == ["new1", "changed2", "kept1"]
         assert not [tool for tool in mcp.tools() if tool.server == "gone"]
-        await gone(pids["gone"])
-        await gone(pids["changed"])
+        await end_of(pids["gone"])
+        await end_of(pids["changed"])
 
 
 async def test_entry_that_is_merely_moved_changes_nothing(site: Site) -> None:
@@ -180,7 +164,7 @@ async def test_old_server_answers_until_the_new_one_is_ready(site: Site) -> None
         assert (await reloading).replaced == ("s",)
         assert await who(mcp, "s") == "s2"
         assert "mcp_s_extra" in mcp.registry
-        await gone(old)
+        await end_of(old)
         assert site.trace() == ["start s1", "start s2", "stop s1"]
     seen = [event async for event in events]
     # For those who listen the server was ready all the time.
@@ -207,7 +191,7 @@ async def test_calls_under_way_end_on_the_old_connection(site: Site) -> None:
 
         await release(old)
         assert (await pending).text == "s1"
-        await gone(pid)
+        await end_of(pid)
 
 
 async def test_call_of_a_removed_server_may_end(site: Site) -> None:
@@ -221,7 +205,7 @@ async def test_call_of_a_removed_server_may_end(site: Site) -> None:
 
         await release(old)
         assert (await pending).text == "s1"
-        await gone(pid)
+        await end_of(pid)
 
 
 async def test_server_in_the_way_of_the_new_one_is_stopped_first(site: Site) -> None:
@@ -333,7 +317,7 @@ async def test_servers_are_switched_off_and_on(site: Site) -> None:
         pid = mcp.status()["s"].pid
         site.write(site.server("s", enabled=False))
         assert (await mcp.reload()).stopped == ("s",)
-        await gone(pid)
+        await end_of(pid)
         assert (mcp.status()["s"].state, mcp.tools()) == (ServerState.CLOSED, [])
         assert (await mcp.reload()).kept == ()
         site.write(site.server("s"))
@@ -416,7 +400,7 @@ async def test_cancelled_reload_leaves_one_server_and_nothing_else(site: Site, h
         site.write(site.server("s", "3"))
         assert (await mcp.reload()).replaced == ("s",)
         assert await who(mcp, "s") == "s3"
-        await gone(old)
+        await end_of(old)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144])

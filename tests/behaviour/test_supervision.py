@@ -15,6 +15,7 @@ import anyio
 import pytest
 from tests.behaviour.chaos import storm
 from tests.behaviour.faults import asked, children_of, comes_back, faulty, started
+from tests.conftest import end_of
 
 from dragoman import (
     CallTimeoutError,
@@ -334,18 +335,6 @@ async def own(*args: str) -> tuple[asyncio.subprocess.Process, int]:
     )
     assert process.stdout is not None
     return process, json.loads(await process.stdout.readline())["pid"]
-
-
-async def end_of(pid: int) -> None:
-    """Wait until a process that is not ours is gone."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        await anyio.wait_readable(handle)
-    finally:
-        os.close(handle)
 
 
 async def killed(process: asyncio.subprocess.Process) -> None:

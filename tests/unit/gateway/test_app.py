@@ -49,20 +49,27 @@ def notes() -> ScriptedServer:
 
 
 @asynccontextmanager
+async def client_of(app: GatewayApp) -> AsyncGenerator[httpx2.AsyncClient]:
+    """Run a gateway; give a client that reaches it without a network."""
+    await app.start()
+    try:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            yield client
+    finally:
+        await app.close()
+
+
+@asynccontextmanager
 async def running(
     server: ScriptedServer, **options: Any
 ) -> AsyncGenerator[tuple[GatewayApp, httpx2.AsyncClient]]:
     policy = options.pop("policy", None)
     options.setdefault("token", TOKEN)
     app = asgi_app(McpManager([server.spec()], cache=False, policy=policy), **options)
-    await app.start()
-    await app.gateway.mcp.wait_ready()
-    transport = httpx2.ASGITransport(app=app)
-    try:
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            yield app, client
-    finally:
-        await app.close()
+    async with client_of(app) as client:
+        await app.gateway.mcp.wait_ready()
+        yield app, client
 
 
 async def post(
@@ -193,29 +200,22 @@ async def test_a_question_for_approval_is_not_a_failed_call(caplog: pytest.LogCa
     rules = {"rules": [{"action": "ask", "server": "notes"}]}
     mcp = McpManager([server.spec()], cache=False, policy=rules, handlers=questions.handlers())
     app = asgi_app(mcp, token=TOKEN, questions=questions)
-    await app.start()
-    await mcp.wait_ready()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            can: Any = {"capabilities": {"elicitation": {"form": {}}}}
-            asked = (await add(client, **can)).json()["result"]
-            assert asked["resultType"] == "input_required"
-            assert not server.calls
-            assert "notes" not in mcp.metrics() or mcp.metrics()["notes"].calls == 0
-            (key,) = asked["inputRequests"]
-            for allows in (True, False):
-                answer = {"action": "accept", "content": {"allow": allows}}
-                params = {"name": "mcp_notes_add", "arguments": {"text": "milk"}}
-                inputs = {"inputResponses": {key: answer}, "requestState": asked["requestState"]}
-                result = (await post(client, "tools/call", {**params, **inputs}, **dict(can))).json()[
-                    "result"
-                ]
-                assert bool(result.get("isError")) is not allows
-            assert len(server.calls) == 1
-            assert (mcp.metrics()["notes"].calls, mcp.metrics()["notes"].failed) == (2, 1)
-    finally:
-        await app.close()
+    async with client_of(app) as client:
+        await mcp.wait_ready()
+        can: Any = {"capabilities": {"elicitation": {"form": {}}}}
+        asked = (await add(client, **can)).json()["result"]
+        assert asked["resultType"] == "input_required"
+        assert not server.calls
+        assert "notes" not in mcp.metrics() or mcp.metrics()["notes"].calls == 0
+        (key,) = asked["inputRequests"]
+        for allows in (True, False):
+            answer = {"action": "accept", "content": {"allow": allows}}
+            params = {"name": "mcp_notes_add", "arguments": {"text": "milk"}}
+            inputs = {"inputResponses": {key: answer}, "requestState": asked["requestState"]}
+            result = (await post(client, "tools/call", {**params, **inputs}, **dict(can))).json()["result"]
+            assert bool(result.get("isError")) is not allows
+        assert len(server.calls) == 1
+        assert (mcp.metrics()["notes"].calls, mcp.metrics()["notes"].failed) == (2, 1)
     failures = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(failures) == 1
     assert "the user declined" in failures[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from tests.unit.gateway.test_app import TOKEN, add, notes, post, running
+from tests.unit.gateway.test_app import TOKEN, add, client_of, notes, post, running
 
 from dragoman.gateway import direct
 from dragoman.gateway.app import asgi_app
@@ -190,38 +190,30 @@ async def test_a_tool_whose_arguments_are_mirrored_by_headers_is_left_to_the_sdk
 async def test_a_session_is_used_only_by_the_one_who_opened_it() -> None:
     server = notes()
     app = asgi_app(McpManager([server.spec()], cache=False), verifier=ClientsOfAnn())
-    await app.start()
-    try:
-        transport = httpx2.ASGITransport(app=app)
-        async with (
-            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
-            opened(client, "ann") as session,
-        ):
-            endpoints = app._users._open["ann"].endpoints
-            await registered(endpoints, session)
-            response = await older(client, "tools/call", CALL, session=session, who="bob")
-            assert response.status_code == 404
-            assert not server.calls
-            # Nor may another cancel its calls or answer its questions.
-            calls = endpoints.get(None)._direct
-            waiting = asyncio.get_running_loop().create_future()
-            calls._asks[session] = {"q": waiting}
-            body = {"jsonrpc": "2.0", "id": "q", "result": {}}
-            headers = {
-                "Authorization": "Bearer bob",
-                "Accept": "application/json, text/event-stream",
-                "MCP-Protocol-Version": OLDER,
-                "Mcp-Session-Id": session,
-            }
-            assert (await client.post("/mcp", json=body, headers=headers)).status_code == 404
-            assert not waiting.done()
-            headers["Authorization"] = "Bearer ann"
-            assert (await client.post("/mcp", json=body, headers=headers)).status_code == 202
-            assert waiting.result() == {}
-            response = await older(client, "tools/call", CALL, session=session, who="ann")
-            assert response.json()["result"]["content"][0]["text"] == "added milk 0"
-    finally:
-        await app.close()
+    async with client_of(app) as client, opened(client, "ann") as session:
+        endpoints = app._users._open["ann"].endpoints
+        await registered(endpoints, session)
+        response = await older(client, "tools/call", CALL, session=session, who="bob")
+        assert response.status_code == 404
+        assert not server.calls
+        # Nor may another cancel its calls or answer its questions.
+        calls = endpoints.get(None)._direct
+        waiting = asyncio.get_running_loop().create_future()
+        calls._asks[session] = {"q": waiting}
+        body = {"jsonrpc": "2.0", "id": "q", "result": {}}
+        headers = {
+            "Authorization": "Bearer bob",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": OLDER,
+            "Mcp-Session-Id": session,
+        }
+        assert (await client.post("/mcp", json=body, headers=headers)).status_code == 404
+        assert not waiting.done()
+        headers["Authorization"] = "Bearer ann"
+        assert (await client.post("/mcp", json=body, headers=headers)).status_code == 202
+        assert waiting.result() == {}
+        response = await older(client, "tools/call", CALL, session=session, who="ann")
+        assert response.json()["result"]["content"][0]["text"] == "added milk 0"
 
 
 async def test_a_session_that_only_calls_is_shown_to_the_sdk_now_and_then(

@@ -20,12 +20,12 @@ import stat
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack, cast
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import private_folder, state_folder, write_atomically
 
 if TYPE_CHECKING:

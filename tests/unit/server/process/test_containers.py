@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.conftest import end_of
 
 from dragoman import McpManager, ServerSpec, Stdio
 from dragoman.server.process import spawn as children
@@ -103,10 +104,6 @@ class Engine:
     def calls(self) -> list[list[str]]:
         return [json.loads(line) for line in (self.base / "calls").read_text().splitlines()]
 
-    async def ended(self, pid: int) -> None:
-        while identify(pid) is not None:  # noqa: ASYNC110 -- it is not ours to wait for
-            await asyncio.sleep(0.01)
-
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
@@ -158,7 +155,7 @@ async def test_container_ends_with_its_server(
             assert await mcp.wait_ready()
             (container,) = engine.containers()
             assert identify(container) is not None
-        await engine.ended(container)
+        await end_of(container)
     assert engine.calls()[-1][:-1] == ending
     assert list(default_folder().glob("*.cid")) == []
     assert (tmp_path / "own.cid").exists() == ("own.cid" in args)
@@ -187,7 +184,7 @@ asyncio.run(main())
         client.send_signal(signal.SIGKILL)
         await client.wait()
         client._transport.close()  # type: ignore[attr-defined]
-        await engine.ended(container)
+        await end_of(container)
         while list(default_folder().iterdir()):  # noqa: ASYNC110 -- files
             await asyncio.sleep(0.01)
 

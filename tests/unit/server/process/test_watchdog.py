@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.conftest import end_of
 
 from dragoman import McpManager, ServerSpec, ServerState, Stdio
 from dragoman.server.process import spawn as children
@@ -124,18 +125,6 @@ async def killed(process: asyncio.subprocess.Process) -> None:
     process.kill()
     await process.wait()
     process._transport.close()  # type: ignore[attr-defined]
-
-
-async def end_of(pid: int) -> None:
-    """Wait until a process that is not ours is gone."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        await anyio.wait_readable(handle)
-    finally:
-        os.close(handle)
 
 
 def running(name: str) -> int:
