@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import marshal
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.events import ToolsChanged
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import ToolDef
 from dragoman.tools.names import around_tool, is_exposed
 from dragoman.tools.schema.cost import is_plain

@@ -15,7 +15,7 @@ import asyncio
 import inspect
 import json
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dragoman.errors import (
@@ -26,6 +26,7 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.events import NameContested
+from dragoman.lazy_dataclass import dataclass
 from dragoman.suggest import suggest
 from dragoman.tools.host import HostTools
 from dragoman.tools.names import (

@@ -12,10 +12,11 @@ copy accepts every value that the schema accepts. Formats and content keywords a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 from urllib.parse import unquote, urldefrag, urljoin
+
+from dragoman.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
