@@ -66,16 +66,17 @@ def define(
         schema = dict(DEFAULT_SCHEMA)
     if reason := schema_fault(schema):
         return Rejected(tool=name, reason=f"its input schema is not valid JSON Schema: {reason}")
-    annotations, title, meta = _notes(raw)
+    output = _mapping(raw.get("outputSchema")) or None
+    description, func, title, annotations, meta = _head(raw, server, make_func)
     return ToolDef(
         name=name.join(around_tool(template, server)),
-        description=_text(raw.get("description")) or DEFAULT_DESCRIPTION,
+        description=description,
         input_schema=schema,
-        func=None if make_func is None else make_func(server, name),
+        func=func,
         server=server,
         original_name=name,
         title=title,
-        output_schema=_mapping(raw.get("outputSchema")) or None,
+        output_schema=output,
         annotations=annotations,
         meta=meta,
     )
@@ -94,12 +95,12 @@ def recall(
         make_func: Makes the function that runs it.
     """
     name: str = raw["name"]
-    annotations, title, meta = _notes(raw)
+    description, func, title, annotations, meta = _head(raw, server, make_func)
     return ToolDef.undecoded(
         schemas,
         name=name.join(around_tool(template, server)),
-        description=_text(raw.get("description")) or DEFAULT_DESCRIPTION,
-        func=None if make_func is None else make_func(server, name),
+        description=description,
+        func=func,
         server=server,
         original_name=name,
         title=title,
@@ -108,11 +109,15 @@ def recall(
     )
 
 
-def _notes(raw: Mapping[str, Any]) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """Return the annotations, the title and the `_meta` of a definition."""
+def _head(
+    raw: Mapping[str, Any], server: str, make_func: MakeFunc | None
+) -> tuple[str, Callable[..., Any] | None, str, dict[str, Any], dict[str, Any]]:
+    """Return the description, the function, the title, the annotations and the `_meta` of a tool."""
+    description = _text(raw.get("description")) or DEFAULT_DESCRIPTION
+    func = None if make_func is None else make_func(server, raw["name"])
     annotations = _mapping(raw.get("annotations"))
     title = _text(raw.get("title")) or (_text(annotations.get("title")) if annotations else "")
-    return annotations, title, _mapping(raw.get("_meta"))
+    return description, func, title, annotations, _mapping(raw.get("_meta"))
 
 
 def fill_in_schemas(result: Mapping[str, Any]) -> None:
