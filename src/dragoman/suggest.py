@@ -60,11 +60,12 @@ def suggest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 
 def _sharing(wanted: str, names: list[str]) -> list[str]:
     """Return the names that share most of the longest words of a text, and some that have its ends."""
     words = sorted(dict.fromkeys(re.findall(r"[^\W_]{3,}", wanted)), key=len, reverse=True)[:_WORDS]
-    words += [_NO_WORD] * (_WORDS - len(words))
+    first, second, third = (*words, *([_NO_WORD] * (_WORDS - len(words))))
+    by_words = _by_words(first, second, third, names)
     # A short name, or one misspelled in every word, shares no word.
     start, end = wanted[:2], wanted[-2:]
     ends = (one for one in names if one.endswith(end) and one.startswith(start))
-    return [*islice(_by_words(*words, names), _PAIRED), *islice(ends, _PAIRED), *names[:_PAIRED]]
+    return [*islice(by_words, _PAIRED), *islice(ends, _PAIRED), *names[:_PAIRED]]
 
 
 def _by_words(first: str, second: str, third: str, names: list[str]) -> Iterator[str]:
