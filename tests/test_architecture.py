@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dragoman"
 
 LAYERS = [
-    {"errors", "suggest", "version"},
+    {"errors", "lazy_dataclass", "suggest", "version"},
     {"display"},
     {"model"},
     {"events"},

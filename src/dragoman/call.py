@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import (
@@ -31,6 +31,7 @@ from dragoman.errors import (
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Continuation, Part, ServerState, Task, Texts, ToolDef, ToolResult
 from dragoman.observe.failures import FailureLog
 from dragoman.observe.metrics import CANCELLED, Metrics

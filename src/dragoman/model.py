@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
+from dataclasses import KW_ONLY, InitVar, asdict, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypedDict, cast
 
 from dragoman.errors import DragomanError
+from dragoman.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

@@ -30,7 +30,15 @@ BEHAVIOUR = """
     wires
 """.split()
 HOSTILE = ("broken_servers", "faults", "hostile_children", "hostile_streams", "rug_pulls")
-UNIT = ("protocol", "oauth", "transports", "test_connection.py", "test_supervisor.py", "test_sharing.py")
+UNIT = (
+    "protocol",
+    "oauth",
+    "transports",
+    "test_connection.py",
+    "test_late_import.py",
+    "test_supervisor.py",
+    "test_sharing.py",
+)
 SUITES = {
     "behaviour": (
         *(f"tests/unit/server/{name}" for name in UNIT),

@@ -6,11 +6,12 @@ never decides whether an entry is valid: `entries.py` builds every spec from eve
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.config.templates import NATIVE, NONE, VariableSyntax
 from dragoman.config.values import seconds, shown
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Note
 
 if TYPE_CHECKING:

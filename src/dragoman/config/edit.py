@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dragoman.config.dialect import NOT_A_MAP, NOT_SERVERS, local_part
 from dragoman.config.documents import TOML_MARK, dotted, parse, resolved
 from dragoman.config.entries import build
 from dragoman.errors import ConfigError, InvalidSpecError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
 
 if TYPE_CHECKING:

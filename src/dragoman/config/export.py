@@ -8,7 +8,7 @@ back by the code that reads files, and every difference is a loss too, so nothin
 from __future__ import annotations
 
 import copy
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +20,7 @@ from dragoman.config.entries import AUTH_WORDS, build
 from dragoman.config.merge import Reference, differences, loosely, pieces
 from dragoman.config.templates import AUTH_TEXTS, NONE, VariableSyntax, to_template
 from dragoman.errors import ConfigError, InvalidSpecError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Auth, ServerSpec, Stdio
 
 if TYPE_CHECKING:

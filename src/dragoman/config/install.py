@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dragoman.config import write
 from dragoman.errors import ConfigError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import ServerSpec, Stdio
 from dragoman.storage.files import private_folder, state_folder, write_atomically
 from dragoman.trust.own_gateway import is_own_gateway

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, FileSettings
@@ -21,6 +21,7 @@ from dragoman.config.documents import dotted, printable
 from dragoman.config.entries import build
 from dragoman.config.templates import VARIABLE, is_secret_reference, references
 from dragoman.errors import ConfigError, InvalidSpecError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Auth, Origin, Statement, Stdio
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ that dragoman knows are in `BUILT_IN`, and every host's dialect is a profile too
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from dragoman.config.dialect import Place
 from dragoman.config.dialects import HOSTS, dialect
 from dragoman.errors import ConfigError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Texts
 from dragoman.suggest import suggest
 

@@ -26,11 +26,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dragoman.errors import MissingVariableError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
 
 if TYPE_CHECKING:

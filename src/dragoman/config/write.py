@@ -13,7 +13,7 @@ import copy
 import difflib
 import stat
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +30,7 @@ from dragoman.config.load import detect, place_path
 from dragoman.config.merge import Reference, differences, pieces
 from dragoman.config.templates import ExpansionContext, expand_home, variables
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Http, Origin, ServerSpec, Stdio, Timeouts
 from dragoman.storage.files import is_ours, private_folder, write_atomically
 from dragoman.suggest import suggest

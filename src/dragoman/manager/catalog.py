@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import RemoteTool
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
 from dragoman.tools.names import is_exposed

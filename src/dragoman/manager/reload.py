@@ -12,11 +12,12 @@ import asyncio
 import logging
 import os
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
 from dragoman.trust.layers import as_read, inputs_of
 

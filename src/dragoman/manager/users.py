@@ -14,11 +14,12 @@ import inspect
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from weakref import WeakValueDictionary
 
 from dragoman.errors import ConnectError, DragomanError, UserLimitError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.manager.manager import McpManager
 from dragoman.manager.pool import wait_all
 from dragoman.model import Auth, Handlers, Stdio, UserStatus

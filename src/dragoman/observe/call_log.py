@@ -18,10 +18,11 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from dragoman.errors import DragomanError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.observe.metrics import Metrics
 from dragoman.storage.files import private_folder, state_folder
 from dragoman.trust.masking import MARGIN, MASK, MAX_DEPTH, excerpt, is_sensitive_name, mask_text

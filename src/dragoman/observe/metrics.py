@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dragoman.events import CallFinished, CallStarted, ConfigReloaded, StateChanged
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import ServerState
 
 if TYPE_CHECKING:

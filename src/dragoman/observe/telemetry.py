@@ -22,11 +22,12 @@ import logging
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from dragoman.errors import DragomanError, ProtocolError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
 from dragoman.trust.masking import excerpt, mask_text
 from dragoman.trust.redaction import current_redactor

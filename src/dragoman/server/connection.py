@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dragoman.server.transports.http_client import HttpAuth
     from dragoman.tools.result.render import ServerAnswer
 
-# ── Requests from the server: the application's handlers as callbacks of the SDK's client
+# ── Requests from the server: the application's handlers as callbacks of the SDK's session
 
 
 logger = logging.getLogger("dragoman")
@@ -54,7 +54,7 @@ _SAMPLED: TypeAdapter[Any] = TypeAdapter(types.CreateMessageResult | types.Creat
 
 
 def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
-    """Return the callbacks for the SDK's client."""
+    """Return the callbacks for the SDK's session."""
     answers: dict[str, Any] = {}
     if (sampling := handlers.sampling) is not None:
 
@@ -259,6 +259,8 @@ class Connection:
         self._leave: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._relist_due = asyncio.Event()
+        self._keeps_listing = False
+        """Whether the task that lists the tools again runs; most servers never need it."""
         self._stale_at = math.inf
         """When the listing is older than the server says it may be used, on the loop's clock."""
         self.is_private = False
@@ -539,9 +541,11 @@ class Connection:
             self._session = session
             self.era = session.era
             self._events.on_ready(self)
-            self._start(self._keep_listing(session))
+            if self._relist_due.is_set():
+                self._relist()
             self._start(self._keep_probing(session))
-            self._start(session.watch_changes(self._on_changed))
+            if session.era.mode != "legacy":
+                self._start(session.watch_changes(self._on_changed))
         try:
             await asyncio.wait({self._leave, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -564,6 +568,13 @@ class Connection:
             if isinstance(self.listing_error, AuthRequiredError):
                 raise self.listing_error from exc
             self._relist_due.set()
+
+    def _relist(self) -> None:
+        """List the tools again soon; before the connection is ready, note that it is needed."""
+        self._relist_due.set()
+        if self._session is not None and not self._keeps_listing:
+            self._keeps_listing = True
+            self._start(self._keep_listing(self._session))
 
     async def _keep_listing(self, session: sdk.Session) -> None:
         """List the tools again when the server announces a change, or until a listing succeeds."""
@@ -630,7 +641,7 @@ class Connection:
         """
         if self._loop.time() >= self._stale_at:
             self._stale_at = math.inf
-            self._relist_due.set()
+            self._relist()
 
     async def _vetted(self, session: sdk.Session) -> list[dict[str, Any]]:
         tools = await self._list(session)
@@ -652,7 +663,7 @@ class Connection:
 
     def _on_changed(self, what: str) -> None:
         if what == "tools":
-            self._relist_due.set()
+            self._relist()
         else:
             self._events.on_changed(self, offer_changed(self.spec.name, what))
 

@@ -3,6 +3,11 @@
 The SDK and the HTTP client take up to a second to import, which must not block the event loop. Their modules
 import each other in cycles, and two threads that enter such a cycle at different modules get Python's
 `_DeadlockError`. So every late import goes through here, under one lock.
+
+We use the SDK's `ClientSession`, whose module imports what it needs. But every import of it first runs
+`mcp/__init__.py`, which imports all of the SDK with its server and the web framework: 19 MiB and a third of
+the time. So these packages run their `__init__.py` at the first use of a name in it, which other programs in
+the process do not notice.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ import sys
 import threading
 from contextlib import nullcontext
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,12 +45,48 @@ async def late_import_module(name: str) -> Any:
 
 def _load(name: str) -> Any:
     with _lock:
+        for package in ("mcp", "mcp.client"):
+            defer_package(package)
         found = import_module(name)
         if "anyio" in sys.modules:
             # anyio imports its backend at the first use, which would be on the event loop.
             import_module(ANYIO_BACKEND)
         _loaded[name] = found
     return found
+
+
+class DeferredPackage(ModuleType):
+    """A package whose `__init__.py` runs at the first use of a name that only it can define."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Tools that look at all modules ask for special names: those must not import anything.
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(name)
+        with _running:
+            spec: Any = self.__spec__
+            if self.__class__ is DeferredPackage and not spec.loader_state:
+                spec.loader_state = "running"
+                try:
+                    spec.loader.exec_module(self)
+                    self.__class__ = ModuleType  # pyright: ignore[reportAttributeAccessIssue]
+                finally:
+                    spec.loader_state = None
+        return ModuleType.__getattribute__(self, name)
+
+
+_running = threading.RLock()
+"""Held while a package runs: other threads wait until it has all its names."""
+
+
+def defer_package(name: str) -> None:
+    """Put off running the `__init__.py` of a package; its modules can be imported before."""
+    if name in sys.modules or (spec := find_spec(name)) is None or spec.submodule_search_locations is None:
+        return
+    package = module_from_spec(spec)
+    package.__class__ = DeferredPackage
+    if sys.modules.setdefault(name, package) is package and "." in name:
+        parent, _, child = name.rpartition(".")
+        setattr(sys.modules[parent], child, package)
 
 
 def anyio_shield() -> AbstractContextManager[Any]:

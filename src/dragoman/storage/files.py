@@ -12,11 +12,11 @@ import os
 import stat
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from dragoman.errors import ConfigError
+from dragoman.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -77,11 +77,13 @@ def cache_folder() -> Path:
 
 
 def _user_folder(kind: Literal["data", "state", "cache"]) -> Path:
-    import platformdirs  # it takes 3 ms to import
-
     variable, usual = _XDG[kind]
     given = Path(os.environ.get(variable, ""))
     xdg = (given if given.is_absolute() else Path.home() / usual) / NAME
+    if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
+        return xdg
+    import platformdirs  # it takes 3 ms to import
+
     found = Path(getattr(platformdirs, f"user_{kind}_dir")(NAME, appauthor=False))
     if not found.is_absolute():
         found = xdg  # the XDG specification says to ignore a relative path

@@ -12,11 +12,12 @@ import json
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from filelock import FileLock, Timeout
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import private_folder, user_data_folder, write_atomically
 from dragoman.storage.tasks import signing_key
 

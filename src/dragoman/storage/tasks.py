@@ -17,9 +17,10 @@ import secrets
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import data_folder, private_folder, user_data_folder, write_atomically
 from dragoman.storage.task_journal import TaskJournal, recover
 

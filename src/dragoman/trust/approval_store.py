@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import StoredFile, data_folder, project_root
 from dragoman.trust.approvals import (
     Approval,

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, field, fields
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dragoman.errors import ConnectError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Auth, Stdio
 from dragoman.trust.masking import mask_args, mask_url, mask_value, mask_values
 from dragoman.trust.sanitizing import for_log, odd_letters, unfolded

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.trust.sanitizing import for_log, for_model, hidden_in, look_alikes, odd_letters
 
 if TYPE_CHECKING:

@@ -5,8 +5,10 @@ Nothing is cut or refused here: callers ask, and get the error's text or an empt
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
+
+from dragoman.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

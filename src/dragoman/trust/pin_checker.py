@@ -13,11 +13,12 @@ import hashlib
 import json
 import logging
 import marshal
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from dragoman.errors import CallDeniedError, DragomanError
 from dragoman.events import DefinitionsChanged
+from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import user_data_folder
 from dragoman.trust.pin_store import Pins
 from dragoman.trust.pins import (

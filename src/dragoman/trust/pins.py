@@ -23,9 +23,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:

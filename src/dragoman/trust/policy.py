@@ -26,11 +26,12 @@ How rules work:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from dragoman.errors import CallDeniedError, InvalidArgumentsError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.trust.patterns import (
     ArgumentPattern,
     UnmatchableError,

@@ -7,12 +7,13 @@ the path decides: SSE where it has a part `sse`, else Streamable HTTP.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config import dialect
 from dragoman.config.dialect import PLAIN, SAME, Dialect, Entry, FileSettings, key_table, wrapped_or_bare
 from dragoman.config.templates import NATIVE, NONE, escape, escape_before
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Input, Note
 
 if TYPE_CHECKING:

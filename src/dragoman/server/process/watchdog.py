@@ -302,19 +302,19 @@ def mark_limits(pid: int, tag: int) -> None:
 
 
 def _encoded(order: Order) -> bytes:
-    names = [os.fsencode(name) for name in order.env]
-    if any(not name or b"=" in name for name in names):
+    if any(not name or "=" in name for name in order.env):
         msg = "the environment has a variable whose name is empty or contains `=`"
         raise ValueError(msg)
-    values = [os.fsencode(value) for value in order.env.values()]
     words = [
-        str(order.tag).encode(),
-        os.fsencode(order.cwd or "."),
-        str(len(order.argv)).encode(),
-        *map(os.fsencode, order.argv),
-        *(b"%s=%s" % pair for pair in zip(names, values, strict=True)),
+        str(order.tag),
+        order.cwd or ".",
+        str(len(order.argv)),
+        *order.argv,
+        *map("=".join, order.env.items()),
     ]
-    if any(b"\0" in word for word in words):
+    text = "\0".join(words)
+    if text.count("\0") != len(words) - 1:
         msg = "embedded null byte"
         raise ValueError(msg)
-    return b"\0".join(words)
+    # All at once: there are dozens of variables.
+    return os.fsencode(text)

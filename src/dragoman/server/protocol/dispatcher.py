@@ -287,6 +287,10 @@ class WireDispatcher:
         self._intercept: OnNotifyIntercept | None = None
         self._deliveries: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MAX_NOTIFICATIONS)
         self._delivery_due = asyncio.Event()
+        self._delivering: asyncio.Task[None] | None = None
+        """The task that runs the handlers; most servers never send a notification."""
+        self.on_task: Callable[[dict[str, Any]], None] | None = None
+        """Called with the state of a task that the server announces."""
         self._delivers = False
         """Whether a delivery has begun and is not done."""
         self._serving: dict[RequestId, _Context] = {}
@@ -423,7 +427,6 @@ class WireDispatcher:
     ) -> None:
         """Deliver messages from the server until the wire ends; raise nothing but a cancellation."""
         self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
-        delivering = asyncio.create_task(self._deliver())
         self._running = True
         began = self._loop.time()
         try:
@@ -435,11 +438,13 @@ class WireDispatcher:
                 seconds, error = self._loop.time() - began, self._lost() if self.ended.done() else None
                 self._telemetry.session_ended(self.peer, seconds, error)
             self.end("the session was closed")
-            tasks = {delivering, *(context.task for context in self._serving.values() if context.task)}
+            serving = (context.task for context in self._serving.values())
+            tasks = {task for task in (self._delivering, *serving) if task is not None}
             for task in tasks:
                 task.cancel()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait(tasks)
+            if tasks:
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait(tasks)
 
     def end(self, reason: str) -> None:
         """End the conversation: every pending and later request fails."""
@@ -466,6 +471,10 @@ class WireDispatcher:
             request_id = params.get("requestId")
             if isinstance(request_id, int | str) and (context := self._serving.get(request_id)) is not None:
                 context.cancel()
+        if method == "notifications/tasks" and self.on_task is not None:
+            if params is not None and isinstance(params.get("taskId"), str):
+                self.on_task(params)
+            return
         if self._is_intercepted(method, params) or self._on_notify is None:
             return
         self._queue(partial(self._on_notify, _Context(self, None, None), method, params))
@@ -534,6 +543,8 @@ class WireDispatcher:
     def _queue(self, delivery: Callable[[], Awaitable[None]]) -> None:
         self._deliveries.append(delivery)
         self._delivery_due.set()
+        if self._delivering is None and self._running:
+            self._delivering = self._loop.create_task(self._deliver())
 
     def _queue_progress(
         self, handler: ProgressFnT, progress: float, total: float | None, message: str | None

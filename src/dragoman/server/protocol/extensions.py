@@ -96,32 +96,29 @@ class ReadDirectory(RawRequest):
     method = "resources/directory/read"
 
 
-def declared_extensions(on_task: Callable[[dict[str, Any]], None]) -> list[Any]:
-    """Return the extensions of one connection.
-
-    Args:
-        on_task: Called with the state of a task when the server announces it.
-    """
+def declared_extensions() -> dict[str, Any]:
+    """Return the arguments of the SDK's session for the extensions of one connection."""
     try:
-        from mcp.client.extension import ClientExtension, NotificationBinding, ResultClaim, advertise
+        from mcp.client.extension import ResultClaim
     except ImportError as exc:
         logger.warning("this release of mcp has no client extensions: no tasks, apps and skills (%s)", exc)
-        return []
+        return {}
 
     async def refuse(created: Any, _context: Any) -> Any:
         # The session hands `TaskCreated` to us, so the SDK never resolves one.
         raise RuntimeError(created.task_id)
 
+    return {
+        "extensions": {APPS: {"mimeTypes": list(APP_TYPES)}, SKILLS: {}, TASKS: {}},
+        "result_claims": {TASKS: [ResultClaim(result_type="task", model=TaskCreated, resolve=refuse)]},
+    }
+
+
+def task_binding(on_task: Callable[[dict[str, Any]], None]) -> Any:
+    """Return the binding that calls `on_task` with the states of tasks, over the SDK's own transports."""
+    from mcp.client.extension import NotificationBinding
+
     async def take(news: TaskNews) -> None:
         on_task(news.model_dump(by_alias=True, mode="json"))
 
-    class Tasks(ClientExtension):
-        identifier = TASKS
-
-        def claims(self) -> Any:
-            return [ResultClaim(result_type="task", model=TaskCreated, resolve=refuse)]
-
-        def notifications(self) -> Any:
-            return [NotificationBinding(method="notifications/tasks", params_type=TaskNews, handler=take)]
-
-    return [advertise(APPS, {"mimeTypes": list(APP_TYPES)}), advertise(SKILLS), Tasks()]
+    return NotificationBinding(method="notifications/tasks", params_type=TaskNews, handler=take)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from mcp.client.subscriptions import SubscriptionLost
+from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 
 from dragoman.errors import ConnectionLostError, DragomanError, ServerError
@@ -14,7 +14,7 @@ from dragoman.server.protocol.dispatcher import current_deadline
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mcp.client.client import Client
+    from mcp.client.session import ClientSession
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
@@ -24,8 +24,8 @@ _REFUSALS = (MCPError, SubscriptionLost, DragomanError, TimeoutError)
 class Listening:
     """The change stream of one session, and its subscriptions."""
 
-    def __init__(self, client: Client, server: str) -> None:
-        self._client = client
+    def __init__(self, session: ClientSession, server: str) -> None:
+        self._session = session
         self._server = server
         self._asked: dict[str, asyncio.Future[None]] = {}
         """The subscriptions by URI; a future is done when the server has agreed."""
@@ -109,7 +109,8 @@ class Listening:
     async def _listen(
         self, kinds: frozenset[str], uris: tuple[str, ...], opened: asyncio.Future[frozenset[str]]
     ) -> None:
-        async with self._client.listen(
+        async with listen(
+            self._session,
             tools_list_changed="tools" in kinds,
             resources_list_changed="resources" in kinds,
             prompts_list_changed="prompts" in kinds,
@@ -168,7 +169,9 @@ class Listening:
             altered.cancel()
 
     def _kinds(self) -> tuple[str, ...]:
-        offers = self._client.server_capabilities
+        offers = self._session.server_capabilities
+        if offers is None:
+            return ()
         kinds = (("tools", offers.tools), ("resources", offers.resources), ("prompts", offers.prompts))
         return tuple(name for name, offer in kinds if offer is not None and offer.list_changed)
 

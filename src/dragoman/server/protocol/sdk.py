@@ -1,8 +1,8 @@
-"""The interface to the MCP SDK: its client over our wires, and its exceptions as our errors.
+"""The interface to the MCP SDK: its session over our wires, and its exceptions as our errors.
 
-All private names of the SDK that we use are here: `Client._connect`, which our wires replace, the session's
-`_stamp`, and the child process of its stdio transport. `seam_fault` tries the first two out before the first
-connection. If a release of the SDK has moved them, servers use the SDK's own transports.
+All private names of the SDK that we use are here: the session's `_stamp`, and the child process of its stdio
+transport. `seam_fault` opens a session over a wire in memory before the first connection. If that fails with
+a release of the SDK, servers use the SDK's own transports.
 
 Every exception of the SDK, its HTTP library or the operating system is turned into one of our errors here, by
 its type, and exception groups are unwrapped. The modules above use only our own types.
@@ -17,16 +17,20 @@ import logging
 import re
 import sys
 from asyncio import CancelledError
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, cast
 
-import httpx2
 import mcp_types as types
-from mcp.client.client import Client
+from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
 from pydantic import ValidationError
 
 from dragoman.errors import (
@@ -41,7 +45,7 @@ from dragoman.model import Stdio
 from dragoman.observe.telemetry import Peer
 from dragoman.server.late_import import late_import_module
 from dragoman.server.protocol.dispatcher import QUESTIONS, WireDispatcher
-from dragoman.server.protocol.extensions import declared_extensions
+from dragoman.server.protocol.extensions import declared_extensions, task_binding
 from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import Era, Session, Stamp
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
@@ -51,7 +55,6 @@ from dragoman.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
-    from contextlib import AsyncExitStack
 
     from dragoman.model import HeaderProvider, ServerSpec, Transport
     from dragoman.server.process.spawn import Prespawn
@@ -71,8 +74,6 @@ def _is_worth_a_line(record: logging.LogRecord) -> bool:
 
 logging.getLogger("client").addFilter(_is_worth_a_line)
 
-_UNUSED: Any = object()
-"""A placeholder for the SDK's transport argument; `_install_transport` sets the real one."""
 _CLIENT_ERROR = 400
 _UNAUTHORIZED = 401
 
@@ -115,28 +116,6 @@ async def open_session(
         start: The child process, if it was started already.
     """
     ours = spec.wire == "dragoman" and sys.platform != "win32" and not await seam_fault()
-    if not ours and start is not None:
-        # The SDK's transport starts a child of its own.
-        await start.drop()
-    dispatcher = (
-        WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt) if ours else None
-    )
-    if dispatcher is not None:
-        dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in (answers or {}))
-    wire: Any = _UNUSED
-    if not ours:
-        # Imported late: few servers use the SDK's own transports.
-        wire = (await late_import_module("dragoman.server.transports.sdk")).sdk_transport(
-            transport,
-            name=spec.name,
-            env=env,
-            attempt=attempt,
-            ended=lambda: ended(""),
-            header_provider=header_provider,
-            auth=auth,
-            busy_seconds=spec.connect_timeout * BUSY_SHARE,
-        )
-
     callbacks = dict(answers or {})
     on_complete = callbacks.pop("elicitation_complete", None)
 
@@ -155,37 +134,103 @@ async def open_session(
             watcher(state)
 
     opened: list[Session] = []
-    known = era if spec.protocol == "auto" else None
-    client = Client(
-        wire,
-        mode=known.mode if known else LATEST_MODERN_VERSION if spec.protocol == "modern" else spec.protocol,
-        prior_discover=known.discover if known else None,
-        client_info=types.Implementation(name="dragoman", version=VERSION),
-        message_handler=on_message,
-        cache=None,
-        extensions=declared_extensions(on_task),
-        **callbacks,
+    options = HttpOptions(
+        limit=spec.max_message_bytes or MAX_MESSAGE_BYTES,
+        header_provider=header_provider,
+        auth=auth,
+        busy_seconds=spec.connect_timeout * BUSY_SHARE,
     )
-    if dispatcher is not None:
-        dispatcher.peer = Peer.of(transport)
-        limit = spec.max_message_bytes or MAX_MESSAGE_BYTES
-        options = HttpOptions(
-            limit=limit,
-            header_provider=header_provider,
-            auth=auth,
-            busy_seconds=spec.connect_timeout * BUSY_SHARE,
-        )
-        _install_transport(
-            client, dispatcher, transport, env=env, attempt=attempt, options=options, start=start
-        )
-        dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
-    async with client:
+    declared: dict[str, Any] = {
+        "client_info": types.Implementation(name="dragoman", version=VERSION),
+        "message_handler": on_message,
+        **declared_extensions(),
+        **callbacks,
+    }
+    async with AsyncExitStack() as stack:
+        if ours:
+            dispatcher = WireDispatcher(spec.name, probe_seconds=spec.connect_timeout / 3, attempt=attempt)
+            dispatcher.asks = frozenset(method for name, method in QUESTIONS.items() if name in callbacks)
+            dispatcher.peer = Peer.of(transport)
+            dispatcher.on_task = on_task
+            dispatcher.ended.add_done_callback(lambda done: ended(done.result()))
+            if isinstance(transport, Stdio):
+                # The SDK's own type validates the command.
+                StdioServerParameters(command=transport.command, args=list(transport.args), cwd=transport.cwd)
+            wire = open_wire(
+                transport,
+                name=spec.name,
+                env=env,
+                attempt=attempt,
+                rpc=dispatcher.rpc,
+                on_end=dispatcher.end,
+                options=options,
+                start=start,
+            )
+            dispatcher.wire = await stack.enter_async_context(wire)
+            attempt.enter("handshake")
+            session = ClientSession(dispatcher=dispatcher, **declared)
+        else:
+            dispatcher = None
+            if start is not None:
+                # The SDK's transport starts a child of its own.
+                await start.drop()
+            # Imported late: few servers use the SDK's own transports.
+            module = await late_import_module("dragoman.server.transports.sdk")
+            wire = module.sdk_transport(
+                transport, name=spec.name, env=env, attempt=attempt, ended=lambda: ended(""), options=options
+            )
+            streams = await stack.enter_async_context(wire)
+            session = ClientSession(*streams, notification_bindings=[task_binding(on_task)], **declared)
+        await stack.enter_async_context(session)
+        await negotiate(session, spec.protocol, era)
         if dispatcher is not None:
             session_id: str | None = getattr(dispatcher.wire, "session_id", None)
-            spoken = client.protocol_version
+            spoken = session.protocol_version or ""
             dispatcher.peer = Peer.of(transport, protocol_version=spoken, session_id=session_id or "")
-        opened.append(Session(client, dispatcher, stamp=_stamp_of(client)))
+        opened.append(Session(session, dispatcher, stamp=_stamp_of(session) if ours else None))
         yield opened[0]
+
+
+async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> None:
+    """Agree on a version of the protocol.
+
+    A modern server is asked for its versions, and an answer that is not one of a modern server leads to the
+    older handshake. What is no answer, such as a broken connection, says nothing about the version.
+
+    Args:
+        session: The open session.
+        protocol: `auto`, or the generation that the server's entry demands.
+        era: The generation of the last connection, which need not be asked for again.
+    """
+    known = era if protocol == "auto" else None
+    if protocol == "legacy" or (known is not None and known.mode == "legacy"):
+        await session.initialize()
+        return
+    if protocol == "modern" or known is not None:
+        unasked = types.DiscoverResult(
+            supported_versions=[known.mode if known is not None else LATEST_MODERN_VERSION],
+            capabilities=types.ServerCapabilities(),
+            result_type="complete",
+            ttl_ms=0,
+            cache_scope="public",
+        )
+        session.adopt(known.discover if known is not None and known.discover is not None else unasked)
+        return
+    try:
+        await session.discover()
+    except (ValidationError, RuntimeError):
+        await session.initialize()
+    except MCPError as exc:
+        supported = _supported_by(exc)
+        if supported and not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in supported):
+            raise
+        try:
+            await session.initialize()
+        except MCPError as refusal:
+            # A server that starts slowly may have read the question after we gave up on the answer.
+            if not any(version in MODERN_PROTOCOL_VERSIONS for version in _supported_by(refusal)):
+                raise
+            await session.discover()
 
 
 def is_answer(exc: BaseException) -> bool:
@@ -235,24 +280,15 @@ async def _try_seam() -> str:
     """Open a session over a wire in memory; return why that failed."""
     dispatcher = WireDispatcher("self-check")
     dispatcher.wire = wire = _Loopback(dispatcher)
-    reached: list[str] = []
-
-    async def connect(_stack: AsyncExitStack, _mode: object, _raise: object) -> WireDispatcher:
-        reached.append("connect")
-        return dispatcher
-
     try:
-        client = Client(_UNUSED, mode="legacy", cache=None)
-        _replace_connect(client, connect)
-        async with asyncio.timeout(SEAM_SECONDS), client:
-            await client.session.send_ping()
-            stamp = _stamp_of(client)
-            if stamp is None:
+        async with asyncio.timeout(SEAM_SECONDS), ClientSession(dispatcher=dispatcher) as session:
+            await negotiate(session, "legacy", None)
+            await session.send_ping()
+            stamp = _stamp_of(session)
+            if not callable(stamp) or len(inspect.signature(stamp).parameters) != 2:
                 return "`ClientSession._stamp` has changed"
             stamp({"method": "tools/call", "params": {"name": "t"}}, {})
     except Exception as exc:  # noqa: BLE001 -- whatever a release does differently
-        if not reached:
-            return "`Client._connect` has changed"
         leaf = unwrap_group(exc)
         return f"{type(leaf).__name__}: {str(leaf)[:200]}"
     return "" if {"initialize", "ping"} <= wire.seen else "requests take another way"
@@ -289,62 +325,15 @@ def _sdk_version() -> str:
         return "of an unknown version"
 
 
-def _replace_connect(client: Client, connect: Any) -> None:
-    """Replace the function that opens the client's transport.
-
-    This keeps the SDK's version negotiation, rounds of input and mirrored headers.
-    """
-    if not callable(getattr(client, "_connect", None)):
-        msg = "`Client` has no `_connect`"
-        raise AttributeError(msg)  # noqa: TRY004 -- it is about a name that is missing
-    client._connect = connect  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def _stamp_of(client: Client) -> Stamp | None:
-    """Return the session's `_stamp`, if it still takes a request and its options."""
-    stamp: Any = getattr(client.session, "_stamp", None)
-    if not callable(stamp) or len(inspect.signature(stamp).parameters) != 2:
-        return None
-    return cast("Stamp", stamp)
+def _stamp_of(session: ClientSession) -> Stamp | None:
+    """Return the function that adds the session's fields to a request and to its options."""
+    return getattr(session, "_stamp", None)
 
 
 def child_of(wire: object) -> object:
     """Return the child of the SDK's stdio transport from its generator frame, or `None`."""
     frame = getattr(getattr(wire, "gen", None), "ag_frame", None)
     return frame.f_locals.get("process") if frame is not None else None
-
-
-def _install_transport(
-    client: Client,
-    dispatcher: WireDispatcher,
-    transport: Transport,
-    *,
-    env: Mapping[str, str],
-    attempt: ConnectAttempt,
-    options: HttpOptions,
-    start: Prespawn | None,
-) -> None:
-    """Install our wire in the SDK's client, in place of the SDK's own transport."""
-
-    async def connect(stack: AsyncExitStack, _mode: object, _raise: object) -> WireDispatcher:
-        if isinstance(transport, Stdio):
-            # The SDK's own type validates the command.
-            StdioServerParameters(command=transport.command, args=list(transport.args), cwd=transport.cwd)
-        wire = open_wire(
-            transport,
-            name=dispatcher.server,
-            env=env,
-            attempt=attempt,
-            rpc=dispatcher.rpc,
-            on_end=dispatcher.end,
-            options=options,
-            start=start,
-        )
-        dispatcher.wire = await stack.enter_async_context(wire)
-        attempt.enter("handshake")
-        return dispatcher
-
-    _replace_connect(client, connect)
 
 
 # ── Exceptions of the SDK as our errors
@@ -524,7 +513,9 @@ def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> t
             return ended, "run the command yourself to see its full output"
         case DragomanError():
             return leaf.message, leaf.hint
-        case MCPError() | httpx2.HTTPStatusError() if (attempt.http_status or 0) >= _CLIENT_ERROR:
+        case _ if (attempt.http_status or 0) >= _CLIENT_ERROR and (
+            isinstance(leaf, MCPError) or _is_of_http_library(leaf)
+        ):
             return f"the server answered HTTP {attempt.http_status}", "check the URL and the transport"
         case MCPError():
             return f"the server answered: {leaf.message} ({leaf.code})", ""
@@ -533,18 +524,28 @@ def _reason(leaf: BaseException, spec: ServerSpec, attempt: ConnectAttempt) -> t
             return reason, "the tool must be fixed in the server"
         case ValidationError():
             return f"the answer is not valid MCP: {_first_fault(leaf)}", ""
-        case httpx2.HTTPError() | httpx2.InvalidURL() | OSError():
+        case _ if isinstance(leaf, OSError) or _is_of_http_library(leaf):
             return f"{type(leaf).__name__}: {leaf}", "check the URL and whether the server runs"
         case _:
             return f"{type(leaf).__name__}: {leaf}", ""
 
 
+def _is_of_http_library(leaf: BaseException) -> bool:
+    """Return whether the SDK's HTTP library raised an error, without importing it."""
+    return type(leaf).__module__.partition(".")[0] == "httpx2"
+
+
 def _supported(exc: MCPError) -> str:
-    """Return the versions that a server says it supports."""
-    data: object = exc.error.data
+    """Return the versions that a server says it supports, as text."""
+    return ", ".join(for_log(version, 20) for version in _supported_by(exc)[:5]) or "unknown"
+
+
+def _supported_by(exc: MCPError) -> list[str]:
+    """Return the versions that a server names in its refusal of a version; empty for another error."""
+    data: object = exc.error.data if exc.code == types.UNSUPPORTED_PROTOCOL_VERSION else None
     named = cast("dict[str, Any]", data).get("supported") if isinstance(data, dict) else None
-    versions = cast("list[object]", named)[:5] if isinstance(named, list) else []
-    return ", ".join(for_log(one, 20) for one in versions if isinstance(one, str)) or "unknown"
+    versions = cast("list[object]", named) if isinstance(named, list) else []
+    return [version for version in versions if isinstance(version, str)]
 
 
 def _first_fault(exc: ValidationError) -> str:

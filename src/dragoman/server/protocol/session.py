@@ -1,10 +1,11 @@
-"""A session on an open connection: the SDK's client with our own types. Any task may use it."""
+"""A session on an open connection: the SDK's session with our own types. Any task may use it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 import mcp_types as types
@@ -34,7 +35,7 @@ from dragoman.tools.result.render import to_answer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from mcp.client.client import Client
+    from mcp.client.session import ClientSession
     from mcp.shared.dispatcher import CallOptions
     from pydantic import BaseModel
 
@@ -172,39 +173,39 @@ def _is_text_block(block: object) -> bool:
 
 
 class Session:
-    """The SDK's client on an open transport; any task may use it."""
+    """The SDK's session on an open transport; any task may use it."""
 
     def __init__(
-        self, client: Client, dispatcher: WireDispatcher | None, *, stamp: Stamp | None = None
+        self, session: ClientSession, dispatcher: WireDispatcher | None, *, stamp: Stamp | None = None
     ) -> None:
-        """Use a connected client.
+        """Use a session that has agreed on a version.
 
         Args:
-            client: The SDK's client.
+            session: The SDK's session.
             dispatcher: Our wire under it; `None` over the SDK's own transports.
             stamp: The session's function that adds its own fields to a request; without it, every request
                 takes the SDK's longer way.
         """
-        self._client = client
+        self._session = session
         self._stamp_request = stamp
-        self._session = client.session
         self._dispatcher = dispatcher
         self.direct = dispatcher is not None
         """Whether a call may run in its caller's task: true over our own wires."""
         if dispatcher is not None:
             # We validate results. The session would list the tools again for a tool it does not know, and
             # compile the output schemas in Python.
-            client.session.validate_tool_result = _accept
-        info = client.server_info
-        self.protocol_version = client.protocol_version
+            session.validate_tool_result = _accept
+        info = session.server_info
+        self.protocol_version = version = session.protocol_version or ""
         self.server_name = info.name if info else None
         self.server_version = info.version if info else None
-        self.instructions = client.session.instructions
-        modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
-        self.era = Era(client.protocol_version, client.session.discover_result) if modern else Era("legacy")
+        self.instructions = session.instructions
+        self._offers = session.server_capabilities or types.ServerCapabilities()
+        modern = version in MODERN_PROTOCOL_VERSIONS
+        self.era = Era(version, session.discover_result) if modern else Era("legacy")
         self._finality: Any = _Finality(is_modern=modern)
         self._is_modern = modern
-        self._listening = Listening(client, self.server_name or "") if modern else None
+        self._listening = Listening(session, self.server_name or "") if modern else None
         self._log_level: str | None = None
         self.has_tasks = TASKS in self.extensions
         """Whether the server declares tasks."""
@@ -222,13 +223,12 @@ class Session:
 
     async def probe(self, seconds: float) -> bool:
         """Return whether the server answers a ping; an error is an answer too."""
-        session = self._client.session
         try:
             async with asyncio.timeout(seconds):
-                if self.era.mode == "legacy":
-                    await session.send_ping()
+                if self._is_modern:
+                    await self._session.send_discover(self.era.mode)
                 else:
-                    await session.send_discover(self.era.mode)
+                    await self._session.send_ping()
         except MCPError as exc:
             return exc.code not in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
         except ValidationError:
@@ -267,7 +267,7 @@ class Session:
         """Request log messages from a level on; for a modern server each call carries the level."""
         if self._listening is not None:
             self._log_level = level
-        elif self._client.server_capabilities.logging is not None:
+        elif self._offers.logging is not None:
             request = types.SetLevelRequest(params=types.SetLevelRequestParams(level=level))
             await self._session.send_request(request, types.EmptyResult)
 
@@ -321,15 +321,15 @@ class Session:
             opts = self._stamp(_LISTINGS[kind], params)
             if opts is not None:
                 return await self._list_raw_page(self._dispatcher, kind, params, opts)
-        client = self._client
+        session = self._session
         verbs: dict[str, Callable[..., Awaitable[Any]]] = {
-            "tools": client.list_tools,
-            "resources": client.list_resources,
-            "resourceTemplates": client.list_resource_templates,
-            "prompts": client.list_prompts,
+            "tools": session.list_tools,
+            "resources": session.list_resources,
+            "resourceTemplates": session.list_resource_templates,
+            "prompts": session.list_prompts,
         }
         try:
-            page = await verbs[kind](cursor=cursor)
+            page = await verbs[kind](params=types.PaginatedRequestParams(cursor=cursor))
         except MCPError as exc:
             if exc.code == types.METHOD_NOT_FOUND:
                 return [], None
@@ -475,7 +475,7 @@ class Session:
         async def relist() -> None:
             cursor: str | None = None
             for _ in range(MAX_RELISTED):
-                page = await self._client.list_tools(cursor=cursor)
+                page = await self._session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
                 cursor = page.next_cursor
                 if cursor is None or any(tool.name == name for tool in page.tools):
                     return
@@ -497,7 +497,7 @@ class Session:
     @property
     def extensions(self) -> dict[str, dict[str, Any]]:
         """The protocol extensions that the server declares, with their settings."""
-        return dict(self._client.server_capabilities.extensions or {})
+        return dict(self._offers.extensions or {})
 
     # Tasks: work that goes on after its call was answered
 
@@ -532,7 +532,7 @@ class Session:
     @property
     def skill_settings(self) -> Mapping[str, Any] | None:
         """The settings of the skills extension; `None` if the server does not declare it."""
-        return (self._client.server_capabilities.extensions or {}).get(SKILLS)
+        return (self._offers.extensions or {}).get(SKILLS)
 
     async def list_skills(self, limits: Limits) -> list[dict[str, Any]]:
         """Return the raw entries of all pages of `skills/list`."""
@@ -592,10 +592,8 @@ class Session:
             known_outcome.set(answer)
             meta = cast("Any", params.get("_meta"))
             if method == "prompts/get":
-                return self._raw(
-                    await self._client.get_prompt(params["name"], params.get("arguments"), meta=meta)
-                )
-            return self._raw(await self._client.read_resource(params["uri"], meta=meta))
+                return await self.get_prompt(params["name"], params.get("arguments"), meta=meta)
+            return await self.read_resource(params["uri"], meta=meta)
         return await self._session.send_request(sent, cast("Any", _AsItIs))
 
     async def wait_delivered(self) -> None:
@@ -611,13 +609,29 @@ class Session:
     def _wants_input(self, answer: Mapping[str, Any]) -> bool:
         return self._is_modern and answer.get("resultType") == "input_required"
 
-    async def read_resource(self, uri: str) -> dict[str, Any]:
+    async def read_resource(self, uri: str, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the raw contents of a resource."""
-        return self._raw(await self._client.read_resource(uri, meta=self._onward_meta(None)))
+        return await self._in_rounds(partial(self._session.read_resource, uri), uri, meta)
 
-    async def get_prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+    async def get_prompt(
+        self, name: str, arguments: dict[str, str] | None, meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the raw messages of a prompt."""
-        return self._raw(await self._client.get_prompt(name, arguments, meta=self._onward_meta(None)))
+        return await self._in_rounds(partial(self._session.get_prompt, name, arguments), name, meta)
+
+    async def _in_rounds(self, ask: Any, what: str, meta: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Make a request other than a tool call, and answer what the server asks."""
+        given = self._onward_meta(meta)
+
+        async def send(responses: Mapping[str, Any] | None, state: str | None) -> Any:
+            return await ask(
+                input_responses=responses, request_state=state, meta=given, allow_input_required=True
+            )
+
+        result, _ = await call_in_rounds(
+            send, session=self._session, tool=what, relist=None, options=_USUAL_ROUNDS
+        )
+        return self._raw(result)
 
     async def complete(self, ref: Mapping[str, str], argument: str, value: str) -> list[str]:
         """Return completions for an argument of a prompt or a resource template."""
@@ -626,7 +640,7 @@ class Session:
             reference = types.ResourceTemplateReference(type="ref/resource", uri=ref["uri"])
         else:
             reference = types.PromptReference(type="ref/prompt", name=ref["name"])
-        result = await self._client.complete(reference, {"name": argument, "value": value})
+        result = await self._session.complete(reference, {"name": argument, "value": value})
         return list(result.completion.values)
 
     def _stamp(self, method: str, params: dict[str, Any]) -> CallOptions | None:

@@ -27,7 +27,7 @@ from dragoman.server.process.environment import (
 )
 from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.sdk import child_of
-from dragoman.server.protocol.wire import HttpOptions, no_call_context
+from dragoman.server.protocol.wire import PLAIN, no_call_context
 from dragoman.server.transports.http_client import (
     BUSY,
     LOGIN,
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     from mcp.shared.message import SessionMessage
 
-    from dragoman.model import HeaderProvider, Transport
-    from dragoman.server.protocol.wire import ConnectAttempt
+    from dragoman.model import Transport
+    from dragoman.server.protocol.wire import ConnectAttempt, HttpOptions
     from dragoman.server.transports.http_client import HttpAuth
 
 TransportStreams: TypeAlias = "tuple[Any, Any]"
@@ -256,9 +256,7 @@ def sdk_transport(
     env: Mapping[str, str],
     attempt: ConnectAttempt,
     ended: Callable[[], None],
-    header_provider: HeaderProvider | None = None,
-    auth: HttpAuth | None = None,
-    busy_seconds: float = 0.0,
+    options: HttpOptions = PLAIN,
 ) -> AbstractAsyncContextManager[TransportStreams]:
     """Return the SDK's transport for one of ours.
 
@@ -271,11 +269,8 @@ def sdk_transport(
         env: Our environment, from which a child may inherit.
         attempt: Records the progress of the attempt.
         ended: Called when the connection has ended.
-        header_provider: Called for more headers before each request.
-        auth: Adds credentials to each request.
-        busy_seconds: How long a request that is safe to repeat is repeated while the server is busy.
+        options: The sources of headers; the size limit is not kept.
     """
-    options = HttpOptions(header_provider=header_provider, auth=auth, busy_seconds=busy_seconds)
     match transport:
         case Stdio():
             wire = _stdio(transport, name, env, attempt)

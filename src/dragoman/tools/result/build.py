@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import InvalidArgumentsError, InvalidResultError, ToolExecutionError, ToolFailedError
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import App, Provenance, Texts, ToolResult
 from dragoman.tools.result.budget import fit, raised
 from dragoman.tools.result.provenance import find_sources, may_have_sources

@@ -11,9 +11,10 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Part
 from dragoman.tools.result.budget import TextBudget, fit
 from dragoman.tools.schema.cost import cut

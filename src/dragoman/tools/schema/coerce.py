@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from dragoman.lazy_dataclass import dataclass
 from dragoman.tools.schema.problems import NOTHING, option_meant, place_of, read_as, shown
 from dragoman.trust.masking import MASK, is_sensitive_name
 

@@ -1,4 +1,4 @@
-"""The stream of a modern server's changes, over a client that opens streams from a script."""
+"""The stream of a modern server's changes, over a session that opens streams from a script."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the SDK's function open streams of the session that it gets."""
+    monkeypatch.setattr(listening, "listen", lambda peer, **wanted: peer.listen(**wanted))
+
+
 class Stream:
     """One stream, which ends when the test says so."""
 
@@ -37,7 +43,7 @@ class Stream:
 
 
 class Peer:
-    """A client whose server agrees to what is in `honours`, and refuses a stream with what is in `refuses`."""
+    """A session whose server agrees to what is in `honours`, and refuses a stream with what is in `refuses`."""
 
     def __init__(self, *kinds: str) -> None:
         offers = dict.fromkeys(("tools", "resources", "prompts"))

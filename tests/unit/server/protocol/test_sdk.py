@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import sys
 from importlib.metadata import version
@@ -10,7 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client, ClientSession, StdioServerParameters
+from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
@@ -170,7 +169,7 @@ async def test_a_stdio_server_is_described_and_spoken_to_by_the_types_of_the_sdk
         assert await mcp.wait_ready()
         session = mcp._supervisors["s"].session
         assert session is not None
-        assert isinstance(session._client.session, ClientSession)
+        assert isinstance(session._session, ClientSession)
     assert [sys.executable, PLAIN] in [[one.command, *one.args] for one in described]
 
 
@@ -180,26 +179,20 @@ async def test_what_we_stand_on_in_the_sdk_is_where_it_was() -> None:
     assert set(SAFE_VARIABLES) == set(DEFAULT_INHERITED_ENV_VARS)
 
 
-class MovedConnect(Client):
-    """A client of a later SDK that opens its transport in another way."""
+class NoDispatcher(ClientSession):
+    """The session of a later SDK that takes no dispatcher."""
 
-    @property
-    def _connect(self) -> Any:
-        return self._opened
-
-    @_connect.setter
-    def _connect(self, connect: Any) -> None:
-        if not hasattr(self, "_opened"):
-            self._opened = connect
+    def __init__(self, *streams: Any, **more: Any) -> None:
+        if more.pop("dispatcher", None) is not None:
+            raise TypeError("unexpected keyword argument `dispatcher`")
+        super().__init__(*streams, **more)
 
 
-class NoConnect(Client):
-    """A client of a later SDK without our seam."""
+class OtherWay(ClientSession):
+    """The session of a later SDK that answers pings by itself."""
 
-    def __getattribute__(self, name: str) -> Any:
-        if name == "_connect" and inspect.currentframe().f_back.f_code.co_name == "_replace_connect":
-            raise AttributeError(name)
-        return super().__getattribute__(name)
+    async def send_ping(self, **_: Any) -> Any:
+        return None
 
 
 @pytest.fixture
@@ -210,11 +203,11 @@ def moved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
             monkeypatch.setattr(sdk, "_stamp_of", lambda _: None)
         case "dispatcher":
             monkeypatch.setattr(sdk.WireDispatcher, "run", None)
-        case client:
-            monkeypatch.setattr(sdk, "Client", client)
+        case session:
+            monkeypatch.setattr(sdk, "ClientSession", session)
 
 
-MOVED = [MovedConnect, NoConnect, "stamp", "dispatcher"]
+MOVED = [NoDispatcher, OtherWay, "stamp", "dispatcher"]
 
 
 @pytest.mark.parametrize("moved", MOVED, indirect=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 import pytest
-from mcp.client.client import Client
+from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
@@ -75,25 +75,18 @@ class Script:
                 "resultType": "complete",
             }
         )
-        wire: Any = object()
-        prior = None if mode == "legacy" else discover
-        client = Client(wire, mode=mode, prior_discover=prior, cache=None, **more)
-
-        async def connect(*_: object) -> WireDispatcher:
-            return self.dispatcher
-
-        client._connect = connect
-        async with client:
-            yield Session(client, self.dispatcher, stamp=sdk._stamp_of(client))
+        async with ClientSession(dispatcher=self.dispatcher, **more) as session:
+            await sdk.negotiate(session, "auto", sdk.Era(mode, None if mode == "legacy" else discover))
+            yield Session(session, self.dispatcher, stamp=sdk._stamp_of(session))
 
 
 @pytest.mark.parametrize("mode", ["legacy", LATEST_MODERN_VERSION])
-async def test_call_is_sent_as_the_client_of_the_sdk_sends_it(mode: str) -> None:
+async def test_call_is_sent_as_the_session_of_the_sdk_sends_it(mode: str) -> None:
     final = {"result": {**TEXT, "resultType": "complete"}}
     script = Script([final, final])
     async with script.session(mode) as session:
         answer = await session.call_tool("t", {"a": 1, "b": None}, meta={"k": "v"})
-        await session._client.call_tool("t", {"a": 1, "b": None}, meta={"k": "v"})
+        await session._session.call_tool("t", {"a": 1, "b": None}, meta={"k": "v"})
     assert [part.text for part in answer.parts] == ["done"]
     assert script.calls[0] == script.calls[1]
     assert script.headers[0] == script.headers[1]
@@ -204,11 +197,11 @@ async def test_what_is_a_modern_result_at_a_glance_is_one_for_the_sdk() -> None:
     ],
     ids=str,
 )
-async def test_server_is_judged_as_the_client_of_the_sdk_judges_it(mode: str, raw: dict[str, Any]) -> None:
+async def test_server_is_judged_as_the_session_of_the_sdk_judges_it(mode: str, raw: dict[str, Any]) -> None:
     script = Script([{"result": raw}, {"result": raw}])
     verdicts: list[bool] = []
     async with script.session(mode) as session:
-        for call in (session.call_tool, session._client.call_tool):
+        for call in (session.call_tool, session._session.call_tool):
             try:
                 await call("t", {})
             except (ValueError, RuntimeError, MCPError):
