@@ -14,6 +14,7 @@ NAMES = (
         "commands",
         "daemon",
         "gateway",
+        "replicas",
         "calls",
         "bulk",
         "fleet",

@@ -44,6 +44,12 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
 }
 OURS, BARE = "dragoman", "a bare SDK server"
+REPLICAS = (
+    "## Replicas",
+    "",
+    "Gateway processes side by side, with 32 clients of 2026-07-28 spread over them. Each has a server of",
+    "its own behind it and a client process of its own before it; all share the cores of the machine.",
+)
 
 
 @dataclass
@@ -70,8 +76,13 @@ class Contender:
     def cpu(self) -> float:
         """Return the CPU seconds of its process so far."""
         assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_of(self.process.pid)
+
+
+def cpu_of(pid: int) -> float:
+    """Return the CPU seconds of a process so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Connection:
@@ -172,13 +183,17 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory() as folder:
         contenders = asyncio.run(_measure(Path(folder)))
-    lines = list(_lines(contenders))
+    # Imported here: it uses the connections of this module.
+    from bench import replicas
+
+    lines = [*_lines(contenders), "", *REPLICAS, "", *replicas.lines()]
     print("\n".join(lines))
     PAGE.write_text(_page(lines), "utf-8")
     return 0
 
 
-def _contenders(folder: Path) -> list[Contender]:
+def all_contenders(folder: Path) -> list[Contender]:
+    """Return what is measured; the configuration of the gateways is written to the folder."""
     config = folder / "servers.json"
     upstream = [sys.executable, str(SERVER)]
     entry = {"command": upstream[0], "args": upstream[1:]}
@@ -207,12 +222,12 @@ def _contenders(folder: Path) -> list[Contender]:
 
 
 async def _measure(folder: Path) -> list[Contender]:
-    contenders = _contenders(folder)
+    contenders = all_contenders(folder)
     async with AsyncExitStack() as stack:
         for contender in contenders:
-            _start(contender, folder)
-            stack.callback(_end, contender)
-            await asyncio.wait_for(_until_ready(contender), SECONDS)
+            start(contender, folder)
+            stack.callback(end, contender)
+            await asyncio.wait_for(until_ready(contender), SECONDS)
         for round_ in range(1 + ROUNDS):
             for version in (LEGACY, MODERN):
                 for contender in contenders:
@@ -222,7 +237,8 @@ async def _measure(folder: Path) -> list[Contender]:
     return contenders
 
 
-def _start(contender: Contender, folder: Path) -> None:
+def start(contender: Contender, folder: Path) -> None:
+    """Start the process of a server, and read where it listens."""
     command = list(contender.command)
     if "{port}" in command:
         import socket
@@ -249,7 +265,8 @@ def _start(contender: Contender, folder: Path) -> None:
             contender.port = int(line.rpartition(":")[2].partition("/")[0])
 
 
-def _end(contender: Contender) -> None:
+def end(contender: Contender) -> None:
+    """Stop the process of a server."""
     assert contender.process is not None
     contender.process.terminate()
     try:
@@ -259,7 +276,8 @@ def _end(contender: Contender) -> None:
         contender.process.communicate()
 
 
-async def _until_ready(contender: Contender) -> None:
+async def until_ready(contender: Contender) -> None:
+    """Wait until a server answers a call."""
     while True:
         connection = Connection(contender, contender.versions[0])
         try:

@@ -8,12 +8,11 @@ few are compared letter by letter.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 MAX_NAMES = 10_000
 """Names beyond these are not looked at."""
@@ -23,6 +22,8 @@ _PAIRED = 100
 """So many names are compared by their pairs of letters."""
 _WORDS = 3
 """So many words of the text are looked for."""
+_NO_WORD = "\0"
+"""Stands for a word that the text does not have: it is in no name."""
 _COMPARED = 12
 """So many names are compared letter by letter."""
 
@@ -58,20 +59,25 @@ def suggest(name: str, known: Iterable[str], *, count: int = 3, cutoff: float = 
 
 def _sharing(wanted: str, names: list[str]) -> list[str]:
     """Return the names that share most of the longest words of a text, and some that have its ends."""
-    words = sorted(set(re.findall(r"[^\W_]{3,}", wanted)), key=len, reverse=True)[:_WORDS]
-    # A word at a time, so that the loops are those of the interpreter: there may be 10,000 names.
-    scores: Counter[str] = Counter()
-    for word in words:
-        scores.update([one for one in names if word in one])
-    best: list[str] = []
-    for score in range(len(words), 0, -1):
-        best += [one for one, own in scores.items() if own == score]
-        if len(best) >= _PAIRED:
-            break
+    words = sorted(dict.fromkeys(re.findall(r"[^\W_]{3,}", wanted)), key=len, reverse=True)[:_WORDS]
+    first, second, third = (*words, *([_NO_WORD] * (_WORDS - len(words))))
+    by_words = _by_words(first, second, third, names)
     # A short name, or one misspelled in every word, shares no word.
     start, end = wanted[:2], wanted[-2:]
-    ends = [one for one in names if one.endswith(end) and one.startswith(start)]
-    return [*best[:_PAIRED], *ends[:_PAIRED], *names[:_PAIRED]]
+    ends = (one for one in names if one.endswith(end) and one.startswith(start))
+    return [*islice(by_words, _PAIRED), *islice(ends, _PAIRED), *names[:_PAIRED]]
+
+
+def _by_words(first: str, second: str, third: str, names: list[str]) -> Iterator[str]:
+    """Return the names that share all three words, then those that share two, then one; few are asked for."""
+    having = [one for one in names if first in one]
+    yield from (one for one in having if second in one and third in one)
+    yield from (one for one in having if (second in one) != (third in one))
+    others = [one for one in names if second in one and first not in one]
+    yield from (one for one in others if third in one)
+    yield from (one for one in having if second not in one and third not in one)
+    yield from (one for one in others if third not in one)
+    yield from (one for one in names if third in one and first not in one and second not in one)
 
 
 def _short(name: str) -> str:

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.property.schemas import LEAF_WORDS, NAMES, ROOTS, TYPES
 
-from dragoman.tools.schema.cost import MAX_FIELDS, QuickCheck, is_plain
+from dragoman.tools.export.export import neutralise
+from dragoman.tools.export.schema import REFERENCES, Fitted, fault, survey
+from dragoman.tools.schema.cost import MAX_FIELDS, QuickCheck, is_harmless, is_plain
 from dragoman.tools.schema.validate import compile_schema
 
 REAL = [
@@ -96,6 +98,26 @@ def test_plain_schema_is_valid_and_compiles(schema: Any) -> None:
         assert refused(schema) == ""
         assert compile_schema(schema).notes == ()
         jsonschema_rs.validator_for(schema, validate_formats=False, offline=True)
+
+
+@given(st.one_of(ROOTS, NESTED, TOOLS))
+@QUICK
+def test_harmless_schema_needs_none_of_the_changes_for_an_api(schema: Any) -> None:
+    if is_harmless(schema, 100):
+        found = survey(schema)
+        assert not found.has_boolean
+        assert not found.has_bare_array
+        assert found.words.isdisjoint({*REFERENCES, "pattern", "patternProperties"})
+        assert fault(schema) == ""
+        fitted = Fitted(schema, "")
+        neutralise(fitted)
+        assert fitted.schema is schema
+
+
+def test_harmless_schema_has_no_more_parts_than_allowed() -> None:
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in "abc"}}
+    assert is_harmless(schema, 4)
+    assert not is_harmless(schema, 3)
 
 
 @given(TOOLS, st.dictionaries(NAMES, MEMBERS, max_size=4))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import marshal
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.events import ToolsChanged
@@ -68,8 +67,19 @@ def define(
     if reason := schema_fault(schema):
         return Rejected(tool=name, reason=f"its input schema is not valid JSON Schema: {reason}")
     output = _mapping(raw.get("outputSchema")) or None
-    make = partial(ToolDef, input_schema=schema, output_schema=output)
-    return _tool(raw, make, server=server, template=template, make_func=make_func)
+    description, func, title, annotations, meta = _head(raw, server, make_func)
+    return ToolDef(
+        name=name.join(around_tool(template, server)),
+        description=description,
+        input_schema=schema,
+        func=func,
+        server=server,
+        original_name=name,
+        title=title,
+        output_schema=output,
+        annotations=annotations,
+        meta=meta,
+    )
 
 
 def recall(
@@ -84,30 +94,30 @@ def recall(
         template: The template of the exposed name.
         make_func: Makes the function that runs it.
     """
-    make = partial(ToolDef.undecoded, schemas)
-    return _tool(raw, make, server=server, template=template, make_func=make_func)
-
-
-def _tool(
-    raw: Mapping[str, Any],
-    make: Callable[..., ToolDef],
-    *,
-    server: str,
-    template: str,
-    make_func: MakeFunc | None,
-) -> ToolDef:
     name: str = raw["name"]
-    annotations = _mapping(raw.get("annotations"))
-    return make(
+    description, func, title, annotations, meta = _head(raw, server, make_func)
+    return ToolDef.undecoded(
+        schemas,
         name=name.join(around_tool(template, server)),
-        description=_text(raw.get("description")) or DEFAULT_DESCRIPTION,
-        func=None if make_func is None else make_func(server, name),
+        description=description,
+        func=func,
         server=server,
         original_name=name,
-        title=_text(raw.get("title")) or _text(annotations.get("title")),
+        title=title,
         annotations=annotations,
-        meta=_mapping(raw.get("_meta")),
+        meta=meta,
     )
+
+
+def _head(
+    raw: Mapping[str, Any], server: str, make_func: MakeFunc | None
+) -> tuple[str, Callable[..., Any] | None, str, dict[str, Any], dict[str, Any]]:
+    """Return the description, the function, the title, the annotations and the `_meta` of a tool."""
+    description = _text(raw.get("description")) or DEFAULT_DESCRIPTION
+    func = None if make_func is None else make_func(server, raw["name"])
+    annotations = _mapping(raw.get("annotations"))
+    title = _text(raw.get("title")) or (_text(annotations.get("title")) if annotations else "")
+    return description, func, title, annotations, _mapping(raw.get("_meta"))
 
 
 def fill_in_schemas(result: Mapping[str, Any]) -> None:

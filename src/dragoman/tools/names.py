@@ -68,11 +68,18 @@ class Rule:
 
     def allows_all(self, names: Collection[str]) -> bool:
         """Return whether all names are legal as they are, faster than one by one."""
+        text = "".join(names)
+        # Most names have letters, digits, `_` and `-` alone, and no pattern finds that out as fast.
+        simple = text if self.illegal.search("-") else text.replace("-", "_")
+        is_simple = simple.isascii() and f"_{simple}".isidentifier()
         return (
-            not self.illegal.search("".join(names))
+            (is_simple or not self.illegal.search(text))
             and all(names)
             and max(map(len, names), default=0) <= self.longest
-            and (not self.starts_with_letter or all(map(_LETTER_OR_UNDERSCORE.match, names)))
+            and (
+                not self.starts_with_letter
+                or all(map(_LETTER_OR_UNDERSCORE.match, {name[0] for name in names}))
+            )
         )
 
     def allows(self, name: str) -> bool:
@@ -149,21 +156,23 @@ class AliasTable:
     """What every alias stood for that an export gave out: a model may still use an old one."""
 
     def __init__(self) -> None:
-        self._meanings: dict[str, tuple[Pair, ...]] = {}
+        self._first: dict[str, Pair] = {}
+        self._other: dict[str, Pair] = {}
+        """Another tool that the same alias stood for. One is enough to know that it is ambiguous."""
 
     def add(self, alias: str, tool: Pair) -> None:
         """Remember what an alias stands for in an export."""
-        known = self._meanings.get(alias)
+        known = self._first.get(alias)
         if known is None:
-            if len(self._meanings) < MAX_ALIASES:
-                self._meanings[alias] = (tool,)
-        elif tool not in known:
-            # Two are enough to know that it is ambiguous.
-            self._meanings[alias] = (known[0], tool)
+            if len(self._first) < MAX_ALIASES:
+                self._first[alias] = tool
+        elif tool != known:
+            self._other[alias] = tool
 
     def meanings(self, alias: str) -> tuple[Pair, ...]:
         """Return the tools that an alias stood for: more than one if it is ambiguous."""
-        return self._meanings.get(alias, ())
+        found = (self._first.get(alias), self._other.get(alias))
+        return tuple(pair for pair in found if pair is not None)
 
 
 # ── Exposed names
@@ -297,8 +306,10 @@ class NameTable:
     def __init__(self) -> None:
         self.order: list[str] | None = None
         """The servers in the order of the configuration, if that decides."""
-        self._wanted: dict[str, dict[Pair, str]] = {}
-        """The tools that prefer a name, by `alike` key."""
+        self._wanted: dict[str, Pair | dict[Pair, str]] = {}
+        """The tools that prefer a name, by `alike` key: nearly always one, else several and their names."""
+        self._spelled: dict[str, str] = {}
+        """The name that the one tool prefers, if it is not the key itself."""
         self._builtin: dict[str, set[str]] = {}
         self._owners: dict[str, str] = {}
         """The server whose tool had a name first, by `alike` key."""
@@ -308,16 +319,25 @@ class NameTable:
     def add(self, pair: Pair, name: str) -> str:
         """Add a server's tool with its preferred name; return the key to settle."""
         key = alike(name)
-        self._wanted.setdefault(key, {})[pair] = name
+        group = self._wanted.setdefault(key, pair)
+        if group is pair:
+            if name != key:
+                self._spelled[key] = name
+        elif isinstance(group, dict):
+            group[pair] = name
+        else:
+            self._wanted[key] = {group: self._spelled.pop(key, key), pair: name}
         return key
 
     def discard(self, pair: Pair, name: str) -> str:
         """Remove a server's tool; return the key to settle."""
         key = alike(name)
         group = self._wanted[key]
-        del group[pair]
-        if not group:
+        if isinstance(group, dict):
+            del group[pair]
+        if not isinstance(group, dict) or not group:
             del self._wanted[key]
+            self._spelled.pop(key, None)
         return key
 
     def add_builtin(self, name: str) -> None:
@@ -330,25 +350,33 @@ class NameTable:
 
     def wanting(self, name: str) -> list[Pair]:
         """Return the tools that prefer this name or a similar one."""
-        return sorted(self._wanted.get(alike(name), ()))
+        group = self._wanted.get(alike(name), ())
+        return [group] if isinstance(group, Pair) else sorted(group)
 
     def contested(self) -> list[str]:
         """Return the keys of names that several tools prefer."""
-        return [key for key, group in self._wanted.items() if len(group) > 1]
+        return [key for key, group in self._wanted.items() if isinstance(group, dict) and len(group) > 1]
+
+    def settle_alone(self, key: str) -> Pair | None:
+        """Return the tool that gets its preferred name because it alone wants one with this `alike` key."""
+        pair = self._wanted.get(key)
+        if not isinstance(pair, Pair) or self._builtin.get(key):
+            return None
+        owner = self._owners.get(key)
+        if (owner is not None and owner != pair.server) or is_reserved(pair, self._spelled.get(key, key)):
+            return None
+        if owner is None:
+            self._own(key, pair.server)
+        return pair
 
     def settle(self, key: str) -> dict[Pair, Outcome]:
         """Assign the names with this `alike` key, and remember the owner."""
         group = self._wanted.get(key)
         if group is None:
             return {}
-        builtin, owner = self._builtin.get(key, ()), self._owners.get(key)
-        if len(group) == 1 and not builtin:
-            # The common case: no other tool prefers this name.
-            ((pair, name),) = group.items()
-            if (owner is None or owner == pair.server) and not is_reserved(pair, name):
-                self._own(key, pair.server)
-                return {pair: Outcome(name)}
-        outcomes = settle(group, builtin, owner=owner, order=self.order)
+        if isinstance(group, Pair):
+            group = {group: self._spelled.get(key, key)}
+        outcomes = settle(group, self._builtin.get(key, ()), owner=self._owners.get(key), order=self.order)
         has = next((pair.server for pair, name in group.items() if outcomes[pair].name == name), None)
         if has is not None:
             self._own(key, has)

@@ -210,17 +210,24 @@ class ToolRegistry(ToolSet):
         """
         settled = Settled()
         keys: dict[str, None] = {}
-        wanted: dict[Pair, tuple[ToolDef, bool]] = {}
-        given = [*((tool, False) for tool in tools), *((tool, True) for tool in withheld)]
-        for some in _slices(given):
-            for tool, is_withheld in some:
-                if wanted.setdefault(_pair(tool), (tool, is_withheld))[0] is not tool:
+        wanted: dict[Pair, ToolDef] = {}
+        held: set[Pair] = set()
+        given = [(some, False) for some in _slices(list(tools))]
+        given += [(some, True) for some in _slices(list(withheld))]
+        for some, is_withheld in given:
+            for tool in some:
+                pair = _pair(tool)
+                if wanted.setdefault(pair, tool) is not tool:
                     logger.warning("%s is skipped: it is listed twice", _called(tool))
+                elif is_withheld:
+                    held.add(pair)
             if len(some) == SLICE:
                 yield
         for some in _slices(list(self._servers.get(server, {}).values())):
             for claim in some:
-                if wanted.get(claim.pair) != (claim.tool, claim.is_withheld):
+                tool = wanted.get(claim.pair)
+                is_same = tool is claim.tool or tool == claim.tool
+                if not is_same or claim.is_withheld != (claim.pair in held):
                     keys[self._drop(claim, settled)] = None
             if keys:
                 self._change()
@@ -229,7 +236,7 @@ class ToolRegistry(ToolSet):
         for some in _slices(sorted(wanted)):
             for pair in some:
                 if pair not in self._claims:
-                    keys[self._claim(_Claim(pair, wanted[pair][0], remote, wanted[pair][1]))] = None
+                    keys[self._claim(_Claim(pair, wanted[pair], remote, pair in held))] = None
             if len(some) == SLICE:
                 yield
         for some in _slices(list(keys)):
@@ -444,7 +451,9 @@ class ToolRegistry(ToolSet):
             tool for tool in self if not tool.meta or "model" in tool.audience
         )
         for alias, name in export.names.items():
-            self._aliases.add(alias, _pair(self._tools[name]))
+            pair = _pair(self._tools[name])
+            claim = self._claims.get(pair)
+            self._aliases.add(alias, pair if claim is None else claim.pair)
         for name, reason in export.left_out.items():
             if (line := (api, name, reason)) not in self._told:
                 self._told.add(line)
@@ -473,7 +482,7 @@ class ToolRegistry(ToolSet):
 
     def __iter__(self) -> Iterator[ToolDef]:
         if self._sorted is None:
-            self._sorted = [tool for _, tool in sorted(self._tools.items())]
+            self._sorted = [self._tools[name] for name in sorted(self._tools)]
         return iter(self._sorted)
 
     def __len__(self) -> int:
@@ -538,6 +547,13 @@ class ToolRegistry(ToolSet):
         given: list[tuple[_Claim, str]] = []
         said: list[str] = []
         for key in keys:
+            # Nearly every name is wanted by one tool only.
+            if (alone := self._names.settle_alone(key)) is not None and key not in self._said:
+                claim = self._claims[alone]
+                if claim.offered is None:
+                    if not claim.is_withheld:
+                        given.append((claim, claim.tool.name))
+                    continue
             outcomes = self._names.settle(key)
             is_plain = True
             for pair, outcome in outcomes.items():

@@ -19,6 +19,7 @@ from dragoman.tools.export.fit import Demands, as_object, check, describe, fit, 
 from dragoman.tools.export.openapi import to_openapi
 from dragoman.tools.export.schema import (
     DRAFT_7,
+    MAX_NODES,
     Fitted,
     References,
     Schema,
@@ -40,6 +41,7 @@ from dragoman.tools.names import (
     Rule,
     assign,
 )
+from dragoman.tools.schema.cost import is_harmless
 from dragoman.trust.limits import Limits, excess_text
 from dragoman.trust.sanitizing import for_model
 
@@ -97,10 +99,11 @@ MAX_TITLE = 500
 def fit_dynamic(tool: ToolDef) -> Fitted:
     """Fit a tool for the AI SDK."""
     schema = as_object(tool.input_schema)
-    survey(schema)
-    if fault(schema, draft=DRAFT_7):
-        check(schema)
-    fitted = Fitted(schema, tool.description)
+    fitted = Fitted(schema, tool.description, is_harmless=is_harmless(schema, MAX_NODES))
+    if not fitted.is_harmless:
+        survey(schema)
+        if fault(schema, draft=DRAFT_7):
+            check(schema)
     fit_type(fitted)
     return fitted
 
@@ -145,6 +148,7 @@ def fit_json_schema(tool: ToolDef) -> Fitted:
 def fit_openapi(tool: ToolDef) -> Fitted:
     """Fit a tool for `parameters`."""
     fitted = fit(tool, _GEMINI_DEMANDS)
+    fitted.is_harmless = False  # it may tell values in words
     to_openapi(fitted)
     return fitted
 
@@ -426,6 +430,7 @@ _OPENAI_DEMANDS = Demands(properties=True, items=True, reads=reads)
 def _fit(tool: ToolDef, *, strict: bool) -> Fitted:
     fitted = fit(tool, _OPENAI_DEMANDS)
     if strict:
+        fitted.is_harmless = False  # defaults are told in words
         try:
             make_strict(fitted)
         except UnfitError as exc:
@@ -447,7 +452,7 @@ def _share_description(fitted: Fitted) -> None:
     fitted.schema = {**fitted.schema, "description": more}
     fitted.description = text[:at].rstrip() + _CONTINUED
     why = f"what goes beyond {MAX_DESCRIPTION} characters stands in the description of the parameters"
-    fitted.changes.append(SchemaChange("/description", why))
+    fitted.add(SchemaChange("/description", why))
 
 
 # ── Exports: all tools in the form of one API, with the tables that lead back from it
@@ -542,41 +547,63 @@ class Exporter:
         self._api: Api = api
         self._strict = strict
         self._longest: Mapping[str, int] = {} if longest is None else longest
-        self._kept: dict[str, tuple[ToolDef, Fitted | str]] = {}
+        self._tools: dict[str, ToolDef] = {}
+        self._parts: dict[str, Fitted | str] = {}
+        """Each tool as the API takes it, or why it cannot be expressed."""
 
     def export(self, tools: Iterable[ToolDef]) -> Export:
         """Return all tools, which are sorted, in the form of the API."""
-        kept: dict[str, tuple[ToolDef, Fitted | str]] = {}
+        kept: dict[str, ToolDef] = {}
+        parts: dict[str, Fitted | str] = {}
         for tool in tools:
-            known = self._kept.get(tool.name)
-            kept[tool.name] = known if known is not None and known[0] is tool else (tool, self._fitted(tool))
-        self._kept = kept
+            name = tool.name
+            kept[name] = tool
+            parts[name] = self._parts[name] if self._tools.get(name) is tool else self._fitted(tool)
+        self._tools, self._parts = kept, parts
         # Those that are left out keep their aliases, so that no other tool ever answers to one of them.
         aliases = assign(kept, _RULES[self._api])
-        fitted = {name: (tool, part) for name, (tool, part) in kept.items() if isinstance(part, Fitted)}
-        exported = {name: aliases[name] for name in fitted}
+        shapes: list[JsonObject] = []
+        exported: dict[str, str] = {}
+        changes: dict[str, Sequence[SchemaChange]] = {}
+        left_out: dict[str, str] = {}
+        parameters: dict[str, Mapping[str, str]] = {}
+        nullable: dict[str, Sequence[tuple[str, ...]]] = {}
+        for name, part in parts.items():
+            if isinstance(part, str):
+                left_out[name] = part
+                continue
+            alias = exported[name] = aliases[name]
+            shapes.append(self._shape(alias, kept[name], part))
+            if part.changes:
+                changes[name] = tuple(part.changes)
+            if part.renamed:
+                parameters[name] = part.renamed
+            if part.nullable:
+                nullable[name] = part.nullable
         return Export(
             api=self._api,
-            tools=[self._shape(aliases[name], tool, part) for name, (tool, part) in fitted.items()],
+            tools=shapes,
             names=MappingProxyType({alias: name for name, alias in exported.items()}),
             aliases=MappingProxyType(exported),
-            changes=_some({name: tuple(part.changes) for name, (_, part) in fitted.items()}),
-            left_out=_some({name: part for name, (_, part) in kept.items() if isinstance(part, str)}),
-            parameters=_some({name: part.renamed for name, (_, part) in fitted.items()}),
-            _nullable=_some({name: part.nullable for name, (_, part) in fitted.items()}),
+            changes=MappingProxyType(changes),
+            left_out=MappingProxyType(left_out),
+            parameters=MappingProxyType(parameters),
+            _nullable=MappingProxyType(nullable),
         )
 
     def _fitted(self, tool: ToolDef) -> Fitted | str:
         try:
             shown, changes = neutral_tool(tool, self._longest.get(tool.server, LONGEST))
             fitted = self._fit(shown)
-            neutralise(fitted)
-            fitted.changes[:0] = changes
+            if not fitted.is_harmless:
+                neutralise(fitted)
         except UnfitError as exc:
             return str(exc)
         except RecursionError:
             # A default or an example may be deeper than any schema.
             return "a value in its input schema is nested too deep"
+        if changes:
+            fitted.changes = changes + (fitted.changes or [])
         return fitted
 
     def _fit(self, tool: ToolDef) -> Fitted:
@@ -608,10 +635,6 @@ class Exporter:
                 return shape_openapi(alias, fitted)
             case "ai-sdk":
                 return shape_dynamic(alias, fitted, tool)
-
-
-def _some(parts: Mapping[str, Any]) -> Mapping[str, Any]:
-    return MappingProxyType({name: part for name, part in parts.items() if part})
 
 
 def _kept(parts: Mapping[str, Any], keep: Callable[[str], bool]) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from dragoman.tools.export.schema import (
     ANNOTATIONS,
     MAX_DEPTH,
     MAX_EXPANDED,
+    MAX_NODES,
     REFERENCES,
     Fitted,
     References,
@@ -26,6 +27,7 @@ from dragoman.tools.export.schema import (
     survey,
 )
 from dragoman.tools.names import Rule, assign
+from dragoman.tools.schema.cost import is_harmless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -431,8 +433,14 @@ def fit(tool: ToolDef, demands: Demands) -> Fitted:
         UnfitError: It cannot be expressed.
     """
     schema = as_object(tool.input_schema)
-    found = survey(schema)
     fitted = Fitted(schema, tool.description)
+    if is_harmless(schema, MAX_NODES):
+        fitted.is_harmless = True
+        fit_root(fitted, properties=demands.properties)
+        if demands.parameters is not None:
+            rename(fitted, demands.parameters)
+        return fitted
+    found = survey(schema)
     if fault(schema):
         _modernise(fitted)
         found = survey(fitted.schema)
@@ -476,9 +484,9 @@ def rename(fitted: Fitted, rule: Rule) -> None:
     schema["properties"] = {names[name]: value for name, value in properties.items()}
     if "required" in schema:
         schema["required"] = [names[name] for name in required]
+    fitted.renamed = {alias: name for name, alias in names.items() if name != alias}
     for name, alias in names.items():
         if name != alias:
-            fitted.renamed[alias] = name
             why = f"the parameter `{name}` is called `{alias}`: the API does not take its name"
             fitted.record(f"/properties/{escape(name)}", why)
     fitted.schema = schema

@@ -95,6 +95,8 @@ class _Writing:
         if kinds is None:
             self._note(where, "it has no type: any is allowed")
             return _any_of([*_ANY_ITEM["anyOf"], _ANY_ARRAY], fields, nullable=True)
+        if not kinds:  # an empty `enum`
+            raise _NothingFitsError
         shapes = [self._typed(kind, fields, where, depth) for kind in kinds]
         if len(shapes) > 1:
             self._note(where, "several types become an `anyOf`")

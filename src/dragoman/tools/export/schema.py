@@ -9,7 +9,7 @@ path that leads to it, and what did not change is shared.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -60,21 +60,30 @@ class Fitted:
 
     schema: Schema
     description: str
-    changes: list[SchemaChange] = field(default_factory=list[SchemaChange])
-    renamed: dict[str, str] = field(default_factory=dict[str, str])
+    # There is one for each of 10,000 tools, and few have any of these.
+    changes: list[SchemaChange] | None = None
+    renamed: dict[str, str] | None = None
     """Parameters that the API knows by another name: that name, and the server's."""
-    nullable: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    nullable: list[tuple[str, ...]] | None = None
     """Where a null stands for an argument that is not given; `*` is every item of an array."""
     strict: bool = False
+    is_harmless: bool = False
+    """Whether its texts are known to be free of what a model must not see."""
 
     def record(self, where: str, why: str) -> None:
         """Note one change; `where` points into the input schema."""
-        self.changes.append(SchemaChange(f"/inputSchema{where}", why))
+        self.add(SchemaChange(f"/inputSchema{where}", why))
 
     def explain(self, note: str, why: str) -> None:
         """Tell the model in the description what the schema cannot say any more."""
         self.description = f"{self.description}\n\n{note}" if self.description else note
-        self.changes.append(SchemaChange("/description", why))
+        self.add(SchemaChange("/description", why))
+
+    def add(self, change: SchemaChange) -> None:
+        """Note one change."""
+        if self.changes is None:
+            self.changes = []
+        self.changes.append(change)
 
 
 @dataclass(slots=True)

@@ -502,14 +502,32 @@ _REMARKS = frozenset({"title", "description", "default", "format", "examples", "
 
 def is_plain(schema: object) -> bool:
     """Return whether this is certainly a valid schema: only well-known keywords with valid values."""
+    return _rated(schema, [MAX_DEPTH, 0]) != _OTHER
+
+
+def is_harmless(schema: object, most: int) -> bool:
+    """Return whether this is certainly a valid schema that any model API can have, but for its root.
+
+    It is plain, every array says what its items are, no boolean stands for a subschema except in
+    `additionalProperties`, and its texts have no character that a model must not see.
+
+    Args:
+        schema: The schema.
+        most: The number of subschemas that it may have.
+    """
+    left = [MAX_DEPTH, most]
+    return _rated(schema, left) == _HARMLESS and left[1] >= 0
+
+
+def _rated(schema: object, left: list[int]) -> int:
     if type(schema) is not dict:
-        return False
+        return _OTHER
     fields = cast("dict[str, Any]", schema)
     if (dialect := fields.get("$schema")) is not None:
         if type(dialect) is not str or dialect.rstrip("#") not in _DIALECTS:
-            return False
+            return _OTHER
         fields = {word: value for word, value in fields.items() if word != "$schema"}
-    return _is_schema(fields, MAX_DEPTH)
+    return _rate_schema(fields, left)
 
 
 class QuickCheck:
@@ -566,115 +584,172 @@ def _kinds(schema: Any) -> frozenset[type]:
     return frozenset()
 
 
-# Every definition of every listing passes here, so these are loops without casts and generators.
+# Every definition of every listing passes here, so these are loops without casts and generators. They return
+# a rating; the rating of a whole is the `&` of the ratings of its parts. `left` has how many levels and how
+# many subschemas may still follow.
+
+_OTHER, _PLAIN, _HARMLESS = 0, 1, 7
+_ARRAY = 3
+"""Harmless if `items` stands beside it."""
+_TYPE_RATINGS = {name: _ARRAY if name == "array" else _HARMLESS for name in _TYPES}
 
 
-def _is_schema(schema: Any, depth: int) -> bool:
+def _rate_schema(schema: Any, left: list[int]) -> int:
     kind = schema.__class__
     if kind is not dict:
-        return kind is bool
-    if depth == 0:
-        return False
+        return _PLAIN if kind is bool else _OTHER
+    if left[0] == 0:
+        return _OTHER
+    left[0] -= 1
+    left[1] -= 1
+    rating = _HARMLESS
     for word, value in schema.items():
         check = _WORDS.get(word)
-        if check is None or not check(value, depth - 1):
-            return False
-    return True
+        if check is None:
+            return _OTHER
+        rating &= check(value, left)
+        if not rating:
+            return _OTHER
+    left[0] += 1
+    if rating == _ARRAY:
+        return _HARMLESS if "items" in schema else _PLAIN
+    return rating
 
 
-def _is_text(value: object, _: int = 0) -> bool:
+def _rate_extra(value: object, left: list[int]) -> int:
+    return _HARMLESS if type(value) is bool else _rate_schema(value, left)
+
+
+def _rate_shown(value: Any, _: object) -> int:
+    """Rate a text that a model reads."""
+    if value.__class__ is str and value.isascii():
+        if value.isprintable() or value.replace("\n", " ").replace("\t", " ").isprintable():
+            return _HARMLESS
+        return _PLAIN
+    return _PLAIN if _rate_text(value) else _OTHER
+
+
+def _rate_text(value: object, _: object = None) -> int:
     if type(value) is not str:
-        return False
+        return _OTHER
     if value.isascii():
-        return True
+        return _HARMLESS
     try:
         value.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return _OTHER
+    return _HARMLESS
 
 
-def _is_flag(value: object, _: int) -> bool:
-    return type(value) is bool
+def _rate_flag(value: object, _: object) -> int:
+    return _HARMLESS if type(value) is bool else _OTHER
 
 
-def _is_count(value: object, _: int) -> bool:
-    return type(value) is int and 0 <= value < _LARGE
+def _rate_count(value: object, _: object) -> int:
+    return _HARMLESS if type(value) is int and 0 <= value < _LARGE else _OTHER
 
 
-def _is_number(value: object, _: int) -> bool:
-    return (type(value) is int and abs(value) < _LARGE) or (type(value) is float and isfinite(value))
+def _rate_number(value: Any, _: object) -> int:
+    kind = value.__class__
+    if kind is int:
+        return _HARMLESS if -_LARGE < value < _LARGE else _OTHER
+    return _HARMLESS if kind is float and isfinite(value) else _OTHER
 
 
-def _is_factor(value: object, _: int) -> bool:
-    return type(value) is int and 0 < value < _LARGE
+def _rate_factor(value: object, _: object) -> int:
+    return _HARMLESS if type(value) is int and 0 < value < _LARGE else _OTHER
 
 
-def _is_json(value: object, depth: int) -> bool:
-    if value is None or type(value) is bool or _is_text(value) or _is_number(value, depth):
+def _rate_json(value: object, left: list[int]) -> int:
+    return _HARMLESS if _is_json(value, left[0]) else _OTHER
+
+
+def _rate_list(value: object, left: list[int]) -> int:
+    return _HARMLESS if type(value) is list and _is_json(cast("object", value), left[0]) else _OTHER
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    kind = value.__class__
+    if kind is str:
+        return _rate_text(value) != _OTHER
+    if value is None or kind is bool or _rate_number(value, None):
         return True
     if depth == 0:
         return False
-    if type(value) is dict:
-        items = cast("dict[object, object]", value).items()
-        return all(_is_text(key) and _is_json(member, depth - 1) for key, member in items)
-    return _is_list(value, depth)
+    if kind is dict:
+        return all(_rate_text(key) and _is_json(member, depth - 1) for key, member in value.items())
+    return kind is list and all(_is_json(item, depth - 1) for item in value)
 
 
-def _is_list(value: object, depth: int) -> bool:
-    if type(value) is not list or depth == 0:
-        return False
-    return all(_is_json(item, depth - 1) for item in cast("list[object]", value))
+def _rate_names(value: Any, _: object) -> int:
+    if value.__class__ is not list:
+        return _OTHER
+    try:
+        text = "".join(value)
+    except TypeError:
+        return _OTHER
+    return _rate_text(text) if len(set(value)) == len(value) else _OTHER
 
 
-def _are_names(value: Any, _: int) -> bool:
-    kind = value.__class__
-    return kind is list and all(map(_is_text, value)) and len(set(value)) == len(value)
+def _rate_some_names(value: Any, _: object) -> int:
+    return _rate_names(value, None) if value else _OTHER
 
 
-def _are_some_names(value: Any, _: int) -> bool:
-    return bool(value) and _are_names(value, 0)
-
-
-def _is_type(value: object, _: int) -> bool:
+def _rate_type(value: object, _: object) -> int:
     if type(value) is str:
-        return value in _TYPES
-    return _are_some_names(value, 0) and set(cast("list[str]", value)) <= _TYPES.keys()
+        return _TYPE_RATINGS.get(value, _OTHER)
+    rating = _rate_some_names(value, None)
+    for name in cast("list[str]", value) if rating else ():
+        rating &= _TYPE_RATINGS.get(name, _OTHER)
+    return rating
 
 
-def _are_properties(value: Any, depth: int) -> bool:
+def _rate_properties(value: Any, left: list[int]) -> int:
     kind = value.__class__
     if kind is not dict:
-        return False
-    for name, inner in value.items():  # noqa: SIM110 -- a generator takes twice as long
-        if not _is_text(name) or not _is_schema(inner, depth):
-            return False
-    return True
+        return _OTHER
+    rating = _HARMLESS
+    for name, inner in value.items():
+        if (name.__class__ is not str or not name.isascii()) and not _rate_text(name):
+            return _OTHER
+        rating &= _rate_schema(inner, left)
+        if not rating:
+            return _OTHER
+    return rating
 
 
-def _are_schemas(value: object, depth: int) -> bool:
-    if type(value) is not list:
-        return False
-    schemas = cast("list[object]", value)
-    return bool(schemas) and all(_is_schema(inner, depth) for inner in schemas)
+def _rate_schemas(value: Any, left: list[int]) -> int:
+    if value.__class__ is not list or not value:
+        return _OTHER
+    rating = _HARMLESS
+    for inner in value:
+        rating &= _rate_schema(inner, left)
+        if not rating:
+            return _OTHER
+    return rating
 
 
-def _words(check: Callable[[object, int], bool], words: str) -> dict[str, Callable[[object, int], bool]]:
+Check: TypeAlias = "Callable[[object, list[int]], int]"
+
+
+def _words(check: Check, words: str) -> dict[str, Check]:
     return dict.fromkeys(words.split(), check)
 
 
-_WORDS: dict[str, Callable[[object, int], bool]] = {
-    **_words(_is_type, "type"),
-    **_words(_is_text, "title description format $comment"),
-    **_words(_is_json, "default const"),
-    **_words(_is_list, "examples"),
-    **_words(_are_some_names, "enum"),
-    **_words(_are_names, "required"),
-    **_words(_is_number, "minimum maximum exclusiveMinimum exclusiveMaximum"),
-    **_words(_is_factor, "multipleOf"),
-    **_words(_is_count, "minLength maxLength minItems maxItems minProperties maxProperties"),
-    **_words(_is_flag, "uniqueItems readOnly writeOnly deprecated"),
-    **_words(_are_properties, "properties"),
-    **_words(_is_schema, "items additionalProperties not"),
-    **_words(_are_schemas, "anyOf allOf oneOf"),
+_WORDS: dict[str, Check] = {
+    **_words(_rate_type, "type"),
+    **_words(_rate_shown, "title description $comment"),
+    **_words(_rate_text, "format"),
+    **_words(_rate_json, "default const"),
+    **_words(_rate_list, "examples"),
+    **_words(_rate_some_names, "enum"),
+    **_words(_rate_names, "required"),
+    **_words(_rate_number, "minimum maximum exclusiveMinimum exclusiveMaximum"),
+    **_words(_rate_factor, "multipleOf"),
+    **_words(_rate_count, "minLength maxLength minItems maxItems minProperties maxProperties"),
+    **_words(_rate_flag, "uniqueItems readOnly writeOnly deprecated"),
+    **_words(_rate_properties, "properties"),
+    **_words(_rate_extra, "additionalProperties"),
+    **_words(_rate_schema, "items not"),
+    **_words(_rate_schemas, "anyOf allOf oneOf"),
 }

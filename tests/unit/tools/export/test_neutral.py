@@ -30,6 +30,21 @@ def test_a_model_reads_no_hidden_text_and_the_original_stays(api: Any) -> None:
     assert [change.where for change in export.changes["t"]][:1] == ["/description"]
 
 
+@pytest.mark.parametrize(
+    ("api", "strict"), [("openai", True), ("responses", True), ("gemini-openapi", False)]
+)
+def test_a_value_that_is_told_in_words_is_neutralised_too(api: Any, strict: bool) -> None:
+    given = tool(properties={"path": {"type": "string", "format": NASTY}}, required=["path"])
+    export = Exporter(api, strict=strict).export([given])
+    assert "'Format: Reads a file..'" in repr(export.tools)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_escape_codes_in_a_text_of_ascii_alone_are_removed(api: Any) -> None:
+    given = tool(properties={"path": {"type": "string", "description": "Reads\x1b[31m a\tfile."}})
+    assert "'description': 'Reads a\\tfile.'" in repr(Exporter(api).export([given]).tools)
+
+
 def test_plain_definitions_are_left_alone() -> None:
     given = tool(properties={"text": {"type": "string", "description": "Text, 文字, 👩‍🔬."}})
     assert neutral_tool(given) == (given, [])

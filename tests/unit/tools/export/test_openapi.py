@@ -113,6 +113,7 @@ def test_required_parameter_that_nothing_fits_leaves_the_tool_out() -> None:
         == "no object of arguments fits its input schema"
     )
     assert fitted("gemini-openapi", parameter(False))["properties"] == {}
+    assert fitted("gemini-openapi", parameter({"enum": []}))["properties"] == {}
 
 
 def test_no_arguments_are_an_object_without_properties() -> None:
