@@ -37,12 +37,20 @@ PARTS = (
     ("  of it checking the definitions", "dragoman.manager.catalog:admit"),
     ("  of it names and registration", "dragoman.tools.registry:ToolRegistry.replace_server"),
 )
-IMPORTS = "mcp", "dragoman.server.connection", "jsonschema_rs", "dragoman.call", "dragoman.manager.manager"
+IMPORTS = (
+    "dragoman.manager.manager",
+    "mcp.client.session",
+    "dragoman.server.connection",
+    "jsonschema_rs",
+    "dragoman.call",
+    "mcp.server.mcpserver",
+)
+"""In the order of a program that makes a call; the last is what it does not import."""
 MEMORY = """
 import asyncio, gc, sys
-from importlib import import_module
+from dragoman.server.late_import import late_import_module
 for name in sys.argv[1:]:
-    import_module(name)
+    asyncio.run(late_import_module(name))
     gc.collect()
     with open("/proc/self/statm") as file:
         print(name, int(file.read().split()[1]) * 4096)

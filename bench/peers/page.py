@@ -71,12 +71,12 @@ WHY = {
         "with the one that was approved: 13 µs for each tool; see [costs](costs.md)."
     ),
     "cold-5": (
-        "Most of it is the import of the SDK, 0.55 s of CPU; dragoman starts its servers meanwhile, and "
-        "imports its own modules as well, about 0.1 s. Every public module of the SDK imports all of it."
+        "Most of it is the import of the SDK's session and models, of which dragoman leaves out the server "
+        "half; it starts its servers meanwhile, and imports its own modules as well, about 0.1 s."
     ),
     "memory": (
-        "`import mcp` alone takes 64 MiB. dragoman loads the same SDK, its own modules (7 MiB), a schema "
-        "validator (jsonschema-rs, 3 MiB) and, if needed, an HTTP client (aiohttp)."
+        "dragoman loads the SDK's session and models (45 MiB; all of the SDK takes 64), its own modules "
+        "(10 MiB), a schema validator (jsonschema-rs, 3 MiB) and, if needed, an HTTP client (aiohttp)."
     ),
     "left-crash": (
         "The next start of dragoman finds processes that a server has started by their marker, and ends them."
