@@ -75,6 +75,12 @@ class Screen(pyte.Screen):
             self._goes_on.add(self.cursor.y)
         super().linefeed()
 
+    def asks(self) -> bool:
+        """Return whether the line of the cursor ends as a question with choices does."""
+        # Only this line: to read all of them after every chunk takes longer than many a command.
+        row = self.buffer[self.cursor.y]
+        return "".join(row[x].data for x in range(self.columns)).rstrip().endswith("]:")
+
     def text(self) -> str:
         """Return what is on the screen."""
         lines = enumerate(self.display)
@@ -144,7 +150,7 @@ class Reader:
         try:
             while select.select([controller], [], [], PATIENCE)[0]:
                 stream.feed(decoder.decode(os.read(controller, 65536)))
-                if "\n".join(screen.display).rstrip().endswith("]:"):
+                if screen.asks():
                     os.write(controller, b"y\n")
             process.kill()
         except OSError:  # on Linux the end of a terminal is an error

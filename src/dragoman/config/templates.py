@@ -285,8 +285,9 @@ def _templates(spec: ServerSpec) -> Iterator[tuple[str, str]]:
         yield from ((f"headers.{name}", value) for name, value in transport.headers.items())
         paths = ((name, getattr(transport.tls, name, None)) for name in ("ca", "cert", "key"))
         yield from ((f"tls.{name}", path) for name, path in paths if path)
-    texts = ((name, getattr(auth, name, None)) for name in AUTH_TEXTS)
-    yield from ((f"auth.{name}", value) for name, value in texts if value)
+    if auth is not None:
+        texts = ((name, getattr(auth, name)) for name in AUTH_TEXTS)
+        yield from ((f"auth.{name}", value) for name, value in texts if value)
 
 
 class Reference(NamedTuple):
@@ -302,6 +303,8 @@ class Reference(NamedTuple):
 
 def references(text: str) -> Iterator[Reference]:
     """Yield the references of a template, in time that is linear in the text."""
+    if "${" not in text:
+        return
     for match in _REFERENCE.finditer(text):
         if match["escaped"]:
             yield _literal(match, len(match["escaped"]))
@@ -401,6 +404,9 @@ def _text_of(spec: ServerSpec, expansion: ExpansionContext) -> Callable[[str, st
     """Return what expands a template of a spec, given its key."""
 
     def text(template: str, key: str) -> str:
+        if "${" not in template:
+            return template
+
         def missing(name: str, whole: str) -> str:
             if spec.unset_variables != "error":
                 return whole if spec.unset_variables == "keep" else ""

@@ -12,6 +12,7 @@ import subprocess
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -285,6 +286,11 @@ def resolve_paths(transport: Transport, root: str) -> Transport:
         return transport
     return replace(
         transport,
-        cwd=str(Path(root, transport.cwd or "")),
-        env_file=[str(Path(root, name)) for name in transport.env_file],
+        cwd=_resolved(root, transport.cwd or ""),
+        env_file=[_resolved(root, name) for name in transport.env_file],
     )
+
+
+@lru_cache(maxsize=128)
+def _resolved(root: str, path: str) -> str:
+    return str(Path(root, path))

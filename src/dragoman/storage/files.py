@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
@@ -181,15 +182,18 @@ def is_ours(folder: Path) -> bool:
 
 def _ours(folder: Path) -> list[Path]:
     """Return the folder and its parents up to dragoman's own one, outermost first; else nothing."""
-    home = Path.home()
-    bases = {Path(base) for name in _BASES if (base := os.environ.get(name))}
-    bases |= {home / name for name in _USUAL}
+    bases = _bases(Path.home(), tuple(os.environ.get(name, "") for name in _BASES))
     found: list[Path] = []
     for one in (folder, *folder.parents):
         found.append(one)
         if one.name == NAME and one.parent in bases:
             return found[::-1]
     return []
+
+
+@lru_cache(maxsize=8)
+def _bases(home: Path, given: tuple[str, ...]) -> frozenset[Path]:
+    return frozenset({*(Path(base) for base in given if base), *(home / name for name in _USUAL)})
 
 
 def _close(folder: Path) -> None:

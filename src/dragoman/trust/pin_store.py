@@ -61,6 +61,7 @@ class Pins:
         self._default: Trust = default
         self.root = project_root(root)
         self._folder = (folder or data_folder()) / "pins"
+        self._paths: dict[str, Path] = {}
         self._project = _lock_file(Path(self.root, LOCK_NAME), private=False)
         self._seen: tuple[object, dict[str, ServerPins] | None] = (None, {})
 
@@ -72,11 +73,11 @@ class Pins:
     def user_path(self, spec: ServerSpec) -> Path:
         """Return the user's lock file of a server; a project's server has one for each project."""
         key = self._key(spec)
-        word = re.sub(r"[^A-Za-z0-9._-]", "_", spec.name)[:40].lstrip(".")
-        return (
-            self._folder
-            / f"{word}-{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.lock"
-        )
+        if (path := self._paths.get(key)) is None:
+            word = re.sub(r"[^A-Za-z0-9._-]", "_", spec.name)[:40].lstrip(".")
+            digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+            path = self._paths[key] = self._folder / f"{word}-{digest}.lock"
+        return path
 
     def check(self, spec: ServerSpec, now: ServerPins) -> Verdict:
         """Compare what a server offers with its pins; what is new on first use is pinned.

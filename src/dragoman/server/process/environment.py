@@ -174,6 +174,7 @@ PLACE_VARIABLES = ("TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDL
 """Folders and files that every program needs to work here; they hold no secrets."""
 LAUNCHERS = frozenset({"npx", "npm", "uvx", "uv", "pipx"})
 """Programs that download a server's package before they run it."""
+_LAUNCHER_ENDS = tuple(f"{name}{suffix}" for name in LAUNCHERS for suffix in ("", ".exe", ".cmd", ".cmd.exe"))
 _NPM = ("registry", "proxy", "https_proxy", "noproxy", "cafile", "strict_ssl", "cache", "userconfig")
 LAUNCHER_VARIABLES = (
     *(f"npm_config_{name}" for name in _NPM),
@@ -209,6 +210,8 @@ def is_launcher(command: str, env: Mapping[str, str], own: Collection[str] = ())
         env: Our environment. A path counts only if its folder is on our `PATH`: a project's folder is not.
         own: The variables that the entry sets. One that sets `PATH` chooses the program itself.
     """
+    if not command.rstrip("/\\").lower().endswith(_LAUNCHER_ENDS):
+        return False  # Every start asks; taking the path apart takes ten times as long.
     path = Path(command)
     if "PATH" in own or path.name.lower().removesuffix(".exe").removesuffix(".cmd") not in LAUNCHERS:
         return False
