@@ -78,7 +78,6 @@ async def test_rows_come_from_any_iterable_and_a_template_makes_arguments(
     assert noted(notes) == Counter(["async 1", "async 2", "a", "b"])
 
 
-@pytest.mark.requirement("otter-concurrency")
 async def test_rows_may_be_one_object_that_changes_and_a_row_that_is_none_fails_alone(
     rowwise: Callable[..., ServerSpec], notes: Path
 ) -> None:
@@ -98,6 +97,7 @@ async def test_rows_may_be_one_object_that_changes_and_a_row_that_is_none_fails_
     assert noted(notes) == Counter("abc")
 
 
+@pytest.mark.requirement("otter-concurrency")
 async def test_as_many_calls_run_at_once_as_the_caller_and_the_server_allow(
     rowwise: Callable[..., ServerSpec],
 ) -> None:
