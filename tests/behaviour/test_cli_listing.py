@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,12 @@ from tests.unit.cli.program import configure, dragoman, entry, misfits
 from dragoman.cli import json_shapes
 from dragoman.server.process.stderr_log import kept_folder
 
-LEGAL = {"command": sys.executable, "args": ["-m", "dragoman.demo.legal"]}
+OFFERS = {
+    "resources": ["case://1"],
+    "templates": ["case://{number}"],
+    "prompts": ["summary"],
+    "fields": ["case", "words"],
+}
 
 
 def report(shape: Any, *arguments: str, code: int = 0) -> Any:
@@ -133,7 +137,7 @@ def test_a_server_that_cannot_list_is_named_and_the_others_are_listed() -> None:
 
 
 def test_resources_are_listed_and_read() -> None:
-    configure(legal=LEGAL, plain=entry("plain.py"))
+    configure(legal=entry("offering.py", json.dumps(OFFERS)), plain=entry("plain.py"))
     listed = report(json_shapes.ResourcesReport, "resources")["resources"]
     uri = next(one["uri"] for one in listed if not one["template"])
     assert any(one["template"] for one in listed)
@@ -144,14 +148,14 @@ def test_resources_are_listed_and_read() -> None:
 
 
 def test_prompts_are_listed_and_filled_in() -> None:
-    configure(legal=LEGAL, plain=entry("plain.py"))
+    configure(legal=entry("offering.py", json.dumps(OFFERS)), plain=entry("plain.py"))
     prompts = report(json_shapes.PromptsReport, "prompts", "legal")["prompts"]
     name, fields = prompts[0]["name"], prompts[0]["arguments"]
     words = [f"{field['name']}=deposit" for field in fields]
     filled = report(json_shapes.PromptReport, "prompt", name, *words)
     assert filled["server"] == "legal"
     assert "deposit" in dragoman("prompt", name, *words, "--server", "legal").stdout
-    assert dragoman("prompt", "no-such-prompt", "--server", "legal").returncode == 7
+    assert dragoman("prompt", "refused", "--server", "legal").returncode == 7
 
 
 def test_a_log_is_read_without_starting_anything() -> None:

@@ -8,17 +8,17 @@ from tests.unit.cli.program import configure, dragoman, entry
 
 @pytest.fixture(autouse=True)
 def servers() -> None:
-    configure(plain=entry("plain.py"), official=entry("official.py", "stdio"))
+    configure(plain=entry("plain.py"), other=entry("offering.py", '{"tools": ["add", "echo"]}'))
 
 
 def test_a_tool_is_called_by_any_of_its_names() -> None:
     # Nothing is known yet: `server.tool` starts that server only.
     first = dragoman("call", "plain.echo", "text=1")
     assert (first.stdout, first.returncode) == ("1\n", 0)
-    assert "official" not in first.stderr
+    assert "other" not in first.stderr
     for number, name in enumerate(("plain:echo", "mcp_plain_echo")):
         assert dragoman("call", name, f"text={number}").stdout == f"{number}\n", name
-    # A tool's own name is enough where it means one tool; `official` is asked, because it might have one.
+    # A tool's own name is enough where it means one tool; `other` is asked, because it might have one.
     pair = dragoman("call", "pair")
     assert pair.returncode == 0
     assert pair.stdout == dragoman("call", "plain", "pair").stdout
@@ -29,13 +29,13 @@ def test_a_name_of_two_servers_is_ambiguous_and_a_typo_suggests_across_servers()
     both = dragoman("call", "add", "a=1", "b=2")
     assert both.returncode == 9
     assert "`mcp_plain_add`" in both.stderr
-    assert "`mcp_official_add`" in both.stderr
+    assert "`mcp_other_add`" in both.stderr
     typo = dragoman("call", "ehco", "text=1")
     assert typo.returncode == 9
     assert "`plain.echo`" in typo.stderr
-    assert "`official.echo`" in typo.stderr
+    assert "`other.echo`" in typo.stderr
     # The right tool at the wrong server.
-    wrong = dragoman("call", "official", "pair")
+    wrong = dragoman("call", "other", "pair")
     assert wrong.returncode == 9
     assert "`plain.pair`" in wrong.stderr
 
@@ -46,4 +46,4 @@ def test_the_session_takes_the_same_names() -> None:
     said = [line for line in done.stdout.splitlines() if line in ("a", "b", "c")]
     assert said == ["a", "b", "c"]
     assert done.stdout.count("✓") == 4
-    assert "`add` is ambiguous: `mcp_official_add`" in done.stdout
+    assert "`add` is ambiguous: `mcp_other_add`" in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -27,23 +28,23 @@ ASK = '[mcp.policy]\nrules = [{ action = "ask", server = "*", reason = "be caref
 class Person:
     """Answers the gateway's forms with yes or no, and those of servers with a number."""
 
-    def __init__(self, *, allows: bool = True) -> None:
-        self._allows = allows
+    def __init__(self) -> None:
+        self.allows = True
         self.asked: list[types.ElicitRequestFormParams] = []
 
     async def __call__(self, _context: object, params: Any) -> types.ElicitResult:
         if "allow" in params.requested_schema["properties"]:
             self.asked.append(params)
-            return types.ElicitResult(action="accept", content={"allow": self._allows})
+            return types.ElicitResult(action="accept", content={"allow": self.allows})
         return types.ElicitResult(action="accept", content={"seats": 4})
 
 
-def toml(folder: Path, rules: str = "", **more: dict[str, Any]) -> Path:
+def toml(folder: Path, rules: str = "", script: str = "plain.py", **more: dict[str, Any]) -> Path:
     entries = ""
     for name, protocol in UPSTREAM.items():
         fields: dict[str, Any] = {
             "command": sys.executable,
-            "args": [str(SERVERS / "all_features.py")],
+            "args": [str(SERVERS / script)],
             "protocol": protocol,
             **more.get(name, {}),
         }
@@ -74,10 +75,19 @@ async def text(connected: Client, tool: str, arguments: Any = None) -> tuple[boo
     return bool(result.is_error), result.content[0].text
 
 
+async def is_refused(connected: Client) -> None:
+    for server in UPSTREAM:
+        failed, said = await text(connected, f"mcp_{server}_echo", {"said": "hallo"})
+        assert failed
+        assert "hallo" not in said
+        with pytest.raises(MCPError, match="memo://one"):
+            await connected.read_resource(f"dragoman://{server}/memo://one")
+
+
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_person_at_the_client_approves_what_a_rule_asks_about(mode: str, tmp_path: Path) -> None:
+async def test_the_person_at_the_client_decides_what_a_rule_asks_about(mode: str, tmp_path: Path) -> None:
     person = Person()
-    config = toml(tmp_path, ASK)
+    config = toml(tmp_path, ASK, "all_features.py")
     async with client("serve", "--config", str(config), mode=mode, person=person) as connected:
         for server in UPSTREAM:
             person.asked.clear()
@@ -92,24 +102,22 @@ async def test_the_person_at_the_client_approves_what_a_rule_asks_about(mode: st
             await connected.read_resource(f"dragoman://{server}/memo://one")
             await connected.get_prompt(f"{server}.greet", {"city": "Rom"})
             assert len(person.asked) == 4
+        # What was approved before is asked about again, and is not sent.
+        person.allows = False
+        person.asked.clear()
+        await is_refused(connected)
+        assert len(person.asked) == 4
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_what_is_not_approved_is_not_sent(mode: str, tmp_path: Path) -> None:
-    config = toml(tmp_path, ASK)
-    for person in (Person(allows=False), None):
-        async with client("serve", "--config", str(config), mode=mode, person=person) as connected:
-            for server in UPSTREAM:
-                failed, said = await text(connected, f"mcp_{server}_echo", {"said": "hallo"})
-                assert failed
-                assert "hallo" not in said
-                with pytest.raises(MCPError, match="memo://one"):
-                    await connected.read_resource(f"dragoman://{server}/memo://one")
-        assert person is None or len(person.asked) == 4
+async def test_what_a_client_cannot_be_asked_about_is_not_sent(mode: str, tmp_path: Path) -> None:
+    config = toml(tmp_path, ASK, "all_features.py")
+    async with client("serve", "--config", str(config), mode=mode) as connected:
+        await is_refused(connected)
 
 
 async def test_an_approval_holds_for_its_arguments_alone(tmp_path: Path) -> None:
-    config = toml(tmp_path, ASK)
+    config = toml(tmp_path, ASK, "all_features.py")
     async with client("serve", "--config", str(config), person=Person()) as connected:
         session = connected.session
         asked = await session.call_tool("mcp_new_echo", {"said": "one"}, allow_input_required=True)
@@ -134,24 +142,25 @@ async def test_limits_hold_for_clients(tmp_path: Path) -> None:
     slow = {"limits": "{ calls_per_second = 0.001, burst = 1 }", "timeout": 1}
     config = toml(tmp_path, new=slow)
     async with client("serve", "--config", str(config)) as connected:
-        assert await text(connected, "mcp_new_echo", {"said": "hallo"}) == (False, "hallo")
-        failed, said = await text(connected, "mcp_new_echo", {"said": "hallo"})
+        assert await text(connected, "mcp_new_echo", {"text": "hallo"}) == (False, "hallo")
+        failed, said = await text(connected, "mcp_new_echo", {"text": "hallo"})
         assert failed
         assert "hallo" not in said
-        assert await text(connected, "mcp_old_echo", {"said": "hallo"}) == (False, "hallo")
+        assert await text(connected, "mcp_old_echo", {"text": "hallo"}) == (False, "hallo")
 
 
 async def test_a_tool_that_differs_from_its_pin_is_withheld(tmp_path: Path) -> None:
     script = tmp_path / "server.py"
-    source = (SERVERS / "all_features.py").read_text()
+    shutil.copy(SERVERS / "jsonrpc.py", tmp_path)
+    source = (SERVERS / "plain.py").read_text()
     script.write_text(source)
     config = toml(tmp_path, new={"args": [str(script)], "trust": "strict"})
     async with client("serve", "--config", str(config)) as connected:
-        assert await text(connected, "mcp_new_echo", {"said": "hallo"}) == (False, "hallo")
-    script.write_text(source.replace('description=f"The tool {name}."', 'description=f"Another {name}."'))
+        assert await text(connected, "mcp_new_echo", {"text": "hallo"}) == (False, "hallo")
+    script.write_text(source.replace('title="Echo"', 'title="Echo", description="Another."'))
     async with client("serve", "--config", str(config)) as connected:
         with pytest.raises(MCPError):
-            await connected.call_tool("mcp_new_echo", {"said": "hallo"})
+            await connected.call_tool("mcp_new_echo", {"text": "hallo"})
         names = [tool.name for tool in (await connected.list_tools()).tools]
         assert "mcp_old_echo" in names
         assert "mcp_new_echo" not in names
@@ -163,7 +172,7 @@ async def test_a_tool_that_differs_from_its_pin_is_withheld(tmp_path: Path) -> N
     async with client("serve", "--config", str(config)) as connected:
         names = [tool.name for tool in (await connected.list_tools()).tools]
         assert "mcp_new_echo" in names
-        assert await text(connected, "mcp_new_echo", {"said": "hallo"}) == (False, "hallo")
+        assert await text(connected, "mcp_new_echo", {"text": "hallo"}) == (False, "hallo")
 
 
 async def test_some_servers_can_be_chosen(tmp_path: Path) -> None:
@@ -175,7 +184,7 @@ async def test_some_servers_can_be_chosen(tmp_path: Path) -> None:
 
 
 async def test_the_files_of_a_profile_can_be_served(tmp_path: Path) -> None:
-    entry = {"command": sys.executable, "args": [str(SERVERS / "all_features.py")]}
+    entry = {"command": sys.executable, "args": [str(SERVERS / "plain.py")]}
     (tmp_path / ".cursor").mkdir()
     home = tmp_path / "home"
     (home / ".cursor").mkdir(parents=True)

@@ -1,6 +1,6 @@
 """Offers what it is told to: `offering.py '{"tools": ["push"], "resources": ["x://1"], "templates": [], "prompts": []}'`.
 
-A call answers with the server's label, the tool and the arguments that it got. With `"wait": "PATH"` nothing is
+Each prompt takes the arguments in `"fields"`. A call answers with the server's label, the tool and the arguments that it got. With `"wait": "PATH"` nothing is
 listed before that file exists.
 """
 
@@ -77,7 +77,12 @@ serve(
         "resources/read": read,
         "resources/subscribe": lambda _: {},
         "resources/unsubscribe": lambda _: {},
-        "prompts/list": lambda _: {"prompts": [{"name": name} for name in offer.get("prompts", ())]},
+        "prompts/list": lambda _: {
+            "prompts": [
+                {"name": name, "arguments": [{"name": field} for field in offer.get("fields", ())]}
+                for name in offer.get("prompts", ())
+            ]
+        },
         "prompts/get": prompt,
         "completion/complete": complete,
     }

@@ -13,7 +13,7 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 logger = logging.getLogger("dragoman")
 
@@ -41,59 +41,24 @@ class TaskNews(BaseModel):
 
 
 class RawRequest(dict[str, Any]):
-    """The parameters of a request that the SDK has no model for; the session only calls `model_dump`."""
+    """The parameters of a request that also act as a request model: the session only calls `model_dump`."""
 
-    method: ClassVar[str]
     name_param: ClassVar[str | None] = None
+    """The parameter that is copied into the header `Mcp-Name`, besides those of the SDK's own requests."""
+
+    def __init__(self, method: str, params: Mapping[str, Any]) -> None:
+        super().__init__(params)
+        self.method = method
 
     def model_dump(self, **_: object) -> dict[str, Any]:
         """Return the request as the session sends it."""
-        return {"method": self.method, "params": dict(self)}
+        return {"method": self.method, "params": self}
 
 
-class GetTask(RawRequest):
-    """`tasks/get`."""
+class TaskRequest(RawRequest):
+    """A request about one task."""
 
-    method = "tasks/get"
     name_param = "taskId"
-
-
-class UpdateTask(RawRequest):
-    """`tasks/update`."""
-
-    method = "tasks/update"
-    name_param = "taskId"
-
-
-class CancelTask(RawRequest):
-    """`tasks/cancel`."""
-
-    method = "tasks/cancel"
-    name_param = "taskId"
-
-
-class Listen(RawRequest):
-    """`subscriptions/listen` for tasks, which the SDK's own method cannot ask for."""
-
-    method = "subscriptions/listen"
-
-
-class ListSkills(RawRequest):
-    """`skills/list`."""
-
-    method = "skills/list"
-
-
-class GetSkill(RawRequest):
-    """`skills/get`."""
-
-    method = "skills/get"
-
-
-class ReadDirectory(RawRequest):
-    """`resources/directory/read`."""
-
-    method = "resources/directory/read"
 
 
 def declared_extensions() -> dict[str, Any]:

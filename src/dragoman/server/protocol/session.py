@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -15,18 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dragoman.errors import DragomanError
 from dragoman.server.protocol.dispatcher import known_outcome, past_the_sdk, raw_result
-from dragoman.server.protocol.extensions import (
-    SKILLS,
-    TASKS,
-    CancelTask,
-    GetSkill,
-    GetTask,
-    Listen,
-    ListSkills,
-    ReadDirectory,
-    TaskCreated,
-    UpdateTask,
-)
+from dragoman.server.protocol.extensions import SKILLS, TASKS, RawRequest, TaskCreated, TaskRequest
 from dragoman.server.protocol.listening import Listening
 from dragoman.server.protocol.rounds import answer_requests, call_in_rounds
 from dragoman.server.protocol.wire import RoundOptions, Traffic, Unfinished, current_traffic
@@ -90,30 +79,6 @@ class Era(NamedTuple):
     mode: str
     """`legacy`, or the modern version that both sides speak."""
     discover: types.DiscoverResult | None = None
-
-
-class _ToolCall(dict[str, Any]):
-    """The parameters of a call that also act as a request model: the session only calls `model_dump`."""
-
-    name_param: ClassVar[str | None] = None
-
-    def model_dump(self, **_: object) -> dict[str, Any]:
-        """Return the request as the session sends it."""
-        return {"method": "tools/call", "params": self}
-
-
-class _Forwarded(dict[str, Any]):
-    """The parameters of a forwarded request that also act as a request model."""
-
-    name_param: ClassVar[str | None] = None
-
-    def __init__(self, method: str, params: Mapping[str, Any]) -> None:
-        super().__init__(params)
-        self.method = method
-
-    def model_dump(self, **_: object) -> dict[str, Any]:
-        """Return the request as the session sends it."""
-        return {"method": self.method, "params": self}
 
 
 class _AsItIs:
@@ -389,7 +354,7 @@ class Session:
         request: Any = None
         outcome: dict[str, Any] | MCPError | None = None
         if self._dispatcher is not None and (rounds is None or rounds.responses is None):
-            request = _ToolCall(name=name, arguments=arguments)
+            request = RawRequest("tools/call", {"name": name, "arguments": arguments})
             if inputs:
                 request.update(inputs)
             if meta is not None:
@@ -503,19 +468,21 @@ class Session:
 
     async def get_task(self, task_id: str) -> dict[str, Any]:
         """Return the state of a task."""
-        return await self._send_raw(GetTask(taskId=task_id))
+        return await self._send_raw(TaskRequest("tasks/get", {"taskId": task_id}))
 
     async def update_task(self, task_id: str, answers: Mapping[str, Any]) -> None:
         """Send answers to the questions of a task."""
-        await self._send_raw(UpdateTask(taskId=task_id, inputResponses=dict(answers)))
+        params = {"taskId": task_id, "inputResponses": dict(answers)}
+        await self._send_raw(TaskRequest("tasks/update", params))
 
     async def cancel_task(self, task_id: str) -> None:
         """Tell the server that the result of a task is not wanted any more."""
-        await self._send_raw(CancelTask(taskId=task_id))
+        await self._send_raw(TaskRequest("tasks/cancel", {"taskId": task_id}))
 
     async def listen_to_task(self, task_id: str) -> None:
         """Ask the server to announce the states of a task, until cancelled."""
-        await self._send_raw(Listen(notifications={"taskIds": [task_id]}))
+        wanted = {"notifications": {"taskIds": [task_id]}}
+        await self._send_raw(RawRequest("subscriptions/listen", wanted))
 
     async def answer_question(self, request: object) -> dict[str, Any]:
         """Answer one question of a task with the application's handler.
@@ -536,24 +503,24 @@ class Session:
 
     async def list_skills(self, limits: Limits) -> list[dict[str, Any]]:
         """Return the raw entries of all pages of `skills/list`."""
-        return await self._all_pages(ListSkills, {}, "skills", limits)
+        return await self._all_pages("skills/list", {}, "skills", limits)
 
     async def get_skill(self, uri: str) -> dict[str, Any]:
         """Return the raw entry of one skill."""
-        found = (await self._send_raw(GetSkill(uri=uri))).get("skill")
+        found = (await self._send_raw(RawRequest("skills/get", {"uri": uri}))).get("skill")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     async def read_directory(self, uri: str, limits: Limits) -> list[dict[str, Any]]:
         """Return the direct children of a directory resource."""
-        return await self._all_pages(ReadDirectory, {"uri": uri}, "resources", limits)
+        return await self._all_pages("resources/directory/read", {"uri": uri}, "resources", limits)
 
     async def _all_pages(
-        self, request: type[Any], params: Mapping[str, Any], key: str, limits: Limits
+        self, method: str, params: Mapping[str, Any], key: str, limits: Limits
     ) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         cursor: dict[str, str] = {}
         for _ in range(limits.pages):
-            page = await self._send_raw(request({**params, **cursor}))
+            page = await self._send_raw(RawRequest(method, {**params, **cursor}))
             listed: object = page.get(key)
             entries = cast("list[object]", listed) if isinstance(listed, list) else []
             found += [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
@@ -579,7 +546,7 @@ class Session:
             params: Its parameters.
             asks: Whether our handlers answer a request for input. If not, the result may be one.
         """
-        sent: Any = _Forwarded(
+        sent: Any = RawRequest(
             method, {**params, "_meta": dict(self._onward_meta(params.get("_meta")) or {})}
         )
         if not sent["_meta"]:
