@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -18,7 +18,7 @@ from dragoman.blocking import McpManager as BlockingManager
 from dragoman.errors import BulkError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 SCRIPT = str(Path(__file__).resolve().parents[1] / "servers" / "rowwise.py")
 
@@ -76,6 +76,25 @@ async def test_rows_come_from_any_iterable_and_a_template_makes_arguments(
         with pytest.raises(BulkError, match="only once"):
             await again.wait()
     assert noted(notes) == Counter(["async 1", "async 2", "a", "b"])
+
+
+async def test_rows_may_be_one_object_that_changes_and_a_row_that_is_none_fails_alone(
+    rowwise: Callable[..., ServerSpec], notes: Path
+) -> None:
+    def reused() -> Iterator[dict[str, str] | None]:
+        row: dict[str, str] = {}
+        for word in ("a", "b", "c"):
+            row["text"] = word
+            yield row
+            if word == "a":
+                yield None
+
+    async with McpManager([rowwise()]) as mcp:
+        run = mcp.map("mcp_rows_note", cast("Iterator[dict[str, str]]", reused()))
+        outcomes = {one.row: one async for one in run}
+    assert [outcomes[row].status for row in (1, 2, 3, 4)] == ["ok", "failed", "ok", "ok"]
+    assert outcomes[2].error == "the row is NoneType, not a mapping"
+    assert noted(notes) == Counter("abc")
 
 
 @pytest.mark.requirement("otter-concurrency")

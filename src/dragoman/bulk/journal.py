@@ -64,8 +64,6 @@ class Journal:
         self._states = bytearray(1)
         self._marks = array("I", [0])
         self._last = 0
-        self.counts = [0, 0, 0, 0, 0]
-        """How many rows are in each state; open rows are not counted."""
         self._open()
 
     def reload(self) -> None:
@@ -74,7 +72,7 @@ class Journal:
         Raises:
             BulkError: As for the constructor.
         """
-        self._states, self._marks, self.counts = bytearray(1), array("I", [0]), [0, 0, 0, 0, 0]
+        self._states, self._marks = bytearray(1), array("I", [0])
         self._last = 0
         self._open()
 
@@ -114,6 +112,11 @@ class Journal:
         """The highest row that has an entry."""
         return self._last
 
+    @property
+    def counts(self) -> list[int]:
+        """How many rows are in each state; open rows are not counted."""
+        return [0, *map(self._states.count, (SENT, OK, FAILED, UNKNOWN))]
+
     def rows_in(self, state: int) -> list[int]:
         """Return the rows in a state, in order."""
         wanted, found, at = bytes([state]), list[int](), 0
@@ -122,33 +125,32 @@ class Journal:
         return found
 
     def _set(self, row: int, state: int) -> None:
-        states = self._states
         if row > self._last:
-            self._last = row
-            if row >= len(states):
-                more = row + MORE_ROWS - len(states)
-                states.extend(bytes(more))
-                self._marks.frombytes(bytes(more * self._marks.itemsize))
-        counts = self.counts
-        counts[states[row]] -= 1
-        counts[state] += 1
-        states[row] = state
+            self._reach(row)
+        self._states[row] = state
+
+    def _reach(self, row: int) -> None:
+        """Make room for the states up to a row."""
+        self._last = row
+        if row >= len(self._states):
+            more = row + MORE_ROWS - len(self._states)
+            self._states.extend(bytes(more))
+            self._marks.frombytes(bytes(more * self._marks.itemsize))
 
     # ── Writing
 
     def begin(self, row: int, mark: int) -> None:
         """Record that a row is about to be sent."""
-        self._set(row, SENT)
+        if row > self._last:
+            self._reach(row)
+        self._states[row] = SENT
         self._marks[row] = mark
         self._append(b'{"sent":%d,"mark":%d}\n' % (row, mark))
 
     def end_ok(self, row: int, at: float, seconds: float, text: str) -> None:
         """Record a result that is a text and nothing else, as most are; the same as `end`, and faster."""
         # The state first: if the entry cannot be written, the run stops, and the file has `sent`.
-        states, counts = self._states, self.counts
-        counts[states[row]] -= 1
-        counts[OK] += 1
-        states[row] = OK
+        self._states[row] = OK
         self._append(
             (
                 # Whole numbers with an exponent are JSON, too, and twice as fast to write.

@@ -71,6 +71,10 @@ class RowItem(NamedTuple):
     """A checksum of the arguments."""
 
 
+Item: TypeAlias = "tuple[int, dict[str, Any] | BadRow, int]"
+"""The same as a plain tuple, which takes a tenth of the time to make."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkJob:
     """What another executor needs to do a job: the rows, and how to call."""
@@ -158,7 +162,7 @@ class BulkRun:
         # While it runs
         self._journal: Journal | None = None
         self._is_safe = False
-        self._items: deque[RowItem] = deque()
+        self._items: deque[Item] = deque()
         self._reading = asyncio.Lock()
         self._reader: RowReader | None = None
         self._is_exhausted = False
@@ -215,7 +219,7 @@ class BulkRun:
         if journal is None:
             ok, failed, unknown, unknown_rows = self._ok, self._failed, self._unknown, self._unknown_rows
         else:
-            ok, failed = journal.counts[OK], journal.counts[FAILED]
+            _, _, ok, failed, _ = journal.counts
             unknown_rows = sorted(journal.rows_in(UNKNOWN) + journal.rows_in(SENT))
             unknown = len(unknown_rows)
         return BulkReport(
@@ -408,7 +412,7 @@ class BulkRun:
         for state, is_repeated in ((UNKNOWN, repeats), (FAILED, self._repeats_failed)):
             for row in journal.rows_in(state) if is_repeated else ():
                 journal.again(row)
-        self._earlier = journal.counts[OK] + journal.counts[FAILED] + journal.counts[UNKNOWN]
+        self._earlier = sum(journal.counts) - journal.counts[SENT]
 
     async def _work(self, context: CallContext, name: str) -> None:
         """Take rows and settle them, one after the other, until none is left."""
@@ -507,15 +511,15 @@ class BulkRun:
         if at > now:
             await asyncio.sleep(at - now)
 
-    async def _refill(self) -> RowItem | None:
+    async def _refill(self) -> Item | None:
         """Return the next row, and read more rows; `None` at the end."""
         async with self._reading:
             while not self._items:
                 if self._is_exhausted or self._reader is None:
                     return None
                 chunk = await self._reader.chunk()
-                self._is_exhausted = not chunk
-                self._items.extend([item for item in chunk if item is not None])
+                self._is_exhausted = chunk is None
+                self._items.extend(chunk or ())
             return self._items.popleft()
 
     async def _settle_large(self, row: int, result: ToolResult) -> None:
@@ -590,59 +594,73 @@ class RowReader:
         self._journal = journal
         self._limit = limit
         self._is_file = isinstance(rows, Table)
-        self._items: Iterator[RowItem] | None = None
-        self._stream: Any = None
+        self._iterator: Any = None
 
-    def items(self) -> Iterator[RowItem]:
+    def items(self) -> Iterator[Item]:
         """Return every row."""
-        if self._template is not None and isinstance(self._rows, Table) and self._rows.kind != "jsonl":
-            self._template.check(self._rows.columns())
-        rows = iter(self._rows)
-        while (self._limit is None or self.count < self._limit) and (row := next(rows, None)) is not None:
-            yield self._item(row)
+        while items := self._next():
+            yield from items
 
     def open_items(self) -> Iterator[RowItem]:
         """Return every row that has no outcome."""
-        for item in self.items():
-            if self._unless_done(item) is not None:
-                yield item
+        while items := self._next():
+            yield from map(RowItem._make, self._unless_done(items))
 
-    async def chunk(self) -> list[RowItem | None]:
-        """Return the next rows; `None` stands for one that has an outcome. Empty at the end."""
+    async def chunk(self) -> list[Item] | None:
+        """Return those of the next rows that have no outcome; `None` at the end."""
         if isinstance(self._rows, AsyncIterable):
             return await self._awaited()
-        if self._items is None:
-            self._items = self.items()
         return await asyncio.to_thread(self._take) if self._is_file else self._take()
 
     async def close(self) -> None:
         """End the reading of a file or a generator."""
-        if self._items is not None:
-            cast("Any", self._items).close()
-        if hasattr(self._stream, "aclose"):
-            async with aclosing(self._stream):
+        if hasattr(self._iterator, "close") and self._iterator is not self._rows:
+            self._iterator.close()
+        if hasattr(self._iterator, "aclose"):
+            async with aclosing(self._iterator):
                 pass
 
-    def _take(self) -> list[RowItem | None]:
-        return [self._unless_done(item) for item in islice(cast("Any", self._items), CHUNK)]
+    def _next(self) -> list[Item]:
+        """Read some rows; none at the end."""
+        if self._iterator is None:
+            if self._template is not None and isinstance(self._rows, Table) and self._rows.kind != "jsonl":
+                self._template.check(self._rows.columns())
+            self._iterator = iter(self._rows)
+        most = CHUNK if self._limit is None else min(CHUNK, self._limit - self.count)
+        # Each row is copied before the next is read: an iterator may give out the same object every time.
+        rows: Iterator[object] = islice(self._iterator, most)
+        return list(map(self._item, rows))
 
-    async def _awaited(self) -> list[RowItem | None]:
-        if self._stream is None:
-            self._stream = aiter(cast("AsyncIterable[Any]", self._rows))
+    def _take(self) -> list[Item] | None:
+        items = self._next()
+        return self._unless_done(items) if items else None
+
+    async def _awaited(self) -> list[Item] | None:
+        if self._iterator is None:
+            self._iterator = aiter(cast("AsyncIterable[Any]", self._rows))
         if self._limit is not None and self.count >= self._limit:
-            return []
+            return None
         try:
-            return [self._unless_done(self._item(await anext(self._stream)))]
+            return self._unless_done([self._item(await anext(self._iterator))])
         except StopAsyncIteration:
-            return []
+            return None
 
-    def _item(self, row: Any) -> RowItem:
+    def _unless_done(self, items: list[Item]) -> list[Item]:
+        """Return the rows that have no outcome."""
+        journal = self._journal
+        if journal is None or items[0][0] > journal.last:
+            return items
+        for row, _, mark in items:
+            _check_mark(journal, row, mark)
+        return [item for item in items if journal.state(item[0]) == OPEN]
+
+    def _item(self, row: object) -> Item:
         self.count += 1
+        cells: Any = row
         if type(row) is not dict and not isinstance(row, Mapping):  # asking for a `Mapping` is slow
-            what = type(cast("object", row)).__name__
+            what = type(row).__name__
             problem = row if isinstance(row, BadRow) else BadRow(f"the row is {what}, not a mapping")
-            return RowItem(self.count, problem, 0)
-        cells = cast("Mapping[str, Any]", row)
+            return self.count, problem, 0
         arguments: dict[str, Any]
         if self._template is None:
             arguments = dict(cells)
@@ -650,15 +668,9 @@ class RowReader:
             try:
                 arguments = self._template.fill(cells)
             except KeyError as exc:
-                return RowItem(self.count, BadRow(f"the row has no column `{exc.args[0]}`"), 0)
+                return self.count, BadRow(f"the row has no column `{exc.args[0]}`"), 0
         # Not a security measure: it notices a table that was edited or sorted meanwhile.
-        return RowItem(self.count, arguments, zlib.crc32(repr(arguments).encode("utf-8", "backslashreplace")))
-
-    def _unless_done(self, item: RowItem) -> RowItem | None:
-        if self._journal is None or item.row > self._journal.last:
-            return item
-        _check_mark(self._journal, item.row, item.mark)
-        return item if self._journal.state(item.row) == OPEN else None
+        return self.count, arguments, zlib.crc32(repr(arguments).encode("utf-8", "backslashreplace"))
 
 
 def _table(rows: object) -> Table | None:
