@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from dragoman.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
