@@ -69,9 +69,9 @@ def read_requirements(file: Path) -> dict[str, str]:
 def marks_in(folder: Path) -> Iterator[Mark]:
     """Yield each `pytest.mark.requirement("…")` in the test files."""
     for path in sorted(folder.rglob("*.py")):
-        if "prove" not in path.relative_to(folder).parts:
-            tree = ast.parse(path.read_text("utf-8"), str(path))
-            yield from _marks(tree, path.relative_to(folder).as_posix())
+        text = path.read_text("utf-8")
+        if "prove" not in path.relative_to(folder).parts and "requirement" in text:
+            yield from _marks(ast.parse(text, str(path)), path.relative_to(folder).as_posix())
 
 
 def page(requirements: dict[str, str], marks: Iterable[Mark]) -> str:
@@ -101,7 +101,9 @@ def _marks(tree: ast.Module, file: str) -> Iterator[Mark]:
             inside = [part for one in node.decorator_list for part in ast.walk(one)]
             decorated |= {id(part): node.name for part in inside}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.requirement"):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if node.func.attr == "requirement" and ast.unparse(node.func).endswith("mark.requirement"):
             for argument in node.args:
                 written = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
                 name = ast.literal_eval(argument) if written else ""

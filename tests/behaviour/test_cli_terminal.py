@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
 import subprocess
 import termios
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyte
 import pytest
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COLUMNS, ROWS = 80, 200
+ILL: dict[str, dict[str, Any]] = {
+    "dying": entry("dying.py"),
+    "gone": {"command": "no-such-program-anywhere", "args": ["a long argument " * 10]},
+}
 
 
 def on_a_terminal(
@@ -54,21 +61,25 @@ def on_a_terminal(
 
 @pytest.fixture(autouse=True)
 def servers() -> None:
-    configure(
-        plain=entry("plain.py"),
-        official=entry("official.py", "stdio"),
-        dying=entry("dying.py"),
-        gone={"command": "no-such-program-anywhere", "args": ["a long argument " * 10]},
-    )
+    configure(plain=entry("plain.py"), official=entry("official.py", "stdio"), **ILL)
 
 
 def test_status_fits_the_screen_and_its_progress_is_gone_at_the_end() -> None:
-    code, lines, written = on_a_terminal("status")
+    shown = Path("shown").absolute()
+    late = entry("offering.py", json.dumps({"wait": str(shown)}))
+    configure(late=late, plain=entry("plain.py"), **ILL)
+
+    def release(screen: str, _: object) -> None:
+        if re.search(r"^plain +ready", screen, re.MULTILINE):
+            shown.touch()
+
+    code, lines, written = on_a_terminal("status", watch=release)
     assert code == 4
     assert lines[0].split() == ["server", "state", "transport", "protocol", "tools", "latency"]
-    assert [line.split()[:2] for line in lines if line.startswith(("plain", "official"))] == [
+    # Each is shown as soon as it is ready, whatever their order in the file.
+    assert [line.split()[:2] for line in lines if line.startswith(("plain", "late"))] == [
         ["plain", "ready"],
-        ["official", "ready"],
+        ["late", "ready"],
     ]
     assert "connecting to" in written.decode()
     assert not any("connecting to" in line for line in lines)

@@ -11,7 +11,6 @@ import os
 import signal
 import stat
 import sys
-import tempfile
 from asyncio import get_running_loop
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -365,6 +364,8 @@ class StderrTail:
         self.sink: IO[bytes] | None = None
         if source is None and sys.platform == "win32":
             # Proactor loops cannot watch a pipe, so use a file, which grows.
+            import tempfile
+
             self.sink = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in __exit__
             return
         if source is None:
