@@ -52,6 +52,7 @@ def _made(
             repr=name == "__repr__",
             eq=name in ("__eq__", "__hash__"),
             frozen=frozen,
+            slots=slots,
             kw_only=kw_only,
         )(type(cls)(cls.__name__, cls.__bases__, dict(body)))
         method = full.__dict__[name]

@@ -43,6 +43,7 @@ def both(options: dict[str, Any]) -> tuple[Any, Any]:
             y: int = 2
             tags: list[str] = field(default_factory=list[str], compare=False)
             secret: str = field(default="", repr=False)
+            kept: str = field(default="k", init=False)
             scale: InitVar[int] = 1
 
             def __post_init__(self, scale: int) -> None:
