@@ -97,7 +97,13 @@ async def test_death_of_the_server_ends_its_calls(wired: ServerSpec) -> None:
     with anyio.fail_after(40):
         async with McpManager([replace(wired, reconnect=False)]) as mcp:
             assert await mcp.wait_ready()
-            others = [asyncio.ensure_future(mcp.call("mcp_official_slow")) for _ in range(3)]
+            begun = asyncio.Semaphore(0)
+            others = [
+                asyncio.ensure_future(mcp.call("mcp_official_slow", on_progress=lambda *_: begun.release()))
+                for _ in range(3)
+            ]
+            for _ in others:
+                await begun.acquire()
             result = await mcp.call("mcp_official_exit")
             for ended in [result, *await asyncio.gather(*others)]:
                 assert isinstance(ended.exception, ToolUnavailableError)

@@ -40,7 +40,8 @@ async def fail() -> CallToolResult:
 
 @server.tool()
 async def slow(context: Context) -> str:
-    """Never come to an end."""
+    """Report that it has begun, and never come to an end."""
+    await context.report_progress(0)
     await anyio.sleep_forever()
     return "never"
 

@@ -302,21 +302,26 @@ async def _stdio(
         # With `strict`, one invalid byte stops the SDK's reader, while the session looks alive.
         encoding_error_handler="replace",
     )
-    with StderrTail(log=stderr_log(stdio, name, given)) as stderr:
-        attempt.stderr = stderr
-        wire = stdio_client(parameters, errlog=cast("TextIO", stderr.sink))
-        process: Any = None
-        try:
-            async with wire as streams:
-                stderr.spawned()
-                process = child_of(wire)
-                attempt.pid = getattr(process, "pid", None)
-                yield streams
-        finally:
-            # The SDK stops only the child itself; stop the processes that it has started.
-            if attempt.pid is not None:
-                kill_group(attempt.pid)
-            attempt.exit_code = getattr(process, "returncode", None)
+    log = stderr_log(stdio, name, given)
+    try:
+        with StderrTail(log=log) as stderr:
+            attempt.stderr = stderr
+            wire = stdio_client(parameters, errlog=cast("TextIO", stderr.sink))
+            process: Any = None
+            try:
+                async with wire as streams:
+                    stderr.spawned()
+                    process = child_of(wire)
+                    attempt.pid = getattr(process, "pid", None)
+                    yield streams
+            finally:
+                # The SDK stops only the child itself; stop the processes that it has started.
+                if attempt.pid is not None:
+                    kill_group(attempt.pid)
+                attempt.exit_code = getattr(process, "returncode", None)
+    finally:
+        if log is not None:
+            await log.finish()
 
 
 @asynccontextmanager
