@@ -131,9 +131,10 @@ def test_a_frozen_instance_is_pickled_and_its_own_equality_is_kept() -> None:
 
 def test_a_class_of_the_standard_library_can_extend_a_frozen_one() -> None:
     _, lazy = both({"frozen": True, "slots": True})
-    more = STANDARD(frozen=True)(type("More", (lazy,), {"__annotations__": {"z": "int"}, "z": 0}))
-    again = LAZY(frozen=True)(type("Again", (lazy,), {"__annotations__": {"z": "int"}, "z": 0}))
-    assert repr(more(1, z=3)) == "More(x=1, y=2, tags=[], z=3)"
+    options = {"frozen": True, "slots": True}
+    more = STANDARD(**options)(type("More", (lazy,), {"__annotations__": {"z": "int"}, "z": 0}))
+    again = LAZY(**options)(type("Again", (lazy,), {"__annotations__": {"z": "int"}, "z": 0}))
+    assert repr(more(1, z=3)) == "More(x=1, y=2, tags=[], kept='k', z=3)"
     assert again(1, z=3) == again(1, z=3)
     with pytest.raises(FrozenInstanceError):
         more(1).z = 4
