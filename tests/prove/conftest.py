@@ -109,6 +109,9 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if session.config.option.collectonly or any("::" in argument for argument in session.config.args):
             return
+        if hasattr(session.config, "workerinput"):
+            # A process of pytest-xdist has only its share of the cases.
+            return
         for name, part in self._parts.items():
             if part.cases and not part.partial and part.wanted:
                 RECORDS.mkdir(parents=True, exist_ok=True)
