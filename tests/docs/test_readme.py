@@ -170,7 +170,7 @@ def _table(text: str) -> list[list[str]]:
 
 
 MEASURED = {
-    "import": "what a program imports",
+    "new process to the tools of 5 servers": "5 servers, from a new process",
     "CPU of a call, stdio": "stdio, alone: CPU",
     "CPU of a call, HTTP, 32 at once": "HTTP, 32 at once: CPU",
     "memory, 20 servers over stdio": "stdio: RSS",
