@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.gateway import cpu_of
+
 ROUNDS = 25
 CALLS = 2_000
 SERVER = Path(__file__).with_name("echo_server.py")
@@ -53,7 +55,6 @@ async def main():
 asyncio.run(main())
 """,
 }
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -134,10 +135,10 @@ def _calls(folder: str) -> None:
     with Client(folder) as client:
         client.call("mcp_echo_echo", {"text": "hello"})
         pid = client.status()["pid"]
-        before, own = _cpu_of(pid), time.process_time()
+        before, own = cpu_of(pid), time.process_time()
         for _ in range(CALLS):
             client.call("mcp_echo_echo", {"text": "hello"})
-        served, client_cost = _cpu_of(pid) - before, time.process_time() - own
+        served, client_cost = cpu_of(pid) - before, time.process_time() - own
     alone = asyncio.run(_in_process(folder))
     per = 1000 / CALLS
     print(
@@ -157,8 +158,3 @@ async def _in_process(folder: str) -> float:
         for _ in range(CALLS):
             await mcp.call("mcp_echo_echo", {"text": "hello"})
         return time.process_time() - before
-
-
-def _cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
