@@ -412,7 +412,8 @@ class BulkRun:
         for state, is_repeated in ((UNKNOWN, repeats), (FAILED, self._repeats_failed)):
             for row in journal.rows_in(state) if is_repeated else ():
                 journal.again(row)
-        self._earlier = sum(journal.counts) - journal.counts[SENT]
+        _, _, *ended = journal.counts
+        self._earlier = sum(ended)
 
     async def _work(self, context: CallContext, name: str) -> None:
         """Take rows and settle them, one after the other, until none is left."""

@@ -195,7 +195,7 @@ async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> N
     """Agree on a version of the protocol.
 
     A modern server is asked for its versions, and an answer that is not one of a modern server leads to the
-    older handshake. What is no answer, such as a broken connection, says nothing about the version.
+    older handshake. A failure without an answer, such as a broken connection, says nothing about the version.
 
     Args:
         session: The open session.
@@ -207,14 +207,8 @@ async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> N
         await session.initialize()
         return
     if protocol == "modern" or known is not None:
-        unasked = types.DiscoverResult(
-            supported_versions=[known.mode if known is not None else LATEST_MODERN_VERSION],
-            capabilities=types.ServerCapabilities(),
-            result_type="complete",
-            ttl_ms=0,
-            cache_scope="public",
-        )
-        session.adopt(known.discover if known is not None and known.discover is not None else unasked)
+        mode, discovered = known or Era(LATEST_MODERN_VERSION)
+        session.adopt(discovered or _unasked(mode))
         return
     try:
         await session.discover()
@@ -231,6 +225,17 @@ async def negotiate(session: ClientSession, protocol: str, era: Era | None) -> N
             if not any(version in MODERN_PROTOCOL_VERSIONS for version in _supported_by(refusal)):
                 raise
             await session.discover()
+
+
+def _unasked(version: str) -> types.DiscoverResult:
+    """Return what stands for the answer of a server that is not asked for its versions."""
+    return types.DiscoverResult(
+        supported_versions=[version],
+        capabilities=types.ServerCapabilities(),
+        result_type="complete",
+        ttl_ms=0,
+        cache_scope="public",
+    )
 
 
 def is_answer(exc: BaseException) -> bool:
