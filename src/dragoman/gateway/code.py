@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, INVALID_REQUEST
-
 from dragoman.agent.code.runner import RUN_CODE, CodeRunner
+from dragoman.server.in_progress import current_caller
+from dragoman.server.protocol.envelope import INVALID_PARAMS, INVALID_REQUEST, MCPError
 from dragoman.storage.programs import ProgramStore
 from dragoman.tools.result.budget import TextBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dragoman.gateway.questions import Questions
     from dragoman.manager.manager import McpManager
     from dragoman.model import CallRequest, ToolDef, ToolResult
 
@@ -31,18 +29,18 @@ class _CannotAsk:
     def client(self) -> object:
         return self
 
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002 -- as all exchanges
+    async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:  # noqa: ARG002 -- as all exchanges
         msg = f"a program cannot answer {method}: call the tool itself"
         raise MCPError(code=INVALID_REQUEST, message=msg)
 
-    async def approve(self, request: CallRequest) -> bool:  # noqa: ARG002 -- the answer is always no
+    async def approve(self, call: CallRequest) -> bool:  # noqa: ARG002 -- the answer is always no
         """Deny the call: a program's person cannot be asked."""
         return False
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send nothing: a program has no notifications."""
 
-    async def log(self, params: Mapping[str, Any]) -> None:
+    def log(self, params: Mapping[str, Any]) -> None:
         """Drop a log message: nothing takes it in a program."""
 
 
@@ -51,20 +49,18 @@ class ProgramTool:
 
     name = RUN_CODE
 
-    def __init__(self, mcp: McpManager, tools: Callable[[], Sequence[ToolDef]], questions: Questions) -> None:
+    def __init__(self, mcp: McpManager, tools: Callable[[], Sequence[ToolDef]]) -> None:
         """Offer the tool.
 
         Args:
             mcp: Makes the calls.
             tools: All tools that programs can call.
-            questions: Finds the client that a server's question is for.
 
         Raises:
             AgentError: The extra `code` is not installed.
         """
         self._mcp = mcp
         self._tools = tools
-        self._questions = questions
         self._catalog = self._runner()
         """Knows the functions; it never runs a program."""
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
@@ -105,10 +101,12 @@ class ProgramTool:
         caller = self._mcp.caller(while_asking=runner.while_asking)
 
         async def call(name: str, arguments: Mapping[str, Any] | None = None, **how: Any) -> ToolResult:
-            tool = self._mcp.registry.get(name)
             # Without an exchange of its own, a question would go to another client of that server.
-            with self._questions.during(tool.server if tool else "", _CannotAsk()):
+            token = current_caller.set(_CannotAsk())
+            try:
                 return await caller(name, arguments, **how)
+            finally:
+                current_caller.reset(token)
 
         runner.connect(call)
         return runner

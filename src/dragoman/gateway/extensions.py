@@ -9,37 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
-from pydantic import ConfigDict, Field
-
 from dragoman.gateway import ids
-from dragoman.gateway.sdk_server import put_aside
+from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError
 from dragoman.server.protocol.extensions import SKILLS, TASKS
+from dragoman.tools.export.export import neutral_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from dragoman.gateway.request import Request
     from dragoman.gateway.view import View
     from dragoman.manager.forward import Forward
-
-
-class TaskParams(types.RequestParams):
-    """The parameters of `tasks/get`, `tasks/update` and `tasks/cancel`."""
-
-    model_config = ConfigDict(extra="allow")
-
-    task_id: str = Field(alias="taskId", min_length=1)
-    input_responses: dict[str, Any] = Field(default_factory=dict[str, Any], alias="inputResponses")
-
-
-class UriParams(types.RequestParams):
-    """The parameters of `skills/get` and `resources/directory/read`."""
-
-    model_config = ConfigDict(extra="allow")
-
-    uri: str
 
 
 class Extensions:
@@ -50,12 +30,15 @@ class Extensions:
         self._forward = forward
         self._task_keys = task_keys
         """Bind the ids of tasks to a user; empty without users."""
-        server = view.server
-        for verb in ("get", "update", "cancel"):
-            server.add_request_handler(f"tasks/{verb}", TaskParams, self._task)
-        server.add_request_handler("skills/list", types.PaginatedRequestParams, self._list_skills)
-        server.add_request_handler("skills/get", UriParams, self._get_skill)
-        server.add_request_handler("resources/directory/read", UriParams, self._read_directory)
+
+    def handlers(self) -> dict[str, Callable[[Request], Awaitable[Mapping[str, Any]]]]:
+        """Return what answers the requests of extensions, by method."""
+        return {
+            **{f"tasks/{verb}": self._task for verb in ("get", "update", "cancel")},
+            "skills/list": self._list_skills,
+            "skills/get": self._get_skill,
+            "resources/directory/read": self._read_directory,
+        }
 
     def declared(self) -> dict[str, dict[str, Any]]:
         """Return the extensions that at least one connected server has, with their settings."""
@@ -77,15 +60,17 @@ class Extensions:
             task = ids.bound_task(task, server, self._task_keys)
         return {**state, "taskId": task, **({"result": result} if "result" in state else {})}
 
-    # ── Tasks
+    # Tasks
 
-    async def _task(self, ctx: Any, params: TaskParams) -> types.EmptyResult:
-        server, task = self.task_of(params.task_id)
-        verb = ctx.method.partition("/")[2]
+    async def _task(self, request: Request) -> Mapping[str, Any]:
+        answers = request.params.get("inputResponses")
+        if not isinstance(answers, dict | None):
+            raise MCPError(code=INVALID_PARAMS, message="`inputResponses` must be an object")
+        server, task = self.task_of(_text(request, "taskId"))
+        verb = request.method.partition("/")[2]
         with self._view.refusing():
-            state = await self._forward.task(verb, task, server=server, answers=params.input_responses)
-        put_aside(self.outer_task(state, server) if verb == "get" else state)
-        return types.EmptyResult()
+            state = await self._forward.task(verb, task, server=server, answers=answers)
+        return self.outer_task(state, server) if verb == "get" else state
 
     def task_of(self, task: str) -> tuple[str, str]:
         """Return the server of a task, and the id that the server knows it by.
@@ -102,9 +87,9 @@ class Extensions:
             raise MCPError(code=INVALID_PARAMS, message="Task not found")
         return found
 
-    # ── Skills
+    # Skills
 
-    async def _list_skills(self, _ctx: Any, params: types.PaginatedRequestParams | None) -> types.EmptyResult:
+    async def _list_skills(self, request: Request) -> Mapping[str, Any]:
         only = self._view.only
         with self._view.refusing():
             listed = await self._forward.skills(only)
@@ -113,23 +98,20 @@ class Extensions:
             for server, entries in listed.items()
             for entry in (self._outer_skill(entry, server) for entry in entries)
         }
-        names, following = self._view.page(sorted(found), params)
-        put_aside({"skills": [found[name] for name in names], **following})
-        return types.EmptyResult()
+        names, following = self._view.page(sorted(found), request)
+        return {"skills": [found[name] for name in names], **following}
 
-    async def _get_skill(self, _ctx: Any, params: UriParams) -> types.EmptyResult:
+    async def _get_skill(self, request: Request) -> Mapping[str, Any]:
         with self._view.refusing():
-            server, uri = await self._view.owner(params.uri)
+            server, uri = await self._view.owner(_text(request, "uri"))
             entry = await self._forward.skill(uri, server=server)
-        put_aside({"skill": self._outer_skill(entry, server)})
-        return types.EmptyResult()
+        return {"skill": self._outer_skill(entry, server)}
 
-    async def _read_directory(self, _ctx: Any, params: UriParams) -> types.EmptyResult:
+    async def _read_directory(self, request: Request) -> Mapping[str, Any]:
         with self._view.refusing():
-            server, uri = await self._view.owner(params.uri)
+            server, uri = await self._view.owner(_text(request, "uri"))
             entries = await self._forward.directory(uri, server=server)
-        put_aside({"resources": [self._outer(entry, server) for entry in entries]})
-        return types.EmptyResult()
+        return {"resources": [self._outer(entry, server) for entry in entries]}
 
     def _outer_skill(self, entry: Mapping[str, Any], server: str) -> dict[str, Any]:
         files: object = entry.get("resources")
@@ -143,6 +125,19 @@ class Extensions:
 
     def _outer(self, entry: Mapping[str, Any], server: str) -> dict[str, Any]:
         uri = entry.get("uri")
+        shown = neutral_texts(entry)
         if self._view.only is not None or not isinstance(uri, str):
-            return dict(entry)
-        return {**entry, "uri": ids.outer_uri(server, uri)}
+            return shown
+        return {**shown, "uri": ids.outer_uri(server, uri)}
+
+
+def _text(request: Request, key: str) -> str:
+    """Return a parameter that must be a text.
+
+    Raises:
+        MCPError: It is not.
+    """
+    value = request.params.get(key)
+    if not isinstance(value, str) or not value:
+        raise MCPError(code=INVALID_PARAMS, message=f"`{key}` must be a text")
+    return value

@@ -2,47 +2,47 @@
 
 `Gateway` holds what all clients share: the questions of servers, the requests that wait for an answer, and
 the announcements of changes. `View` is what one endpoint shows: all servers under prefixed names, or one
-server under its own. `Gateway.serve` drives one connection over a pair of streams; `app.py` serves HTTP.
+server under its own. `Connection` serves a client over a channel that goes both ways, `http.py` one over HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.runner import serve_dual_era_loop
 
 from dragoman.agent.code.sandbox import is_installed, not_installed
 from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
 from dragoman.gateway import ids
 from dragoman.gateway.announce import Announcer
+from dragoman.gateway.connection import Connection
+from dragoman.gateway.for_model import ForModel
+from dragoman.gateway.http import Sessions
 from dragoman.gateway.observe import Observer
 from dragoman.gateway.questions import Questions
-from dragoman.gateway.rounds import HOLD_SECONDS, Rounds
+from dragoman.gateway.states import States
 from dragoman.gateway.view import View
 from dragoman.manager.pool import find_server
 from dragoman.model import ServerState
+from dragoman.server.protocol.rounds import HeldRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from typing import Self
 
-    from mcp.shared._stream_protocols import ReadStream, WriteStream
-    from mcp.shared.message import SessionMessage
-
     from dragoman.events import Event
+    from dragoman.gateway.request import Request
     from dragoman.gateway.view import ToolsMode
+    from dragoman.manager.forward import Forward
     from dragoman.manager.manager import McpManager
 
 logger = logging.getLogger("dragoman")
 
 _CONNECTED = (ServerState.READY, ServerState.DEGRADED)
-AUDIENCE = "dragoman"
+OWN_CLIENT = "dragoman"
+"""What dragoman's own clients call themselves: they add sources and notes to a text themselves."""
 
 
 class Gateway:
@@ -57,6 +57,8 @@ class Gateway:
         state_keys: Sequence[str | bytes] = (),
         first_wait: float = 5.0,
         observer: Observer | None = None,
+        raw: bool = False,
+        for_model: bool = False,
     ) -> None:
         """Serve a started manager.
 
@@ -71,28 +73,36 @@ class Gateway:
             first_wait: For how many seconds after the start the first handshake and the first listing
                 wait for servers that are starting.
             observer: Counts and logs the requests; its own by default.
+            raw: Whether answers are passed on as they came, without the sources and notes of the library.
+            for_model: Whether models read the answers: every answer has its sources, long ones are cut, and
+                lost servers are named.
 
         Raises:
             AgentError: `tools` is `code`, and the extra `code` is not installed.
+            ConfigError: A state key is too short.
         """
         if tools == "code" and not is_installed():
             raise not_installed()
         self.mcp = mcp
         self.questions = questions or Questions()
+        self.questions.connect(mcp.forward)
         self.asks_clients = questions is not None
         """Whether the questions of older servers, and for older clients, go to clients."""
-        self.rounds = Rounds()
+        self.held = HeldRequests()
+        self.states = States(state_keys)
         self.announcer = Announcer(mcp)
+        self.sessions = Sessions(self)
         self.observer = observer or Observer(mcp)
         self.tools_mode: ToolsMode = tools
         self.first_wait = first_wait
-        self._keys = [key.encode() if isinstance(key, str) else key for key in state_keys] or [os.urandom(32)]
-        self._security = RequestStateSecurity(keys=self._keys, ttl=HOLD_SECONDS)
-        self.task_keys = [ids.task_key(key, mcp.user) for key in self._keys] if mcp.user else []
+        self.task_keys = [ids.task_key(key, mcp.user) for key in self.states.secrets] if mcp.user else []
         """Bind the ids of tasks to the user: the first binds, all check. Empty if there are no users."""
+        self.model = ForModel(mcp) if for_model else None
+        self._raw = raw
         self._views: dict[str | None, View] = {}
         self._events = mcp.events()
         self._pump: asyncio.Task[None] | None = None
+        self._jobs: set[asyncio.Task[None]] = set()
         self._started = 0.0
         self._end_logs = self.questions.listen(self.announcer.log)
 
@@ -109,9 +119,11 @@ class Gateway:
             manager,
             questions=questions,
             tools=self.tools_mode,
-            state_keys=self._keys,
+            state_keys=self.states.secrets,
             first_wait=self.first_wait,
             observer=self.observer,
+            raw=self._raw,
+            for_model=self.model is not None,
         )
 
     def start(self) -> None:
@@ -120,23 +132,41 @@ class Gateway:
             self._started = time.monotonic()
             self._pump = asyncio.create_task(self._announce(), name="dragoman gateway")
 
+    def start_job(self, job: Coroutine[Any, Any, None]) -> None:
+        """Do something that no client waits for."""
+        task = asyncio.create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
     @property
     def patience(self) -> float:
         """For how many more seconds a client waits for servers that are starting."""
         return max(0.0, self._started + self.first_wait - time.monotonic())
 
+    @property
+    def forward(self) -> Forward:
+        """Passes requests on, by the rules for models if models read the answers."""
+        return self.mcp.forward if self.model is None else self.model.forward
+
+    def renders(self, request: Request) -> bool:
+        """Return whether sources and notes are added to the answers of a request."""
+        return not self._raw and request.client_name != OWN_CLIENT
+
     async def close(self) -> None:
         """End streams and requests that wait for an answer; the manager goes on."""
         self.announcer.close()
-        self.rounds.close()
+        self.held.close()
+        self.sessions.close()
         self._end_logs()
         for view in self._views.values():
             await asyncio.to_thread(view.close)
         pump, self._pump = self._pump, None
-        if pump is not None:
-            pump.cancel()
-            with suppress(asyncio.CancelledError):
-                await pump
+        tasks = [*self._jobs, *([pump] if pump is not None else [])]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError, Exception):
+                await task
 
     def view(self, server: str | None = None) -> View:
         """Return what one endpoint shows: all servers, or one under its own names.
@@ -150,62 +180,52 @@ class Gateway:
         view = self._views.get(server)
         if view is None:
             view = self._views[server] = View(self, server)
-            # The innermost middleware comes last; sealing sees the raw result.
-            boundary = RequestStateBoundary(self._security, default_audience=AUDIENCE)
-            view.server.middleware[1:1] = [self.observer, boundary]
         return view
 
-    async def serve(
-        self,
-        read: ReadStream[SessionMessage | Exception],
-        write: WriteStream[SessionMessage],
-        *,
-        server: str | None = None,
-    ) -> None:
-        """Serve one connection over a pair of streams until its end, in the protocol that the client speaks.
+    def connect(
+        self, put: Callable[[Mapping[str, Any]], None], *, server: str | None = None, principal: str = ""
+    ) -> Connection:
+        """Return the connection of a client over a channel that goes both ways.
 
         Args:
-            read: Gives the client's messages.
-            write: Takes ours.
+            put: Sends a message to the client, without waiting.
             server: The only server to show, under its own names.
+            principal: Who the client is, where that has been checked.
         """
         self.start()
-        shown = self.view(server).server
-        async with shown.lifespan(shown) as state:
-            await serve_dual_era_loop(shown, read, write, lifespan_state=state)
+        return Connection(self.view(server), put, principal=principal)
 
     async def _announce(self) -> None:
         async for event in self._events:
             try:
-                await self._take(event)
+                self._take(event)
             except Exception:
                 logger.exception("the gateway could not announce a change")
-        await self._on_closed()
+        # The manager was shut down.
+        self.announcer.close()
+        self.held.close()
 
-    async def _take(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
+        if self.model is not None:
+            self.model.note(event)
         match event:
             case ToolsChanged():
-                await self.announcer.tools_changed(event.server)
+                self.announcer.list_changed(event.server, "tools")
             case ResourcesChanged():
                 self._forget(event.server)
-                await self.announcer.resources_changed(event.server)
+                self.announcer.list_changed(event.server, "resources")
             case PromptsChanged():
                 self._forget(event.server)
-                await self.announcer.prompts_changed(event.server)
+                self.announcer.list_changed(event.server, "prompts")
             case ResourceChanged():
-                await self.announcer.resource_updated(event.server, event.uri)
+                self.announcer.resource_updated(event.server, event.uri)
             case StateChanged() if (event.before in _CONNECTED) != (event.after in _CONNECTED):
                 self._forget(event.server)
-                await self.announcer.resources_changed(event.server)
-                await self.announcer.prompts_changed(event.server)
+                self.announcer.list_changed(event.server, "resources")
+                self.announcer.list_changed(event.server, "prompts")
             case _:
                 pass
 
     def _forget(self, server: str) -> None:
         for view in self._views.values():
             view.forget(server)
-
-    async def _on_closed(self) -> None:
-        """End the streams: the manager was shut down."""
-        self.announcer.close()
-        self.rounds.close()

@@ -1,4 +1,4 @@
-"""What the gateway shows of itself: an access log with masked arguments, and metrics for Prometheus."""
+"""What the gateway shows of itself: an access log with masked arguments, metrics for Prometheus, and spans."""
 
 from __future__ import annotations
 
@@ -6,26 +6,51 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from dragoman.call import summary
-from dragoman.gateway.principal import principal
+from dragoman.observe.telemetry import serving
+from dragoman.server.protocol.envelope import MCPError
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
-    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-
+    from dragoman.gateway.request import Request
     from dragoman.manager.manager import McpManager
 
 access = logging.getLogger("dragoman.access")
 
+SHOWN_CHARS = 200
+"""How much of a name or a URI a line of the access log has."""
+OTHER = "other"
+"""The label of methods that are not known: a client must not be able to make new ones."""
 _SUBJECTS = ("name", "uri", "ref")
 _COUNTERS = {"calls": "Calls of a server's tools.", "failed": "Calls that failed."}
 
 
+class Seen:
+    """How a request ended."""
+
+    __slots__ = ("error", "result")
+
+    def __init__(self) -> None:
+        self.result: Mapping[str, Any] | None = None
+        self.error: Exception | None = None
+
+    @property
+    def outcome(self) -> str:
+        """`ok`, `error` for a failed call, `refused` with its code, or `cancelled`."""
+        if self.error is not None:
+            return f"refused {self.error.code}" if isinstance(self.error, MCPError) else "refused"
+        if self.result is None:
+            return "cancelled"
+        return "error" if self.result.get("isError") is True else "ok"
+
+
 class Observer:
-    """A middleware of the SDK's server that counts and logs every request."""
+    """Counts and logs every request."""
 
     def __init__(self, mcp: McpManager) -> None:
         self._mcp = mcp
@@ -39,28 +64,27 @@ class Observer:
         self._ended: Counter[tuple[str, str]] = Counter()
         """What was counted for users who have ended, by counter and server: a counter never falls."""
 
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Handle one request or notification."""
-        if ctx.request_id is None:
-            return await call_next(ctx)
-        began, outcome = time.monotonic(), "cancelled"
+    @contextmanager
+    def watching(self, request: Request, *, is_known: bool) -> Generator[Seen]:
+        """Count a request; its end is written to the object that this gives."""
+        began, seen = time.monotonic(), Seen()
         self.in_progress += 1
+        span = serving(request.method, request.params, version=request.version, request_id=request.id)
         try:
-            result = await call_next(ctx)
-            outcome = "error" if isinstance(result, dict) and result.get("isError") is True else "ok"
-            return result
-        except Exception as exc:
-            outcome = f"refused {getattr(exc, 'code', '')}".strip()
-            raise
+            with span or nullcontext():
+                yield seen
+                if span is not None:
+                    span.end(seen.result, seen.error)
         finally:
             self.in_progress -= 1
             if not self.in_progress:
                 self._idle.set()
-            seconds = time.monotonic() - began
-            self._requests[ctx.method, outcome.partition(" ")[0]] += 1
-            self._seconds[ctx.method] += seconds  # pyright: ignore[reportArgumentType] -- a counter of seconds
+            seconds, outcome = time.monotonic() - began, seen.outcome
+            method = request.method if is_known else OTHER
+            self._requests[method, outcome.partition(" ")[0]] += 1
+            self._seconds[method] += seconds  # pyright: ignore[reportArgumentType] -- a counter of seconds
             if access.isEnabledFor(logging.INFO):
-                access.info("%s", _line(ctx, outcome, seconds))
+                access.info("%s", _line(request, method, outcome, seconds))
 
     def refuse(self, reason: str, client: Any) -> None:
         """Count and log an HTTP request that was not let in."""
@@ -131,9 +155,10 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def _line(ctx: ServerRequestContext[Any, Any], outcome: str, seconds: float) -> str:
-    params: Mapping[str, Any] = ctx.params or {}
+def _line(request: Request, method: str, outcome: str, seconds: float) -> str:
+    params = request.params
     subject = next((str(params[key]) for key in _SUBJECTS if key in params), "")
     arguments = summary(params["arguments"]) if params.get("arguments") else ""
-    facts = (principal() or "-", ctx.method, subject, arguments, outcome, f"{seconds * 1000:.1f} ms")
+    principal = for_log(request.principal, SHOWN_CHARS) or "-"
+    facts = (principal, method, for_log(subject, SHOWN_CHARS), arguments, outcome, f"{seconds * 1000:.1f} ms")
     return " ".join(fact.replace("\n", " ") for fact in facts if fact)

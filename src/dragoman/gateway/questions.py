@@ -1,45 +1,41 @@
 """Questions: what servers ask goes to the client whose request caused it, and the answer goes back.
 
-A modern server asks inside the request that it answers, and a context variable says whose that is. An older
-server asks at any time, and its protocol does not name the request: the question goes to the client that has
-one in progress at that server, and is refused if requests of several clients are. The same holds for log
-messages.
+A modern server asks inside the request that it answers, and so does an older one over HTTP: the task that
+handles the question knows the request. An older server over stdio asks at any time and does not name the
+request: the question goes to the only client that has one in progress there. It is refused if there are
+several, or if one has just gone without its answer. The same holds for log messages.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import logging
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_REQUEST
-
 from dragoman.model import Handlers
+from dragoman.server.in_progress import Caller, SeveralClientsError, current_caller
+from dragoman.server.protocol.envelope import INVALID_REQUEST, MCPError
+from dragoman.server.protocol.rounds import ELICIT, ROOTS, SAMPLE
 from dragoman.trust.masking import mask_arguments
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping
+    from collections.abc import Callable, Mapping
 
+    from dragoman.manager.forward import Forward
     from dragoman.model import ApprovalHandler, CallRequest, Handler
 
 logger = logging.getLogger("dragoman")
 
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-ELICIT = "elicitation/create"
-SAMPLE = "sampling/createMessage"
-ROOTS = "roots/list"
 COMPLETE = "notifications/elicitation/complete"
 MAX_OPENED = 1_000
 """How many addresses that clients were asked to open are remembered."""
 SHOWN_CHARS = 2_000
 """How much of a call's arguments a person is shown."""
+SERVER = "dragoman/server"
+"""The key in the `_meta` of a question that names the server which asks."""
 
 
 def approval_form(request: CallRequest) -> dict[str, Any]:
@@ -75,48 +71,52 @@ def says_yes(answer: object) -> bool:
     )
 
 
-class Exchange(Protocol):
+def framed(method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+    """Return the parameters of a server's question with the server's name outside of the server's own words.
+
+    A server could copy the words of dragoman's own question: its lines are quoted, and ours are not.
+    """
+    meta = params.get("_meta")
+    named = {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), SERVER: server}
+    if method != ELICIT:
+        return {**params, "_meta": named}
+    lines = for_model(str(params.get("message", ""))).splitlines() or [""]
+    said = f"The server `{for_model(server)}` asks:" + "".join(f"\n> {line}" for line in lines)
+    return {**params, "message": said, "_meta": named}
+
+
+class Exchange(Caller, Protocol):
     """One request of a client in progress."""
 
-    @property
-    def client(self) -> object:
-        """Equal for requests of the same client."""
-        ...
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the client, and return its answer.
+    async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        """Ask the client what a server asks, and return its answer.
 
         Raises:
             MCPError: The client cannot be asked, or answered with an error.
         """
         ...
 
-    async def approve(self, request: CallRequest) -> bool:
+    async def approve(self, call: CallRequest) -> bool:
         """Ask the person at the client whether a call may be made; only a clear yes is true."""
         ...
 
-    async def log(self, params: Mapping[str, Any]) -> None:
+    def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message to the client, if it wants it."""
         ...
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification, if the client's protocol has it."""
         ...
-
-
-current_exchange: ContextVar[Exchange | None] = ContextVar("current_exchange", default=None)
-"""The request of a client that the current task works for."""
 
 
 class Questions:
     """Finds the client that a server's question is for. Make the manager with `handlers()`."""
 
     def __init__(self) -> None:
-        self._exchanges: dict[str, list[Exchange]] = {}
-        """Requests in progress, by server, the newest last."""
+        self._forward: Forward | None = None
         self._opened: dict[tuple[str, str], Exchange] = {}
         """Who was asked to open an address, by server and the id of the question."""
-        self._listeners: set[Callable[[str, Mapping[str, Any]], Awaitable[None]]] = set()
+        self._listeners: set[Callable[[str, Mapping[str, Any]], None]] = set()
 
     def handlers(self, given: Handlers | None = None) -> Handlers:
         """Return handlers for the manager: they ask the clients, and the given ones if no client is meant."""
@@ -131,25 +131,11 @@ class Questions:
             approval=self._approval(given.approval),
         )
 
-    def in_progress(self) -> int:
-        """Return how many requests are in progress at servers."""
-        return sum(map(len, self._exchanges.values()))
+    def connect(self, forward: Forward) -> None:
+        """Use the servers of a manager, which know whose requests are in progress."""
+        self._forward = forward
 
-    @contextmanager
-    def during(self, server: str, exchange: Exchange) -> Generator[None]:
-        """Make an exchange the one that a server's questions are about."""
-        self._exchanges.setdefault(server, []).append(exchange)
-        token = current_exchange.set(exchange)
-        try:
-            yield
-        finally:
-            current_exchange.reset(token)
-            exchanges = self._exchanges[server]
-            exchanges.remove(exchange)
-            if not exchanges:
-                del self._exchanges[server]
-
-    def listen(self, listener: Callable[[str, Mapping[str, Any]], Awaitable[None]]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[str, Mapping[str, Any]], None]) -> Callable[[], None]:
         """Call a listener with log messages that come outside requests; return what ends that."""
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
@@ -159,12 +145,12 @@ class Questions:
             exchange = self._asked(server)
             if exchange is not None:
                 self._remember(server, params, exchange)
-                return await exchange.ask(method, params)
+                return await exchange.ask(method, params, server)
             if given is None:
                 msg = f"`{server}` asks for {method}, but no client has a request in progress there"
                 raise MCPError(code=INVALID_REQUEST, message=msg)
             outcome = given(server, params)
-            return await outcome if asyncio.iscoroutine(outcome) else outcome
+            return await outcome if inspect.isawaitable(outcome) else outcome
 
         return ask
 
@@ -174,17 +160,17 @@ class Questions:
             if len(self._opened) > MAX_OPENED:
                 del self._opened[next(iter(self._opened))]
 
-    async def _complete(self, server: str, params: dict[str, Any]) -> None:
+    def _complete(self, server: str, params: dict[str, Any]) -> None:
         """Tell the client that was asked to open an address that this is done."""
         exchange = self._opened.pop((server, str(params.get("elicitationId"))), None)
         if exchange is not None:
-            await exchange.tell(COMPLETE, params)
+            exchange.tell(COMPLETE, params)
 
     def _approval(self, given: ApprovalHandler | None) -> ApprovalHandler:
         async def approve(request: CallRequest) -> bool:
-            exchange = current_exchange.get()
+            exchange = current_caller.get()
             if exchange is not None:
-                return await exchange.approve(request)
+                return await cast("Exchange", exchange).approve(request)
             answer = given(request) if given is not None else False
             return await answer if inspect.isawaitable(answer) else answer
 
@@ -192,32 +178,33 @@ class Questions:
 
     def _log(self, given: Handler | None) -> Handler:
         async def log(server: str, params: dict[str, Any]) -> None:
-            exchanges = self._exchanges.get(server, ())
-            newest = {exchange.client: exchange for exchange in exchanges}
-            for exchange in newest.values():
-                await exchange.log(params)
-            if not newest:
+            if self._forward is not None and (exchanges := self._forward.callers(server)):
+                for exchange in exchanges:
+                    cast("Exchange", exchange).log(params)
+            else:
                 for listener in list(self._listeners):
-                    await listener(server, params)
-            if given is not None and asyncio.iscoroutine(outcome := given(server, params)):
+                    listener(server, params)
+            if given is not None and inspect.isawaitable(outcome := given(server, params)):
                 await outcome
 
         return log
 
     def _asked(self, server: str) -> Exchange | None:
-        """Return the exchange that a question is about; `None` if no client is meant.
+        """Return the request that a question is about; `None` if no client is meant.
 
         Raises:
             MCPError: Several clients have requests in progress at the server.
         """
-        exchanges = self._exchanges.get(server)
-        # The tasks of a connection inherit the request that opened it, which has ended since.
-        if (own := current_exchange.get()) is not None and own in (exchanges or ()):
-            return own
-        if not exchanges:
+        if (own := current_caller.get()) is not None:
+            return cast("Exchange", own)
+        if self._forward is None:
             return None
-        if len({exchange.client for exchange in exchanges}) > 1:
+        try:
+            return cast("Exchange | None", self._forward.sole_caller(server))
+        except SeveralClientsError:
             logger.warning("%s: refused its question: several clients have requests there", server)
-            msg = f"several clients have requests in progress at `{server}`, which does not say whose this is"
-            raise MCPError(code=INVALID_REQUEST, message=msg)
-        return exchanges[-1]
+            msg = (
+                f"`{server}` asks without saying for whom, and several clients have requests there, "
+                "or one has gone without its answer"
+            )
+            raise MCPError(code=INVALID_REQUEST, message=msg) from None

@@ -6,11 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
-
+from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError
 from dragoman.tools.search import ToolIndex
-from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +26,21 @@ class ToolFinder:
     call_name = "call_tool"
 
     def __init__(
-        self, tools: Callable[[], Sequence[ToolDef]], *, missing: Callable[[], Sequence[str]] = list
+        self,
+        tools: Callable[[], Sequence[ToolDef]],
+        *,
+        define: Callable[[ToolDef], Mapping[str, Any]],
+        missing: Callable[[], Sequence[str]] = list,
     ) -> None:
         """Offer the two tools.
 
         Args:
             tools: All tools that may be found.
+            define: Returns a tool's definition as a client may see it.
             missing: A line for each configured server that cannot show its tools.
         """
         self._tools = tools
+        self._define = define
         self._missing = missing
         self._index: ToolIndex | None = None
 
@@ -91,15 +94,11 @@ class ToolFinder:
             raise MCPError(code=INVALID_PARAMS, message="`query` must be a text and `limit` a number")
         tools = list(self._tools())
         most = max(1, min(limit * len(asked), MOST))
-        shown = [
-            {
-                "name": tool.name,
-                "description": for_model(tool.description),
-                "inputSchema": tool.input_schema,
-                **({"weak": True} if weak else {}),
-            }
-            for tool, weak in await asyncio.to_thread(self._search, tools, asked, most)
-        ]
+        shown: list[dict[str, Any]] = []
+        for tool, weak in await asyncio.to_thread(self._search, tools, asked, most):
+            defined = self._define(tool)
+            kept = {key: defined[key] for key in ("name", "description", "inputSchema") if key in defined}
+            shown.append({**kept, **({"weak": True} if weak else {})})
         content = [{"type": "text", "text": json.dumps(shown, ensure_ascii=False)}]
         if missing := self._missing():
             said = ["Not available now, and may have had a fitting tool:", *missing]

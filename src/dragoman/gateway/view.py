@@ -1,7 +1,8 @@
 """View: what one endpoint shows, and how each request is answered.
 
-The view of all servers prefixes names and URIs (`ids.py`); the view of one server leaves them alone. Listings
-have a fixed order, and a cursor is the last name of its page, so any replica can go on.
+The view of all servers prefixes names and URIs (`ids.py`); the view of one server leaves them alone. Tools have
+the names that every model API takes, as the exports give them. Listings have a fixed order, and a cursor is the
+last name of its page, so any replica can go on.
 """
 
 from __future__ import annotations
@@ -10,17 +11,8 @@ import asyncio
 import base64
 import json
 import logging
-import re
-import secrets
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
-
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVEL_META_KEY
-from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from dragoman.errors import (
     CallDeniedError,
@@ -31,53 +23,49 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.gateway import ids
-from dragoman.gateway.announce import Client
 from dragoman.gateway.code import ProgramTool
-from dragoman.gateway.direct import Exchange
 from dragoman.gateway.extensions import Extensions
-from dragoman.gateway.principal import principal
-from dragoman.gateway.questions import ELICIT, LEVELS, approval_form, says_yes
-from dragoman.gateway.rounds import (
-    HeldRequest,
-    approval_of,
-    can_be_asked,
-    input_required,
-    inputs_of,
-    is_held_state,
-    lacks,
-    pass_on,
-    server_inputs,
-)
-from dragoman.gateway.sdk_server import (
-    GatewayServer,
-    RawAnswer,
-    RawNotification,
-    RawRequest,
-    RawResults,
-    connection_of,
-    input_schemas,
-    is_modern,
-    put_aside,
-)
+from dragoman.gateway.questions import framed, says_yes
+from dragoman.gateway.request import APPROVAL, SERVER_ERROR, AskedInRounds, AskedNow
 from dragoman.gateway.search import ToolFinder
+from dragoman.gateway.states import State
 from dragoman.model import ServerState
+from dragoman.server.in_progress import current_caller
+from dragoman.server.protocol.envelope import (
+    CLIENT_CAPABILITIES_META_KEY,
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    LATEST_HANDSHAKE_VERSION,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    MODERN_PROTOCOL_VERSIONS,
+    MCPError,
+    check_mirrored,
+    check_params,
+    outcome_of,
+    shaped,
+)
 from dragoman.server.protocol.extensions import TASKS
-from dragoman.tools.names import Pair, unambiguous
+from dragoman.server.protocol.rounds import CAPABILITIES, Held, inputs_of, wants_input
+from dragoman.tools.export.export import neutral_texts
+from dragoman.tools.names import OPENAI, Pair, assign
 from dragoman.tools.search.missing import missing_servers
-from dragoman.trust.sanitizing import for_model
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
-    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-
-    from dragoman.gateway.direct import DirectContext
+    from dragoman.gateway.announce import Announcer
     from dragoman.gateway.gateway import Gateway
-    from dragoman.model import CallRequest, ProgressHandler, ToolDef, ToolResult
+    from dragoman.gateway.questions import Exchange
+    from dragoman.gateway.request import Peer, Request
+    from dragoman.model import ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
 
-    Context: TypeAlias = ServerRequestContext[Any]
+    Job: TypeAlias = Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]]
+    Handler: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
 
 logger = logging.getLogger("dragoman")
 
@@ -89,20 +77,16 @@ STARTING_SECONDS = 20.0
 """How long a call of a tool that is not known waits while servers are starting."""
 LISTING_SECONDS = 5.0
 """How long one server may take to list something before the list of all goes on without it."""
-SERVER_ERROR = -32000
+MAX_SUBSCRIBED = 1_000
+"""How many resources one client may subscribe to."""
 RESERVED = "io.modelcontextprotocol/"
 _PASSED_ON = (LOG_LEVEL_META_KEY, CLIENT_CAPABILITIES_META_KEY)
 """The reserved keys that concern the server behind."""
 MIRROR = "x-mcp-header"
 """In a schema: an argument that a header must mirror."""
-NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
-"""Names of tools that every client takes."""
 
-_KINDS: dict[Kind, tuple[str, str]] = {
-    "resources": ("uri", "resources/list"),
-    "resourceTemplates": ("uriTemplate", "resources/templates/list"),
-    "prompts": ("name", "prompts/list"),
-}
+_KINDS: dict[Kind, str] = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
+"""What names an entry of each kind of listing."""
 
 
 class View:
@@ -113,59 +97,104 @@ class View:
         """The server that is shown under its own names; `None` for all."""
         self._gateway = gateway
         self._mcp = gateway.mcp
-        self._forward = gateway.mcp.forward
+        self._forward = gateway.forward
         self._known: dict[tuple[str, Kind], Sequence[dict[str, Any]]] = {}
         """The last listings, for servers that are slow to list again."""
-        self._renamed: dict[str, str] = {}
-        """Exposed names that some clients refuse, by the names they are given instead."""
-        self.sessions: dict[str, Client] = {}
-        """Connections of the older protocol that are sessions over HTTP, by session id."""
         self._mirrors: dict[str, tuple[Any, bool]] = {}
         """Whether headers mirror arguments, with the schema that says so, by name of the tool."""
-        self._chain: tuple[bool, Any] | None = None
-        """Whether calls are traced, and the middleware around them."""
         self._greeted = False
         self._waited = False
-        self._finder = ToolFinder(self._shown, missing=self._missing) if gateway.tools_mode != "all" else None
-        self._programs = (
-            ProgramTool(self._mcp, self._shown, gateway.questions) if gateway.tools_mode == "code" else None
+        self._finder = (
+            ToolFinder(self._shown, define=self._definition, missing=self._missing)
+            if gateway.tools_mode != "all"
+            else None
         )
-        self.server = server = GatewayServer(
-            "dragoman",
-            version=VERSION,
-            title=f"dragoman: {only}" if only else None,
-            instructions=self._instructions(),
-            **input_schemas(self._input_schema),
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            on_list_resources=self._list_resources,
-            on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource,
-            on_subscribe_resource=self._subscribe,
-            on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=self._listen,
-            on_list_prompts=self._list_prompts,
-            on_get_prompt=self._get_prompt,
-            on_completion=self._complete,
-        )
-        # By these calls, since the constructor warns of what the newest protocol deprecates.
-        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
-        server.add_notification_handler(
-            "notifications/initialized", types.NotificationParams, self._initialized
-        )
-        server.add_notification_handler(
-            "notifications/roots/list_changed", types.NotificationParams, self._roots_changed
-        )
-        server.middleware += [self._greet, RawResults(server)]
+        self._programs = ProgramTool(self._mcp, self._shown) if gateway.tools_mode == "code" else None
         self._extensions = Extensions(self, self._forward, gateway.task_keys)
-        server.extensions = self._extensions.declared()
+        self._info = {"name": "dragoman", **({"title": f"dragoman: {only}"} if only else {}), "version": VERSION}
+        self._handlers: dict[str, Handler] = {
+            "initialize": self._initialize,
+            "server/discover": self._discover,
+            "ping": self._ping,
+            "tools/list": self._list_tools,
+            "tools/call": self._call,
+            "resources/list": lambda request: self._list("resources", request),
+            "resources/templates/list": lambda request: self._list("resourceTemplates", request),
+            "resources/read": self._read,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "prompts/list": lambda request: self._list("prompts", request),
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "logging/setLevel": self._set_level,
+            "subscriptions/listen": self._listen,
+            **self._extensions.handlers(),
+        }
+
+    @property
+    def announcer(self) -> Announcer:
+        """What tells clients of changes."""
+        return self._gateway.announcer
+
+    def knows(self, method: str) -> bool:
+        """Return whether a method is answered."""
+        return method in self._handlers
+
+    async def respond(self, request: Request, *, client: object = None) -> dict[str, Any]:
+        """Return the answer to a request: its `result` or its `error`. Only a cancellation is raised.
+
+        Args:
+            request: The request.
+            client: What is equal for requests of the same client; the request itself by default.
+        """
+        observer = self._gateway.observer
+        with observer.watching(request, is_known=request.method in self._handlers) as seen:
+            try:
+                check_params(request.method, request.version, request.params)
+                handler = self._handlers.get(request.method)
+                if handler is None:
+                    raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=request.method)
+                # Every request begins with no caller: one is set for the time it is at a server.
+                request.client = client
+                result = await handler(request)
+                seen.result = result
+                return {"result": shaped(request.method, request.version, result, self._info)}
+            except Exception as exc:  # noqa: BLE001 -- mapped to an error answer
+                seen.error = exc
+                return outcome_of(exc)
+
+    def check_mirrored(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Check the headers that mirror arguments of a tool call.
+
+        Raises:
+            MCPError: They say something else than the arguments.
+        """
+        tool = self.tool(str(request.params.get("name")))
+        if tool is None:
+            return
+        known = self._mirrors.get(tool.name)
+        if known is None or known[0] is not tool.input_schema:
+            if len(self._mirrors) > 10 * PAGE:
+                self._mirrors.clear()
+            known = self._mirrors[tool.name] = (tool.input_schema, MIRROR in json.dumps(tool.input_schema))
+        arguments = request.params.get("arguments")
+        if known[1] and (arguments is None or isinstance(arguments, dict)):
+            check_mirrored(tool.input_schema, cast("dict[str, Any]", arguments or {}), headers)
+
+    def take_notification(self, method: str) -> None:
+        """Take a notification of a client."""
+        if method == "notifications/roots/list_changed":
+            self._gateway.start_job(self._forward.announce_roots(self.only))
 
     def forget(self, server: str) -> None:
         """Drop what is known of a server's listings, because they have changed."""
         for key in [key for key in self._known if key[0] == server]:
             del self._known[key]
-        self.server.instructions = self._instructions()
-        self.server.extensions = self._extensions.declared()
+
+    def close(self) -> None:
+        """Free what the view has built."""
+        if self._finder is not None:
+            self._finder.close()
 
     async def owner(self, uri: str) -> tuple[str, str]:
         """Return the server of a resource, and the URI that the server knows it by.
@@ -193,15 +222,23 @@ class View:
         """Return the state of a task with the id and the URIs that clients know."""
         return self._extensions.outer_task(state, server)
 
-    def page(
-        self, names: Sequence[str], params: types.PaginatedRequestParams | None
-    ) -> tuple[Sequence[str], dict[str, str]]:
+    def page(self, names: Sequence[str], request: Request) -> tuple[Sequence[str], dict[str, str]]:
         """Return the names of a page, and the cursor of the next one.
 
         Raises:
             MCPError: The cursor is not ours.
         """
-        return _page(names, params)
+        cursor = request.params.get("cursor")
+        if cursor is not None:
+            try:
+                last = base64.urlsafe_b64decode(str(cursor).encode()).decode()
+            except ValueError as exc:
+                raise MCPError(code=INVALID_PARAMS, message="Invalid cursor") from exc
+            names = [name for name in names if name > last]
+        if len(names) <= PAGE:
+            return names, {}
+        page = names[:PAGE]
+        return page, {"nextCursor": base64.urlsafe_b64encode(page[-1].encode()).decode()}
 
     @contextmanager
     def refusing(self) -> Generator[None]:
@@ -211,18 +248,70 @@ class View:
         except (DragomanError, TimeoutError) as exc:
             raise _refusal(exc) from exc
 
-    async def _greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Let a handshake wait, once, for servers that are starting: it carries their instructions."""
-        if ctx.method in ("initialize", "server/discover") and not self._greeted:
+    # The handshake
+
+    def greet(self, peer: Peer, params: Mapping[str, Any] | None) -> None:
+        """Take the handshake of an older client.
+
+        Raises:
+            MCPError: It is not one.
+        """
+        check_params("initialize", LATEST_HANDSHAKE_VERSION, params)
+        given = dict(params or {})
+        wanted = given["protocolVersion"]
+        known = wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+        peer.greet(known, given)
+
+    async def _initialize(self, request: Request) -> dict[str, Any]:
+        wanted = request.params["protocolVersion"]
+        return {
+            "protocolVersion": wanted
+            if wanted in HANDSHAKE_PROTOCOL_VERSIONS
+            else LATEST_HANDSHAKE_VERSION,
+            "capabilities": await self._capabilities(),
+            "serverInfo": self._info,
+            **self._instructions(),
+        }
+
+    async def _discover(self, _request: Request) -> dict[str, Any]:
+        return {
+            "supportedVersions": list(MODERN_PROTOCOL_VERSIONS),
+            "capabilities": await self._capabilities(),
+            "serverInfo": self._info,
+            **self._instructions(),
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
+
+    async def _ping(self, _request: Request) -> dict[str, Any]:
+        return {}
+
+    async def _capabilities(self) -> dict[str, Any]:
+        """Return what is offered; the first client waits for servers that are starting."""
+        if not self._greeted:
             await self._mcp.wait_ready(self._starting(), timeout=self._gateway.patience)
             self._greeted = True
-            self.server.instructions = self._instructions()
-            self.server.extensions = self._extensions.declared()
-        return await call_next(ctx)
+        extensions = self._extensions.declared()
+        return {
+            "completions": {},
+            "logging": {},
+            "prompts": {"listChanged": True},
+            "resources": {"listChanged": True, "subscribe": True},
+            "tools": {"listChanged": True},
+            **({"extensions": extensions} if extensions else {}),
+        }
 
-    # ── Tools
+    def _instructions(self) -> dict[str, str]:
+        said = self._mcp.instructions()
+        if self.only is not None:
+            text = said.get(self.only) or ""
+        else:
+            text = merged_instructions(said)
+        return {"instructions": text} if text else {}
 
-    async def _list_tools(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
+    # Tools
+
+    async def _list_tools(self, request: Request) -> dict[str, Any]:
         if not self._waited:
             # Many clients list once and never again.
             if starting := self._unlisted():
@@ -232,93 +321,78 @@ class View:
             tools = self._finder.definitions()
             if self._programs is not None:
                 tools.insert(1, await self._programs.definition())  # by name
-            put_aside({"tools": tools})
-            return types.ListToolsResult(tools=[])
-        tools = {self._name(tool): tool for tool in self._shown()}
-        names, following = self.page(sorted(tools), params)
-        put_aside({"tools": [self._definition(name, tools[name]) for name in names], **following})
-        return types.ListToolsResult(tools=[])
+            return {"tools": [*tools, *self._own_tools()]}
+        shown = self._names()
+        names, following = self.page(sorted(shown), request)
+        own = [] if following else self._own_tools()
+        return {"tools": [*(self._definition(shown[name], name) for name in names), *own], **following}
 
-    def _definition(self, name: str, tool: ToolDef) -> dict[str, Any]:
+    def _own_tools(self) -> list[dict[str, Any]]:
+        model = self._gateway.model
+        return [] if model is None else model.definitions()
+
+    def _names(self) -> dict[str, ToolDef]:
+        """Return the tools that are shown, by the names that clients call them by."""
+        if self.only is not None:
+            return {tool.original_name: tool for tool in self._shown()}
+        aliases = assign((tool.name for tool in self._mcp.registry), OPENAI)
+        return {aliases[tool.name]: tool for tool in self._shown()}
+
+    def _definition(self, tool: ToolDef, name: str | None = None) -> dict[str, Any]:
+        """Return a tool as its server defines it, without hidden text."""
         entry = self._forward.tool(tool)
         if self.only is None:
-            entry = ids.outer_tool(entry, server=tool.server, name=name)
-        texts = {
-            key: for_model(entry[key]) for key in ("title", "description") if isinstance(entry.get(key), str)
-        }
-        return {**entry, **texts}
+            entry = ids.outer_tool(entry, server=tool.server, name=tool.name if name is None else name)
+        return neutral_texts(entry)
 
-    async def _call_tool(self, ctx: Context, _params: types.CallToolRequestParams) -> Any:
-        put_aside(await self._call(ctx))
-        return types.CallToolResult(content=[])
+    def tool(self, name: str) -> ToolDef | None:
+        """Return the tool that a client calls by this name: an exposed one, or that of an export."""
+        found = self._mcp.registry.find(name if self.only is None else Pair(self.only, name))
+        return found if found is not None and found.source == "mcp" else None
 
-    async def handle_directly(self, ctx: DirectContext) -> Mapping[str, Any]:
-        """Answer a tool call that has not come through the SDK's server, by the same middleware.
-
-        Raises:
-            MCPError: The call is refused.
-        """
-        traces = not isinstance(get_tracer_provider(), ProxyTracerProvider)
-        if self._chain is None or self._chain[0] is not traces:
-            chain: Any = self._call
-            # The first traces; the last two are for handshakes and for results that the SDK would change.
-            for middleware in reversed(self.server.middleware[0 if traces else 1 : -2]):
-                chain = partial(cast("Any", middleware), call_next=chain)
-            self._chain = (traces, chain)
-        return await self._chain[1](ctx)
-
-    def mirrors_arguments(self, name: str) -> bool:
-        """Return whether headers must mirror arguments of a tool, which the SDK compares."""
-        tool = self._tool(name)
-        if tool is None:
-            return False
-        known = self._mirrors.get(name)
-        if known is None or known[0] is not tool.input_schema:
-            known = self._mirrors[name] = (tool.input_schema, MIRROR in json.dumps(tool.input_schema))
-        return known[1]
-
-    async def _call(self, ctx: Any) -> Mapping[str, Any]:
-        given = dict(ctx.params or {})
-        name, arguments = given["name"], given.get("arguments")
+    async def _call(self, request: Request) -> Mapping[str, Any]:
+        name, arguments = request.params["name"], request.params.get("arguments")
         if self._finder is not None:
             if name == self._finder.search_name:
-                found = await self._finder.search(arguments or {})
-                if self._programs is not None:
-                    names = [one["name"] for one in found["structuredContent"]["tools"]]
-                    shown = ["In a program:", *await self._programs.signatures(names)]
-                    found["content"].append({"type": "text", "text": "\n".join(shown)})
-                return found
+                return await self._search(self._finder, arguments or {})
             if self._programs is not None and name == self._programs.name:
                 return await self._programs.run(arguments or {})
             if name == self._finder.call_name:
                 name, arguments = self._finder.call(arguments or {})
-        tool = self._tool(name)
+        tool = self.tool(name)
+        model = self._gateway.model
+        if tool is None and model is not None and (own := await model.call(name, arguments or {})) is not None:
+            return own
         if tool is None:
             # The client may know the tool from another replica, whose servers were ready earlier.
             tool = await self._wait_for_tool(name)
         if tool is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name}")
         exposed, server = tool.name, tool.server
-        takes_tasks = is_modern(ctx.protocol_version) and declares_tasks(ctx)
+        takes_tasks = request.is_modern and request.extension(TASKS)
 
         async def call(inputs: Mapping[str, Any] | None, report: ProgressHandler) -> Mapping[str, Any]:
-            wants = "progressToken" in _meta_of(given)
             result = await self._forward.call(
                 exposed,
                 arguments,
                 inputs=inputs,
-                meta=self._onward_meta(ctx),
-                on_progress=report if wants else None,
+                meta=self._onward_meta(request),
+                on_progress=report if "progressToken" in request.meta else None,
                 takes_tasks=takes_tasks,
+                renders=self._gateway.renders(request),
             )
             return answer_of(result)
 
-        return self._outer(await self._run(ctx, server, call), server)
+        answer = self._outer(await self._run(request, server, call), server)
+        return answer if model is None else model.with_notices(request, answer)
 
-    def close(self) -> None:
-        """Free what the view has built."""
-        if self._finder is not None:
-            self._finder.close()
+    async def _search(self, finder: ToolFinder, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        found = await finder.search(arguments)
+        if self._programs is not None:
+            names = [one["name"] for one in found["structuredContent"]["tools"]]
+            shown = ["In a program:", *await self._programs.signatures(names)]
+            found["content"].append({"type": "text", "text": "\n".join(shown)})
+        return found
 
     def _missing(self) -> list[str]:
         statuses = self._mcp.status()
@@ -329,39 +403,15 @@ class View:
     def _shown(self) -> list[ToolDef]:
         return [tool for tool in self._mcp.tools() if self.only in (None, tool.server)]
 
-    def _name(self, tool: ToolDef) -> str:
-        if self.only is not None:
-            return tool.original_name
-        if NAME.fullmatch(tool.name):
-            return tool.name
-        # Depends on this tool alone, so it stays when other servers come and go.
-        name = unambiguous(Pair(tool.server, tool.original_name), tool.name)
-        self._renamed[name] = tool.name
-        return name
-
-    def _tool(self, name: str) -> ToolDef | None:
-        if self.only is not None:
-            return next((tool for tool in self._shown() if tool.original_name == name), None)
-        if name not in self._renamed and not self._mcp.registry.get(name):
-            for tool in self._shown():
-                self._name(tool)
-        tool = self._mcp.registry.get(self._renamed.get(name, name))
-        return tool if tool is not None and tool.source == "mcp" else None
-
-    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """Return the schema that says which headers mirror which arguments; the SDK compares them."""
-        tool = self._tool(name)
-        return tool.input_schema if tool is not None else None
-
     async def _wait_for_tool(self, name: str) -> ToolDef | None:
         """Wait until a tool is known, or no server is starting that may have it."""
         events = self._mcp.events()
         with suppress(TimeoutError, StopAsyncIteration):
             async with asyncio.timeout(STARTING_SECONDS):
-                while (tool := self._tool(name)) is None and self._unlisted():
+                while (tool := self.tool(name)) is None and self._unlisted():
                     await anext(events)
                 return tool
-        return self._tool(name)
+        return self.tool(name)
 
     def _starting(self) -> list[str]:
         return [
@@ -375,25 +425,13 @@ class View:
         known = {tool.server for tool in self._mcp.tools()}
         return [name for name in self._starting() if name not in known]
 
-    # ── Resources and prompts
+    # Resources and prompts
 
-    async def _list_resources(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
-        await self._list("resources", params)
-        return types.ListResourcesResult(resources=[])
-
-    async def _list_templates(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
-        await self._list("resourceTemplates", params)
-        return types.ListResourceTemplatesResult(resource_templates=[])
-
-    async def _list_prompts(self, _ctx: Context, params: types.PaginatedRequestParams | None) -> Any:
-        await self._list("prompts", params)
-        return types.ListPromptsResult(prompts=[])
-
-    async def _list(self, kind: Kind, params: types.PaginatedRequestParams | None) -> None:
-        """Put a page of what the servers list aside, in the order of the servers' names and their own."""
+    async def _list(self, kind: Kind, request: Request) -> dict[str, Any]:
+        """Return a page of what the servers list, in the order of the servers' names and their own."""
         servers = [self.only] if self.only is not None else self._forward.connected()
         listings = await asyncio.gather(*(self._entries(kind, server) for server in servers))
-        key, _ = _KINDS[kind]
+        key = _KINDS[kind]
         found: dict[str, dict[str, Any]] = {}
         for server, entries in zip(servers, listings, strict=True):
             for entry in entries:
@@ -401,8 +439,8 @@ class View:
                 if isinstance(own, str):
                     name = self._outer_name(kind, server, own)
                     found.setdefault(name, {**entry, key: name})
-        names, following = self.page(sorted(found), params)
-        put_aside({kind: [found[name] for name in names], **following})
+        names, following = self.page(sorted(found), request)
+        return {kind: [neutral_texts(found[name]) for name in names], **following}
 
     async def _entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
         try:
@@ -421,43 +459,38 @@ class View:
             return own
         return ids.outer_prompt(server, own) if kind == "prompts" else ids.outer_uri(server, own)
 
-    async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> Any:
-        server, uri = await self._owner(params.uri)
+    async def _read(self, request: Request) -> Mapping[str, Any]:
+        server, uri = await self._owner(request.params["uri"])
 
         async def read(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
             return await self._forward.read(
-                {**self._onward(ctx, inputs), "uri": uri}, server=server, asks=inputs is None
+                {**self._onward(request, inputs), "uri": uri}, server=server, asks=inputs is None
             )
 
-        put_aside(self._outer(await self._run(ctx, server, read), server))
-        return types.ReadResourceResult(contents=[])
+        return self._outer(await self._run(request, server, read), server)
 
-    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> Any:
-        server, name = self._prompt(params.name)
-        given = dict(ctx.params or {})
-        fields = {"name": name, **({"arguments": given["arguments"]} if given.get("arguments") else {})}
+    async def _get_prompt(self, request: Request) -> Mapping[str, Any]:
+        server, name = self._prompt(request.params["name"])
+        arguments = request.params.get("arguments")
+        fields = {"name": name, **({"arguments": arguments} if arguments else {})}
 
         async def get(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
             return await self._forward.prompt(
-                {**self._onward(ctx, inputs), **fields}, server=server, asks=inputs is None
+                {**self._onward(request, inputs), **fields}, server=server, asks=inputs is None
             )
 
-        put_aside(self._outer(await self._run(ctx, server, get), server))
-        return types.GetPromptResult(messages=[])
+        return self._outer(await self._run(request, server, get), server)
 
-    async def _complete(self, ctx: Context, _params: types.CompleteRequestParams) -> Any:
-        given = dict(ctx.params or {})
+    async def _complete(self, request: Request) -> Mapping[str, Any]:
+        given = request.params
         ref = dict(given["ref"])
         if ref.get("type") == "ref/prompt":
             server, ref["name"] = self._prompt(ref["name"])
         else:
             server, ref["uri"] = await self._owner(ref["uri"])
         fields = {key: given[key] for key in ("argument", "context") if given.get(key) is not None}
-        try:
-            put_aside(await self._forward.complete({"ref": ref, **fields}, server=server))
-        except (DragomanError, TimeoutError) as exc:
-            raise _refusal(exc) from exc
-        return types.CompleteResult(completion=types.Completion(values=[]))
+        with self.refusing():
+            return await self._forward.complete({"ref": ref, **fields}, server=server)
 
     async def _owner(self, uri: str) -> tuple[str, str]:
         try:
@@ -478,234 +511,177 @@ class View:
     def _outer(self, result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         if result.get("resultType") == "task":
             return self.outer_task(result, server)
-        return result if self.only is not None or input_required(result) else ids.outer_result(result, server)
+        return result if self.only is not None or wants_input(result) else ids.outer_result(result, server)
 
-    # ── Requests that servers may interrupt with a question
+    # Requests that servers may interrupt with a question
 
-    def _onward_meta(self, ctx: Context) -> dict[str, Any] | None:
+    def _onward_meta(self, request: Request) -> dict[str, Any] | None:
         """Return the `_meta` that goes on: what belongs to the client, not to its connection.
 
         What the client can be asked goes on too, if it is the client that will be asked.
         """
         kept = {
             key: value
-            for key, value in _meta_of(ctx.params or {}).items()
+            for key, value in request.meta.items()
             if key != "progressToken" and (not key.startswith(RESERVED) or key in _PASSED_ON)
         }
-        if self._gateway.asks_clients and not is_modern(ctx.protocol_version):
-            declared = ctx.session.client_capabilities
-            if declared is not None:
-                kept[CLIENT_CAPABILITIES_META_KEY] = declared.model_dump(by_alias=True, exclude_none=True)
+        if self._gateway.asks_clients and not request.is_modern and request.peer is not None:
+            kept[CLIENT_CAPABILITIES_META_KEY] = dict(request.capabilities)
         return kept or None
 
-    def _onward(self, ctx: Context, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        meta = self._onward_meta(ctx)
+    def _onward(self, request: Request, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        meta = self._onward_meta(request)
         return {**(inputs or {}), **({"_meta": meta} if meta else {})}
 
-    async def _run(
-        self,
-        ctx: Context,
-        server: str,
-        job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
-    ) -> Mapping[str, Any]:
+    async def _run(self, request: Request, server: str, job: Job) -> Mapping[str, Any]:
         """Run a request at a server; questions go to the client in the way that its protocol has."""
-        try:
-            if not is_modern(ctx.protocol_version):
-                exchange = Connected(ctx, self._client(ctx))
-                with self._gateway.questions.during(server, exchange):
-                    return await job(None, ctx.session.report_progress)
-            return await self._run_round(ctx, server, job)
-        except (DragomanError, TimeoutError) as exc:
-            raise _refusal(exc) from exc
+        with self.refusing():
+            if request.is_modern:
+                return await self._run_round(request, server, job)
+            return await _as_caller(AskedNow(request), job(None, request.report))
 
-    async def _run_round(
-        self,
-        ctx: Context,
-        server: str,
-        job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
-    ) -> Mapping[str, Any]:
-        approved, inputs = approval_of(inputs_of(ctx.params or {}))
-        client = principal() or getattr(ctx.session, "_connection", ctx.session)
-        request = HeldRequest(ctx, client, approved=approved)
+    async def _run_round(self, request: Request, server: str, job: Job) -> Mapping[str, Any]:
+        """Run one round of a modern request, and seal what its client has to come back with."""
+        states, inputs = self._gateway.states, inputs_of(request.params)
+        state = State()
+        if "requestState" in inputs:
+            state = states.open(inputs["requestState"], request, self.only)
+        approved = state.approval == "given" or None
+        if state.approval == "asked":
+            approved, inputs = says_yes((inputs.get("inputResponses") or {}).get(APPROVAL)), {}
+        asker = AskedInRounds(request, approved=approved, client=request.client)
+        held = ""
         try:
-            answer = await self._round(ctx, server, job, request=request, inputs=inputs)
+            if state.held:
+                answer, held = await self._resume(state.held, inputs, request)
+            else:
+                answer, held = await self._round(request, server, job, asker=asker, inputs=inputs, state=state)
         except (DragomanError, MCPError):
-            if (asked := request.approval_asked()) is None:
+            if (asked := asker.approval_asked()) is None:
                 raise
-            return asked
-        return request.approval_asked() or request.remembered(answer)
+            return {**asked, "requestState": states.seal(State("asked"), request, self.only)}
+        if (asked := asker.approval_asked()) is not None:
+            return {**asked, "requestState": states.seal(State("asked"), request, self.only)}
+        if not wants_input(answer):
+            return answer
+        own = answer.get("requestState") if not held else None
+        following = State("given" if approved else "", own if isinstance(own, str) else None, held)
+        if following == State():
+            return answer
+        return {**answer, "requestState": states.seal(following, request, self.only)}
 
     async def _round(
         self,
-        ctx: Context,
+        request: Request,
         server: str,
-        job: Callable[[Mapping[str, Any] | None, ProgressHandler], Awaitable[Mapping[str, Any]]],
+        job: Job,
         *,
-        request: HeldRequest,
+        asker: AskedInRounds,
         inputs: dict[str, Any],
-    ) -> Mapping[str, Any]:
-        questions, rounds = self._gateway.questions, self._gateway.rounds
-        if rounds.is_held(inputs):
-            return await rounds.resume(ctx, inputs)
-        if await self._forward.forwards_input(server):
-            if can_be_asked(ctx) and TASKS in self._forward.extensions(server) and not declares_tasks(ctx):
-                # A task is followed here, and its questions come in the middle of the request.
-                sent = server_inputs(inputs)
-                answer = await rounds.begin(
-                    request, lambda held: job(sent, held.report), lambda held: questions.during(server, held)
-                )
-                return pass_on(ctx, answer) if _is_of_server(answer) else answer
-            with questions.during(server, request):
-                answer = await job(server_inputs(inputs), request.report)
-            return pass_on(ctx, answer) if input_required(answer) else answer
-        if not can_be_asked(ctx):
-            # Every question is refused at once, so the request never waits here.
-            with questions.during(server, request):
-                return await job(None, request.report)
-        return await rounds.begin(
-            request, lambda held: job(None, held.report), lambda held: questions.during(server, held)
-        )
+        state: State,
+    ) -> tuple[Mapping[str, Any], str]:
+        """Begin a request, or go on with one that a modern server has asked about.
 
-    # ── Connections, subscriptions and log messages
+        Returns:
+            The answer, and the key of the request if it waits here for its client.
+        """
+        can_be_asked = not all(map(request.lacks, CAPABILITIES))
+        forwards = await self._forward.forwards_input(server)
+        # A server whose task is followed here asks in the middle of the request, like an older one.
+        follows = TASKS in self._forward.extensions(server) and not request.extension(TASKS)
+        if forwards:
+            sent: dict[str, Any] | None = {
+                **{key: value for key, value in inputs.items() if key != "requestState"},
+                **({"requestState": state.server} if state.server is not None else {}),
+            }
+        elif state.server is not None:
+            msg = "the server was restarted with another protocol in the meantime; send the request again"
+            raise MCPError(code=INVALID_PARAMS, message=msg)
+        else:
+            sent = None
+        if not can_be_asked or (forwards and not follows):
+            answer = await _as_caller(asker, job(sent, request.report))
+            return (_passed_on(request, answer, server) if wants_input(answer) else answer), ""
+        report: Any = lambda *facts: asker.request.report(*facts)  # noqa: E731 -- of the round in progress
+        held = asker.held = Held(_as_caller(asker, job(sent, report)), asker)
+        answer, key = await self._gateway.held.advance(held, {})
+        if not key and wants_input(answer):
+            return _passed_on(request, answer, server), ""
+        return answer, key
 
-    async def _initialized(self, ctx: Context, _params: types.NotificationParams) -> None:
-        self._client(ctx)
+    async def _resume(
+        self, key: str, inputs: Mapping[str, Any], request: Request
+    ) -> tuple[Mapping[str, Any], str]:
+        held = self._gateway.held.take(key)
+        # Progress and log messages go to the round in progress.
+        held.asker.request = request
+        return await self._gateway.held.advance(held, inputs.get("inputResponses") or {})
 
-    def _client(self, ctx: Context) -> Client:
-        """Return the record of a connection of the older protocol, which ends with the connection."""
-        if isinstance(ctx.session, Exchange):
-            return ctx.session.record or Client(cast("Any", ctx.session), self.only)
-        connection = connection_of(ctx.session)
-        key = id(connection)
-        announcer = self._gateway.announcer
-        is_new = not announcer.knows(key)
-        client = announcer.add(key, ctx.session, self.only)
-        if is_new:
-            connection.exit_stack.push_async_callback(announcer.remove, key)
-            if connection.session_id is not None:
-                self.sessions[connection.session_id] = client
-                connection.exit_stack.callback(self.sessions.pop, connection.session_id, None)
-        return client
+    # Subscriptions and log messages
 
-    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        server, uri = await self._owner(params.uri)
-        client = self._client(ctx)
-        if (server, uri) not in client.subscribed:
-            try:
-                await self._gateway.announcer.subscribe(server, uri)
-            except (DragomanError, TimeoutError) as exc:
-                raise _refusal(exc) from exc
-            client.subscribed.add((server, uri))
-        return types.EmptyResult()
+    async def _subscribe(self, request: Request) -> dict[str, Any]:
+        key = await self._owner(request.params["uri"])
+        peer = request.peer
+        if peer is not None and key not in peer.subscribed:
+            if len(peer.subscribed) >= MAX_SUBSCRIBED:
+                raise MCPError(code=SERVER_ERROR, message="too many subscriptions")
+            with self.refusing():
+                await self.announcer.subscribe(*key)
+            peer.subscribed.add(key)
+        return {}
 
-    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        key = await self._owner(params.uri)
-        client = self._client(ctx)
-        if key in client.subscribed:
-            client.subscribed.discard(key)
-            await self._gateway.announcer.unsubscribe(*key)
-        return types.EmptyResult()
+    async def _unsubscribe(self, request: Request) -> dict[str, Any]:
+        key = await self._owner(request.params["uri"])
+        peer = request.peer
+        if peer is not None and key in peer.subscribed:
+            peer.subscribed.discard(key)
+            await self.announcer.unsubscribe(*key)
+        return {}
 
-    async def _listen(
-        self, ctx: Context, params: types.SubscriptionsListenRequestParams
-    ) -> types.SubscriptionsListenResult:
-        return await self._gateway.announcer.listen(self, ctx, params)
+    async def _listen(self, request: Request) -> Mapping[str, Any]:
+        return await self.announcer.listen(self, request)
 
-    async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        self._client(ctx).level = params.level
-        level = cast("Any", self._gateway.announcer.lowest_level())
-        await self._mcp.set_log_level(level, self.only)
-        return types.EmptyResult()
-
-    async def _roots_changed(self, _ctx: Context, _params: types.NotificationParams) -> None:
-        await self._forward.announce_roots(self.only)
-
-    def _instructions(self) -> str | None:
-        said = self._mcp.instructions()
-        if self.only is not None:
-            return said.get(self.only) or None
-        return "\n\n".join(f"# {server}\n{text}" for server, text in sorted(said.items())) or None
+    async def _set_level(self, request: Request) -> dict[str, Any]:
+        if request.peer is not None:
+            request.peer.level = request.params["level"]
+        await self._mcp.set_log_level(cast("Any", self.announcer.lowest_level()), self.only)
+        return {}
 
 
-class Connected:
-    """A request of a client of the older protocol, which can be asked on its connection."""
-
-    def __init__(self, context: Context, record: Client) -> None:
-        self._context = context
-        self._record = record
-        self.client: object = record
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the client while its request goes on."""
-        session = self._context.session
-        if not session.can_send_request:
-            msg = f"the server asks for {method}, but this connection keeps no session"
-            hint = "use the newer protocol, or a gateway of one process"
-            raise MCPError(code=SERVER_ERROR, message=f"{msg} ({hint})")
-        if lacks(self._context, method):
-            raise MCPError(code=types.METHOD_NOT_FOUND, message=f"the client does not support {method}")
-        if params.get("mode") == "url" and "elicitationId" not in params:
-            # The newer protocol has dropped it; a client of the older one insists on it.
-            params = {**params, "elicitationId": secrets.token_hex(8)}
-        request = cast("Any", RawRequest(method, params))
-        related = ServerMessageMetadata(related_request_id=self._context.request_id)
-        return await session.send_request(request, cast("Any", RawAnswer), metadata=related)
-
-    async def approve(self, request: CallRequest) -> bool:
-        """Ask the person at the client by a form; a client that cannot be asked has not approved."""
-        try:
-            return says_yes(await self.ask(ELICIT, approval_form(request)))
-        except MCPError as exc:
-            logger.info("%s: `%s` is not approved: %s", request.server, request.original_name, exc)
-            return False
-
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification on the connection."""
-        await self._record.tell(method, params)
-
-    async def log(self, params: Mapping[str, Any]) -> None:
-        """Send a log message, if the connection wants its level."""
-        level, wanted = params.get("level"), self._record.level
-        if not wanted or (level in LEVELS and LEVELS.index(level) >= LEVELS.index(wanted)):
-            message = cast("Any", RawNotification("notifications/message", params))
-            await self._context.session.send_notification(
-                message, related_request_id=self._context.request_id
-            )
+async def _as_caller(exchange: Exchange, job: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Do a job for a request of a client: questions of servers during it go to that client."""
+    token = current_caller.set(exchange)
+    try:
+        return await job
+    finally:
+        current_caller.reset(token)
 
 
-# ── Parameters, results and errors
+def _passed_on(request: Request, answer: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+    """Return a server's request for input for the client, with the server's name on each question.
+
+    Raises:
+        MCPError: The client cannot be asked for that.
+    """
+    questions = cast("Mapping[str, Mapping[str, Any]]", answer.get("inputRequests") or {})
+    named: dict[str, Any] = {}
+    for key, asked in questions.items():
+        method = str(asked.get("method", ""))
+        if method in CAPABILITIES and request.lacks(method):
+            msg = f"the server asks for {method}, which the client does not support"
+            data: dict[str, Any] = {"requiredCapabilities": {CAPABILITIES[method]: {}}}
+            raise MCPError(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message=msg, data=data)
+        named[key] = {**asked, "params": framed(method, asked.get("params") or {}, server)}
+    return {**answer, "inputRequests": named}
 
 
-def declares_tasks(ctx: Context) -> bool:
-    """Return whether a client follows tasks itself."""
-    declared = ctx.session.client_capabilities
-    return TASKS in (getattr(declared, "extensions", None) or {})
-
-
-def _is_of_server(answer: Mapping[str, Any]) -> bool:
-    """Return whether a request for input comes from the server, and not from a request that is held here."""
-    return input_required(answer) and not is_held_state(answer.get("requestState"))
-
-
-def _page(
-    names: Sequence[str], params: types.PaginatedRequestParams | None
-) -> tuple[Sequence[str], dict[str, str]]:
-    cursor = params.cursor if params is not None else None
-    if cursor is not None:
-        try:
-            last = base64.urlsafe_b64decode(cursor.encode()).decode()
-        except ValueError as exc:
-            raise MCPError(code=INVALID_PARAMS, message="Invalid cursor") from exc
-        names = [name for name in names if name > last]
-    if len(names) <= PAGE:
-        return names, {}
-    page = names[:PAGE]
-    return page, {"nextCursor": base64.urlsafe_b64encode(page[-1].encode()).decode()}
-
-
-def _meta_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = params.get("_meta")
-    return cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else {}
+def merged_instructions(said: Mapping[str, str]) -> str:
+    """Return the instructions of all servers, each under its server's name, and none able to add a section."""
+    return "\n\n".join(
+        f"# {server}\n" + "\n".join(f"> {line}" for line in text.splitlines())
+        for server, text in sorted(said.items())
+        if text
+    )
 
 
 def answer_of(result: ToolResult) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dragoman.call import Forwarded, run
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from dragoman.call import CallContext
     from dragoman.manager.resources import Resources
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
+    from dragoman.server.in_progress import Caller
     from dragoman.server.protocol.session import Kind, Session
     from dragoman.server.supervisor import Supervisor
+    from dragoman.storage.results import ResultStore
+    from dragoman.tools.result.budget import TextBudget
 
 
 logger = logging.getLogger("dragoman")
@@ -56,6 +60,16 @@ class Forward:
         self._check = check
         self._listings: dict[str, tuple[object, dict[str, dict[str, Any]]]] = {}
         """By server: the listing, and its entries by name."""
+
+    def for_model(self, *, budget: TextBudget, spill: ResultStore) -> Forward:
+        """Return the same for clients that hand answers to a model.
+
+        Args:
+            budget: How long a text of a result may be.
+            spill: Keeps what is longer.
+        """
+        context = replace(self._context, for_model=True, budget=budget, spill=spill)
+        return Forward(self._supervisors, self._resources, context, self._check)
 
     def tool(self, tool: ToolDef) -> dict[str, Any]:
         """Return a tool's definition as its server sent it; as far as it was kept, if it is not connected."""
@@ -91,6 +105,20 @@ class Forward:
                 async with supervisor.acquire(time.monotonic() + supervisor.spec.connect_timeout):
                     pass
         return supervisor.session is not None and supervisor.session.forwards_input
+
+    def callers(self, server: str) -> list[Caller]:
+        """Return the clients' requests that are in progress at a server, the newest of each client."""
+        supervisor = self._supervisors.get(server)
+        return [] if supervisor is None else supervisor.in_progress.newest()
+
+    def sole_caller(self, server: str) -> Caller | None:
+        """Return the request that an unnamed question of a server belongs to; `None` for the application's own.
+
+        Raises:
+            SeveralClientsError: Requests of several clients are, or may be, in progress there.
+        """
+        supervisor = self._supervisors.get(server)
+        return None if supervisor is None else supervisor.in_progress.sole()
 
     def knows(self, server: str) -> bool:
         """Return whether a server is in use."""
@@ -130,6 +158,7 @@ class Forward:
         meta: Mapping[str, Any] | None = None,
         on_progress: ProgressHandler | None = None,
         takes_tasks: bool = False,
+        renders: bool = False,
     ) -> ToolResult:
         """Call a tool by its exposed name; `raw` of the result is the server's answer, if it gave one.
 
@@ -141,6 +170,8 @@ class Forward:
             meta: The `_meta` of the client's request, without what belongs to the client's own connection.
             on_progress: Called with progress, total and message.
             takes_tasks: Whether the answer may be a task; if not, the task is followed to its end.
+            renders: Whether sources and notes are added to the answer as blocks of their own, where the
+                library adds them to the text.
         """
         self._check()
         return await run(
@@ -148,7 +179,7 @@ class Forward:
             name,
             arguments,
             on_progress=on_progress,
-            forwarded=Forwarded(inputs=inputs, meta=meta, takes_tasks=takes_tasks),
+            forwarded=Forwarded(inputs=inputs, meta=meta, takes_tasks=takes_tasks, renders=renders),
         )
 
     async def task(

@@ -23,7 +23,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urlsplit
 
 from dragoman.errors import DragomanError, ProtocolError
@@ -34,7 +34,7 @@ from dragoman.trust.redaction import current_redactor
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
     from types import TracebackType
 
     from opentelemetry.metrics import MeterProvider
@@ -108,6 +108,66 @@ def find() -> Telemetry | None:
         return None
     redactor = current_redactor.get()
     return Telemetry(mask=mask_text if redactor is None else redactor.mask)
+
+
+def serving(
+    method: str, params: Mapping[str, Any], *, version: str, request_id: object
+) -> ServerSpan | None:
+    """Return a span for a request that a client made of us; `None` without an OpenTelemetry SDK."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or not _is_real(trace.get_tracer_provider()):
+        return None
+    return ServerSpan(method, params, version=version, request_id=request_id)
+
+
+class ServerSpan:
+    """The span of one request that is served, below the span of the client that made it."""
+
+    def __init__(self, method: str, params: Mapping[str, Any], *, version: str, request_id: object) -> None:
+        from opentelemetry import propagate, trace
+
+        name: object = params.get("name")
+        target = name if isinstance(name, str) else ""
+        about: dict[str, Any] = {
+            "mcp.method.name": method,
+            "mcp.protocol.version": version,
+            "jsonrpc.request.id": str(request_id),
+        }
+        if method == "tools/call":
+            about |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
+        elif method == "prompts/get":
+            about["gen_ai.prompt.name"] = target
+        meta: object = params.get("_meta")
+        self._status = trace.StatusCode.ERROR
+        self._current = trace.get_tracer(SCOPE, VERSION).start_as_current_span(
+            f"{method} {target}" if target else method,
+            kind=trace.SpanKind.SERVER,
+            attributes=about,
+            context=propagate.extract(cast("Any", meta)) if isinstance(meta, dict) else None,
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+
+    def __enter__(self) -> Self:
+        self._span: Span = self._current.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._current.__exit__(kind, exc, traceback)
+
+    def end(self, result: Mapping[str, Any] | None, error: Exception | None) -> None:
+        """Record how the request ended."""
+        if error is not None:
+            code = getattr(error, "code", None)
+            self._span.set_attribute("error.type", str(code or type(error).__qualname__))
+            if code is not None:
+                self._span.set_attribute("rpc.response.status_code", str(code))
+            self._span.set_status(self._status, excerpt(str(error), MAX_MESSAGE_CHARS, mask_text))
+        elif result is not None and result.get("isError") is True:
+            self._span.set_attribute("error.type", "tool_error")
+            self._span.set_status(self._status)
 
 
 def _is_real(provider: object) -> bool:

@@ -20,13 +20,14 @@ from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, Serv
 from dragoman.events import StateChanged
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
 from dragoman.server.authorizer_slot import AuthorizerSlot
+from dragoman.server.in_progress import InProgress
 from dragoman.server.late_import import anyio_shield
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.environment import copy_of
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
 from dragoman.server.process.stderr_log import kept_path
-from dragoman.server.protocol.wire import ConnectionEvents
+from dragoman.server.protocol.wire import ConnectionEvents, no_call_context
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import TokenBucket
 from dragoman.trust.sanitizing import for_log
@@ -207,6 +208,8 @@ class Supervisor(ConnectionEvents):
         self.tools = 0
         """How many of its tools are exposed; before it is connected, those of its manifest."""
         self._users = 0
+        self.in_progress = InProgress()
+        """Whose requests are in progress."""
         self._unused: asyncio.Future[None] | None = None
         self._earlier: asyncio.Future[None] | None = None
         self._turns = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
@@ -332,31 +335,33 @@ class Supervisor(ConnectionEvents):
     async def _take(self, deadline: float) -> Connection:
         self._last_used = time.monotonic()
         self._users += 1
+        self.in_progress.begin()
         # `async with` does not call `__aexit__` for an entry that failed or was cancelled, so each step gives
         # back what was taken up to there.
         if self._turns is not None:
             try:
                 await self._wait_turn(self._turns, deadline)
             except BaseException:
-                self._end_use()
+                self._end_use(answered=True)
                 raise
         connection = self._connection
         if connection is None or connection.session is None:
             try:
                 connection = await self._connected(deadline)
             except BaseException as exc:
-                self._give_back(type(exc))
+                self._give_back(type(exc), was_sent=False)
                 raise
         return connection
 
-    def _give_back(self, failure: type[BaseException] | None) -> None:
+    def _give_back(self, failure: type[BaseException] | None, *, was_sent: bool = True) -> None:
         if failure is None:
             self._backoff.answered()
         if self._turns is not None:
             self._turns.release()
-        self._end_use()
+        self._end_use(answered=not was_sent or failure is None or issubclass(failure, DragomanError))
 
-    def _end_use(self) -> None:
+    def _end_use(self, *, answered: bool) -> None:
+        self.in_progress.end(answered=answered)
         self._users -= 1
         self._last_used = time.monotonic()
         if not self._users:
@@ -611,6 +616,8 @@ class Supervisor(ConnectionEvents):
 
     async def _run_owner(self, previous: asyncio.Task[None] | None) -> None:
         me = asyncio.current_task()
+        # The connection outlives the call that happens to open it.
+        no_call_context()
         # The process before this one must be gone first: both may need the same port, file or lock.
         for earlier in (previous, self._earlier):
             if earlier is not None:

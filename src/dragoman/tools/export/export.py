@@ -80,6 +80,26 @@ def neutralise(fitted: Fitted) -> None:
         fitted.record("", "invisible characters and escape codes are removed from its texts")
 
 
+def neutral_texts(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of a server's listing (a tool, a resource, a prompt) without hidden text."""
+    long = any(isinstance(entry.get(name), str) and len(entry[name]) > LONGEST for name in TEXTS)
+    if not long and not _SUSPICIOUS.search(repr(entry)):
+        return dict(entry)
+    shown = {key: for_model(entry[key], LONGEST) for key in TEXTS if isinstance(entry.get(key), str)}
+    for key in ("inputSchema", "outputSchema"):
+        if key in entry:
+            shown[key] = _visit(entry[key])
+    annotations, arguments = entry.get("annotations"), entry.get("arguments")
+    if isinstance(annotations, dict):
+        shown["annotations"] = neutral_texts(cast("dict[str, Any]", annotations))
+    if isinstance(arguments, list):
+        shown["arguments"] = [
+            neutral_texts(cast("dict[str, Any]", one)) if isinstance(one, dict) else one
+            for one in cast("list[object]", arguments)
+        ]
+    return {**entry, **shown}
+
+
 def _visit(node: Any) -> Any:
     if not isinstance(node, dict):
         return node

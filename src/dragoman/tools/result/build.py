@@ -115,7 +115,7 @@ def size_of(answer: ServerAnswer) -> int:
 
 def build_result(answer: ServerAnswer, by: ResultContext) -> ToolResult:
     """Turn an answer into a result."""
-    sources = _sources(answer, by)
+    sources = sources_of(answer, by)
     parts = [part if part.kind == "text" else _described(part, by.keeper) for part in answer.parts]
     text, meta = _text(answer, parts, sources, by), answer.meta
     if by.tool.output_schema is not None and answer.structured is None and not answer.is_error:
@@ -164,7 +164,8 @@ def _failure(result: ToolResult, answer: ServerAnswer, by: ResultContext) -> Too
     return InvalidResultError(msg, tool=tool.name, server=tool.server, problems=problems, result=result)
 
 
-def _sources(answer: ServerAnswer, by: ResultContext) -> Sequence[SourceRef]:
+def sources_of(answer: ServerAnswer, by: ResultContext) -> Sequence[SourceRef]:
+    """Return the sources that an answer rests on."""
     has_more = answer.structured is not None or answer.meta or by.attribution
     if not has_more and not may_have_sources(answer.parts):
         return ()

@@ -1,0 +1,124 @@
+"""ForModel: what `serve --for-model` adds for clients that hand answers to a model.
+
+Every answer has its sources, as in dragoman's own agent; a long one is cut, and `read_result` reads the rest.
+What happened to servers since the client's last call is told with its next result. `mcp_status` says which
+servers are there, and why one is not.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dragoman.agent.notices import Notices, lost_servers
+from dragoman.errors import ToolExecutionError
+from dragoman.manager.resources import result_tool
+from dragoman.server.protocol.rounds import wants_input
+from dragoman.storage.results import ResultStore
+from dragoman.tools.registry import run_builtin
+from dragoman.tools.result.budget import TextBudget
+from dragoman.trust.sanitizing import for_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dragoman.events import Event
+    from dragoman.gateway.request import Request
+    from dragoman.manager.manager import McpManager
+
+RESULT_TOKENS = 25_000
+"""How long a text of a result may be."""
+STATUS = "mcp_status"
+MAX_NOTICES = 100
+"""How many notices are kept for clients that have not called since."""
+MAX_CLIENTS = 1_000
+"""How many clients are remembered; one that is not is told which servers are down now."""
+
+
+class ForModel:
+    """The additions for one gateway."""
+
+    def __init__(self, mcp: McpManager) -> None:
+        self._mcp = mcp
+        store = ResultStore(user=mcp.user)
+        self._reader = result_tool(store)
+        budget = TextBudget(limit=RESULT_TOKENS, unit="tokens")
+        self.forward = mcp.forward.for_model(budget=budget, spill=store)
+        self._notices = Notices()
+        self._said: list[str] = []
+        """The latest notices."""
+        self._first = 0
+        """How many notices there were before those."""
+        self._told: dict[object, int] = {}
+        """How many notices each client has seen; the client that was told last comes last."""
+
+    def definitions(self) -> list[dict[str, Any]]:
+        """Return the definitions of the tools that are added."""
+        reader = self._reader
+        return [
+            {
+                "name": STATUS,
+                "description": "Say which servers are available, and for one that is not, why and until when.",
+                "inputSchema": {"type": "object", "properties": {}},
+                "annotations": {"readOnlyHint": True},
+            },
+            {
+                "name": reader.name,
+                "description": reader.description,
+                "inputSchema": dict(reader.input_schema),
+                "annotations": {"readOnlyHint": True},
+            },
+        ]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the result of a tool that is added; `None` if it is none of them."""
+        if name == STATUS:
+            states = self.status()
+            return {
+                "content": [{"type": "text", "text": json.dumps(states, ensure_ascii=False)}],
+                "structuredContent": {"servers": states},
+                "isError": False,
+            }
+        if name != self._reader.name:
+            return None
+        try:
+            text = await run_builtin(self._reader, arguments)
+        except ToolExecutionError as exc:
+            return {"content": [{"type": "text", "text": str(exc)}], "isError": True}
+        return {"content": [{"type": "text", "text": text}], "isError": False}
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return each server's state, and for one that is not ready the cause and the next try."""
+        found: list[dict[str, Any]] = []
+        for name, status in sorted(self._mcp.status().items()):
+            row: dict[str, Any] = {"server": name, "state": status.state.value, "tools": status.tools}
+            if status.last_error and status.state.value != "ready":
+                row["cause"] = for_model(status.last_error)
+            if status.retry_in is not None:
+                row["next_try_in_seconds"] = round(status.retry_in, 1)
+            found.append(row)
+        return found
+
+    def note(self, event: Event) -> None:
+        """Remember what an event means for the clients."""
+        self._said += self._notices.read([event])
+        if len(self._said) > MAX_NOTICES:
+            self._first += len(self._said) - MAX_NOTICES
+            del self._said[:-MAX_NOTICES]
+
+    def with_notices(self, request: Request, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a result with what happened to servers since the client's last one."""
+        if wants_input(answer) or not isinstance(answer.get("content"), list):
+            return answer
+        # A modern client has no session: programs of one name and principal are told once.
+        client = request.peer or (request.principal, request.client_name)
+        known = self._told.pop(client, None)
+        while len(self._told) >= MAX_CLIENTS:
+            del self._told[next(iter(self._told))]
+        self._told[client] = self._first + len(self._said)
+        # A client that comes while a server is down has to know that too.
+        said = lost_servers(self._mcp.status()) if known is None else self._said[max(0, known - self._first) :]
+        if not said:
+            return answer
+        blocks = [{"type": "text", "text": f"[notice] {text}"} for text in said]
+        return {**answer, "content": [*answer["content"], *blocks]}

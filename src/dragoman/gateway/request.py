@@ -1,0 +1,326 @@
+"""Request: one request of a client, and who can be asked about it.
+
+`Peer` is a client of the older protocol: a session over HTTP, or a connection. It says in its handshake what it
+can be asked, and is asked while its request goes on. A modern client says it with each request, and is asked by
+the result of one round; its answer comes with the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from dragoman.gateway.ids import outer_uri
+from dragoman.gateway.questions import approval_form, framed, says_yes
+from dragoman.server.protocol.envelope import (
+    CLIENT_INFO_META_KEY,
+    INVALID_REQUEST,
+    LEVELS,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    MCPError,
+    is_modern,
+)
+from dragoman.server.protocol.rounds import ELICIT, asked_for, lacking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dragoman.model import CallRequest
+    from dragoman.server.protocol.rounds import Held
+
+logger = logging.getLogger("dragoman")
+
+SERVER_ERROR = -32000
+MAX_ASKED = 100
+"""How many questions may wait for one client."""
+APPROVAL = "dragoman_approval"
+"""The key of the question whether a call may be made."""
+_NUMBERS = itertools.count(1)
+
+
+class Request:
+    """One request of a client."""
+
+    __slots__ = ("capabilities", "client", "id", "method", "params", "peer", "principal", "put", "version")
+
+    def __init__(
+        self,
+        message: Mapping[str, Any],
+        *,
+        version: str,
+        capabilities: Mapping[str, Any],
+        put: Callable[[Mapping[str, Any]], None],
+        principal: str = "",
+        peer: Peer | None = None,
+    ) -> None:
+        """Take a request whose envelope is checked.
+
+        Args:
+            message: The request.
+            version: The protocol version.
+            capabilities: What the client can be asked.
+            put: Sends a message to the client before the result, without waiting.
+            principal: Who makes it; empty where no one has to say so.
+            peer: The client, if it is of the older protocol and can be asked in between.
+        """
+        self.method: str = message["method"]
+        self.params: dict[str, Any] = message.get("params") or {}
+        self.id: int | str = message["id"]
+        self.version = version
+        self.capabilities = capabilities
+        self.put = put
+        self.principal = principal
+        self.peer = peer
+        self.client: object = None
+        """What is equal for requests of the same client; `None` if nothing says so."""
+
+    @property
+    def client_name(self) -> str:
+        """What the client calls itself; anyone may say anything."""
+        if self.peer is not None:
+            return self.peer.name
+        info = self.meta.get(CLIENT_INFO_META_KEY)
+        return str(cast("dict[str, Any]", info).get("name", "")) if isinstance(info, dict) else ""
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the client speaks the stateless protocol."""
+        return is_modern(self.version)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The `_meta` of the parameters."""
+        meta = self.params.get("_meta")
+        return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+
+    def lacks(self, method: str) -> bool:
+        """Return whether the client has not declared that it can be asked for something."""
+        return lacking(self.capabilities, method)
+
+    def extension(self, name: str) -> bool:
+        """Return whether the client declares an extension of the protocol."""
+        declared: object = self.capabilities.get("extensions")
+        return isinstance(declared, dict) and name in declared
+
+    async def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Send progress, if the client wants it."""
+        token = self.meta.get("progressToken")
+        if token is None:
+            return
+        params: dict[str, Any] = {"progressToken": token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        self.put({"method": "notifications/progress", "params": params})
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Send a log message, if the client wants its level."""
+        wanted = self.meta.get(LOG_LEVEL_META_KEY) if self.is_modern else self.peer.level if self.peer else ""
+        if not self.is_modern and not wanted:
+            # An older client that has not said which gets all.
+            wanted = LEVELS[0]
+        if wants_level(str(wanted or ""), params):
+            self.put({"method": "notifications/message", "params": dict(params)})
+
+
+def wants_level(wanted: str, params: Mapping[str, Any]) -> bool:
+    """Return whether a log message is at least as urgent as a client wants."""
+    level = params.get("level")
+    return wanted in LEVELS and level in LEVELS and LEVELS.index(level) >= LEVELS.index(wanted)
+
+
+class Running(Protocol):
+    """A request in progress."""
+
+    def cancel(self) -> object:
+        """End it without its result."""
+        ...
+
+
+class Peer:
+    """A client of the older protocol: one session, or one connection."""
+
+    def __init__(
+        self, only: str | None, *, principal: str, put: Callable[[Mapping[str, Any]], None], key: str = ""
+    ) -> None:
+        """Know nothing of the client yet.
+
+        Args:
+            only: The only server that its endpoint shows.
+            principal: Who opened it; the only one who may use it.
+            put: Sends a message that belongs to no request, without waiting.
+            key: The id of the session.
+        """
+        self.only = only
+        self.principal = principal
+        self.put = put
+        self.key = key
+        self.version = ""
+        """The protocol version that was agreed on; empty before the handshake."""
+        self.capabilities: Mapping[str, Any] = {}
+        self.name = ""
+        """What it calls itself."""
+        self.level = ""
+        """The lowest level of log messages that it wants; empty for none."""
+        self.subscribed: set[tuple[str, str]] = set()
+        """Servers and their own URIs."""
+        self.running: dict[int | str, Running] = {}
+        """Its requests in progress."""
+        self.used = time.monotonic()
+        self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+
+    def greet(self, version: str, params: Mapping[str, Any]) -> None:
+        """Take what the handshake says."""
+        self.version = version
+        self.capabilities = params["capabilities"]
+        self.name = str(params["clientInfo"]["name"])
+
+    def uri(self, server: str, uri: str) -> str:
+        """Return the URI that this client knows a resource by."""
+        return uri if self.only == server else outer_uri(server, uri)
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], put: Callable[[Mapping[str, Any]], None]
+    ) -> Mapping[str, Any]:
+        """Ask the client, and wait for its answer.
+
+        Raises:
+            MCPError: It answered with an error, or has too many questions already.
+        """
+        if len(self._asked) >= MAX_ASKED:
+            raise MCPError(code=SERVER_ERROR, message="too many questions wait for this client")
+        number = f"dragoman-{next(_NUMBERS)}-{secrets.token_hex(8)}"
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            put({"id": number, "method": method, "params": dict(params)})
+            return await answer
+        finally:
+            self._asked.pop(number, None)
+
+    def take_answer(self, message: Mapping[str, Any]) -> None:
+        """Take the answer to a question; one that is not waited for is dropped."""
+        waiting = self._asked.get(message["id"]) if isinstance(message["id"], str) else None
+        if waiting is None or waiting.done():
+            return
+        error = message.get("error")
+        if isinstance(error, dict):
+            given = cast("dict[str, Any]", error)
+            code = given.get("code")
+            refusal = MCPError(code=code if isinstance(code, int) else 0, message=str(given.get("message", "")))
+            waiting.set_exception(refusal)
+        else:
+            waiting.set_result(message["result"])
+
+    def cancel(self, params: Mapping[str, Any] | None) -> None:
+        """Cancel the request that a notification names."""
+        number = (params or {}).get("requestId")
+        if isinstance(number, int | str) and (task := self.running.get(number)) is not None:
+            task.cancel()
+
+    def close(self) -> None:
+        """End its requests and questions."""
+        for task in list(self.running.values()):
+            task.cancel()
+        for answer in self._asked.values():
+            answer.cancel()
+
+
+class AskedNow:
+    """A request of an older client, which is asked while the request goes on."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.client: object = request.peer or self
+
+    async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        """Ask the client."""
+        request = self._request
+        if request.peer is None:
+            msg = f"the server asks for {method}, but this connection keeps no session"
+            hint = "use the newer protocol, or a gateway of one process"
+            raise MCPError(code=SERVER_ERROR, message=f"{msg} ({hint})")
+        if request.lacks(method):
+            raise MCPError(code=METHOD_NOT_FOUND, message=f"the client does not support {method}")
+        if params.get("mode") == "url" and "elicitationId" not in params:
+            # The newer protocol has dropped it; a client of the older one insists on it.
+            params = {**params, "elicitationId": secrets.token_hex(8)}
+        return await request.peer.ask(method, framed(method, params, server), request.put)
+
+    async def approve(self, call: CallRequest) -> bool:
+        """Ask the person at the client by a form; a client that cannot be asked has not approved."""
+        request = self._request
+        if request.peer is None or request.lacks(ELICIT):
+            return False
+        try:
+            return says_yes(await request.peer.ask(ELICIT, approval_form(call), request.put))
+        except MCPError as exc:
+            logger.info("%s: `%s` is not approved: %s", call.server, call.original_name, exc)
+            return False
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification on the connection."""
+        if self._request.peer is not None:
+            self._request.peer.put({"method": method, "params": dict(params)})
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Send a log message, if the connection wants its level."""
+        self._request.log(params)
+
+
+class AskedInRounds:
+    """A request of a modern client, which is asked by the result of its round."""
+
+    def __init__(self, request: Request, *, approved: bool | None = None, client: object = None) -> None:
+        """Prepare the first or a later round.
+
+        Args:
+            request: The request of this round.
+            approved: Whether the person has approved the request; `None` if not asked yet.
+            client: What is equal for requests of the same client; by default the request is one of its own.
+        """
+        self.request = request
+        self.client: object = client or self
+        self.approved = approved
+        self.held: Held | None = None
+        """The request at an older server, if it can wait for answers."""
+        self._wants: CallRequest | None = None
+
+    async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        """Ask the client with the result of this round."""
+        if self.held is None or self.request.lacks(method):
+            raise MCPError(code=INVALID_REQUEST, message=f"the client does not support {method}")
+        return await self.held.ask(method, framed(method, params, server))
+
+    async def approve(self, call: CallRequest) -> bool:
+        """Return what the person has said.
+
+        Raises:
+            CallDeniedError: The person is asked with the result of this round; nothing is sent before that.
+        """
+        from dragoman.errors import CallDeniedError
+
+        if self.approved is None and not self.request.lacks(ELICIT):
+            self._wants = call
+            msg = f"`{call.tool}` waits for approval"
+            raise CallDeniedError(msg, tool=call.tool, server=call.server, rule=call.rule, pending=True)
+        return self.approved is True
+
+    def approval_asked(self) -> dict[str, Any] | None:
+        """Return the result that asks for approval, if the request was stopped for that."""
+        if self._wants is None:
+            return None
+        asked = {"method": ELICIT, "params": approval_form(self._wants)}
+        return asked_for({APPROVAL: asked}, state=None)
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send nothing: the newer protocol has no notifications outside requests."""
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Send a log message along with the current round."""
+        self.request.log(params)
