@@ -14,7 +14,6 @@ import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
-from urllib.parse import urlsplit
 
 import aiohttp
 import jwt
@@ -22,6 +21,7 @@ from mcp.server.auth.provider import AccessToken
 
 from dragoman.errors import ConfigError
 from dragoman.manager.users import MAX_ID_CHARS
+from dragoman.trust.addresses import is_loopback, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,9 +130,7 @@ class JwtVerifier:
             ConfigError: An address is neither https nor local.
         """
         for address in filter(None, (issuer, jwks_url)):
-            parts = urlsplit(address)
-            is_local = parts.scheme == "http" and parts.hostname in LOOPBACK
-            if parts.scheme != "https" and not is_local:
+            if not _is_safe(address):
                 msg = f"`{address}` is not an https address"
                 raise ConfigError(msg, hint="keys from plain http could be anyone's")
         self.issuer = issuer
@@ -214,6 +212,14 @@ class JwtVerifier:
                 return cast("str", document["jwks_uri"])
         msg = f"`{self.issuer}` does not say where its keys are"
         raise ValueError(msg)
+
+
+def _is_safe(address: str) -> bool:
+    """Return whether keys from an address are those of its owner: https, or this machine."""
+    parts = split_url(address)
+    if parts is None or not parts.host:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.host))
 
 
 async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
