@@ -57,6 +57,9 @@ EFFECTS = {
     *("urllib.request", "aiohttp", "httpx", "httpx2", "requests", "uvicorn", "starlette", "websockets"),
     *("subprocess", "signal", "watchfiles", "filelock", "mcp", "mcp_types"),
 }
+URL_PARSERS = {"urlsplit", "urlparse", "SplitResult"}
+"""Only `trust.addresses` has these: they raise where no caller expects it. The others call its `split_url`."""
+URL_READERS = {"trust.addresses", "gateway.app"}
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(
@@ -299,6 +302,18 @@ def check_late_imports(modules: dict[str, Module]) -> Iterator[str]:
             yield f"{modules[name].where()}: imports `{via}` as it is loaded, which costs a second; do it late"
 
 
+def check_urls(modules: dict[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        if module.name in URL_READERS:
+            continue
+        for node, _ in walk(module.tree):
+            match node:
+                case ast.Attribute(attr=name) | ast.alias(name=name) if name in URL_PARSERS:
+                    yield f"{module.where(node.lineno)}: `{name}` raises for some texts; call `split_url`"
+                case _:
+                    pass
+
+
 def check_sizes(modules: dict[str, Module]) -> Iterator[str]:
     for module in modules.values():
         lines = module.source.count("\n")
@@ -326,6 +341,7 @@ RULES: list[Callable[[dict[str, Module]], Iterator[str]]] = [
     check_purity,
     check_sdk_fence,
     check_late_imports,
+    check_urls,
     check_sizes,
     check_names,
     check_comments,
@@ -396,6 +412,14 @@ OFFENCES = {
             "server/supervisor.py": "from dragoman.server import connection",
             "server/connection.py": "import mcp",
         },
+    ),
+    "a second parser of URLs": (
+        check_urls,
+        {"config/merge.py": "from urllib.parse import quote, urlsplit as split"},
+    ),
+    "a second parser by its module": (
+        check_urls,
+        {"server/sdk.py": "import urllib.parse\nhost = urllib.parse.urlparse('').hostname"},
     ),
     "a long file": (check_sizes, {"events.py": "x = 1\n" * 801}),
     "an empty name": (check_names, {"tools/string_utils.py": ""}),

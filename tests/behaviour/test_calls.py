@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 from typing import TYPE_CHECKING
 
 import anyio
@@ -327,6 +329,22 @@ async def test_bytes_that_are_no_text_do_not_deafen_the_session(mcp: McpManager)
     with anyio.fail_after(10):
         assert (await mcp.call("mcp_fs_1_bad-bytes")).text == "still here"
         assert (await mcp.call("mcp_fs_1_echo", {"text": "and here"})).text == "and here"
+
+
+async def test_an_answer_with_an_infinite_number_fails_its_call_and_no_other(mcp: McpManager) -> None:
+    with anyio.fail_after(10):
+        # The server's JSON library writes the sum as `Infinity`.
+        result = await mcp.call("mcp_fs_1_add", {"a": 1e308, "b": 1e308})
+        assert "NaN and infinities are not numbers in JSON" in result.text
+        assert (await mcp.call("mcp_fs_1_add", {"a": 1e308, "b": 1})).structured == {"sum": 1e308}
+
+
+async def test_a_number_that_is_not_finite_is_an_invalid_argument_of_every_tool(mcp: McpManager) -> None:
+    for arguments in ({"x": math.nan}, {"x": {"y": [1, {"z": -math.inf}]}}, json.loads('{"x": 1e999}')):
+        result = await mcp.call("mcp_fs_1_bare", arguments)
+        assert isinstance(result.exception, InvalidArgumentsError)
+        assert "(nothing was sent)" in result.text
+    assert (await mcp.call("mcp_fs_1_bare", {"x": "NaN"})).success
 
 
 async def test_unknown_tool_is_a_result_with_suggestions(mcp: McpManager) -> None:

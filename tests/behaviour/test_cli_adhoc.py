@@ -48,6 +48,13 @@ async def test_a_url_in_the_place_of_a_name_is_the_server() -> None:
         assert "not both" in refused.stderr
 
 
+@pytest.mark.parametrize("url", ["http://[", "https://[::1]x/", "http://host:port/"])
+def test_a_url_that_no_program_can_read_is_an_error_about_the_address(url: str) -> None:
+    done = dragoman("call", url, "echo")
+    assert done.returncode != 0
+    assert "is not an HTTP address" in done.stderr
+
+
 def test_configured_servers_do_not_matter_and_are_not_started() -> None:
     configure(broken={"command": "no-such-program"})
     done = dragoman("status", *PLAIN)

@@ -12,13 +12,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 
 from dragoman.cli import output
 from dragoman.cli.options import Options
 from dragoman.model import ServerSpec, Stdio
+from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,8 @@ def name_for(transport: Transport) -> str:
         text = package.name if package else next(iter([*modules, *scripts]), words[0])
         text = Path(text.rpartition("/")[2]).stem if package is None else text.rpartition("/")[2]
     else:
-        host = urlsplit(transport.url).hostname or ""
+        parts = split_url(transport.url)
+        host = parts.host if parts is not None else ""
         labels = [label for label in host.split(".") if label not in _COMMON_LABELS]
         is_address = host.replace(".", "").isdecimal() or ":" in host
         text = host if is_address else labels[-2] if len(labels) > 1 else next(iter(labels), host)

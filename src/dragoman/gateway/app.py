@@ -1,7 +1,8 @@
 """The gateway over HTTP, as an ASGI application: `/mcp` for all servers, `/mcp/SERVER` for one.
 
 Both protocol generations are served at the same address. Before a request reaches MCP, its host, its origin
-and its token are checked. `/healthz` says whether the gateway takes requests, `/metrics` is for Prometheus.
+and its token are checked. `/healthz` says whether the gateway takes requests, `/status` which servers it has,
+and `/metrics` is for Prometheus.
 """
 
 from __future__ import annotations
@@ -11,25 +12,26 @@ import json
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from dragoman.gateway.auth import LOOPBACK, JwtVerifier, Refused, SharedToken
-from dragoman.gateway.endpoints import Endpoints
+from dragoman.errors import UnknownServerError
+from dragoman.gateway.auth import LOOPBACK, MAX_TOKEN_BYTES, JwtVerifier, Refused, SharedToken
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.principal import user_of
+from dragoman.gateway.http import Endpoint
+from dragoman.gateway.sse import MESSAGES, SseEndpoint
+from dragoman.gateway.status import status_rows
 from dragoman.gateway.users import UserGateways
+from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from starlette.types import Receive, Scope, Send
 
-    from dragoman.gateway.auth import Verifier
-    from dragoman.gateway.endpoints import Endpoint
+    from dragoman.gateway.auth import AccessToken, Verifier
     from dragoman.gateway.questions import Questions
     from dragoman.gateway.users import UserSettings
     from dragoman.gateway.view import ToolsMode
@@ -54,6 +56,8 @@ def asgi_app(
     tools: ToolsMode = "all",
     state_keys: Sequence[str | bytes] = (),
     stateless: bool = False,
+    sse: bool = False,
+    for_model: bool = False,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> GatewayApp:
     """Return an ASGI application that serves a manager; mount it anywhere, or run it by itself.
@@ -78,20 +82,23 @@ def asgi_app(
         state_keys: Secrets of at least 32 bytes, the same for all replicas.
         stateless: Keep no sessions for clients of the older protocol, so that any replica can answer them.
             Servers can then not ask such clients anything.
+        sse: Whether `/sse` and `/sse/SERVER` serve the older SSE transport too.
+        for_model: Whether models read the answers: each has its sources, long ones are cut, lost servers are
+            named, and there is a tool `mcp_status`.
         max_body_bytes: The largest request.
     """
-    gateway = Gateway(mcp, questions=questions, tools=tools, state_keys=state_keys)
+    gateway = Gateway(mcp, questions=questions, tools=tools, state_keys=state_keys, for_model=for_model)
     shared = ""
     has_users = verifier is not None
     if verifier is None and token is not None:
         shared = secrets.token_urlsafe(32) if token == _GENERATE else token
         verifier = SharedToken(shared)
     guard = Guard(verifier, hosts=hosts, origins=origins)
-    endpoint_options: dict[str, Any] = {"stateless": stateless, "max_body_bytes": max_body_bytes}
+    options: dict[str, Any] = {"stateless": stateless, "sse": sse, "max_body_bytes": max_body_bytes}
     return GatewayApp(
-        Endpoints(gateway, **endpoint_options),
+        Endpoints(gateway, **options),
         guard,
-        users=UserGateways(gateway, users, **endpoint_options) if has_users else None,
+        users=UserGateways(gateway, users, **options) if has_users else None,
         token=shared,
         path=path,
     )
@@ -111,18 +118,22 @@ class Guard:
         """Return why a request from this page or to this name is refused: DNS rebinding uses both."""
         host = headers.get("host", "")
         if host != self._known_host:
-            name = urlsplit(f"//{host}").hostname or ""
-            if "*" not in self._hosts and name not in self._hosts:
+            parts = split_url(f"//{host}")
+            if parts is None or parts.username is not None or parts.path:
+                return Refused("malformed host", status=400)
+            if "*" not in self._hosts and parts.host not in self._hosts:
                 return Refused("wrong host", status=421)
             self._known_host = host
         origin = headers.get("origin")
         if origin is None or origin.lower() in self._origins:
             return None
-        parts = urlsplit(origin)
-        is_own = parts.scheme in ("http", "https") and (parts.hostname or "") in LOOPBACK
+        parts = split_url(origin)
+        if parts is None:
+            return Refused("malformed origin", status=400)
+        is_own = parts.scheme in ("http", "https") and parts.host in LOOPBACK
         return None if is_own else Refused("wrong origin", status=403)
 
-    async def user(self, headers: Headers) -> AuthenticatedUser | None:
+    async def user(self, headers: Headers) -> AccessToken | None:
         """Return who makes a request; `None` if no token is needed.
 
         Raises:
@@ -130,11 +141,38 @@ class Guard:
         """
         if self.verifier is None:
             return None
-        kind, _, token = headers.get("authorization", "").partition(" ")
+        given = headers.get("authorization", "")
+        if len(given) > MAX_TOKEN_BYTES:
+            raise Refused("token too long", status=431)  # noqa: EM101 -- the reason is the message
+        kind, _, token = given.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             reason = "no token"
             raise Refused(reason)
-        return AuthenticatedUser(await self.verifier.verify(token.strip()))
+        return await self.verifier.verify(token.strip())
+
+
+class Endpoints:
+    """The addresses of one gateway; each is made when it is first used."""
+
+    def __init__(self, gateway: Gateway, *, stateless: bool, sse: bool, max_body_bytes: int) -> None:
+        self.gateway = gateway
+        self._stateless = stateless
+        self._max_body_bytes = max_body_bytes
+        self._open: dict[str | None, Endpoint] = {}
+        self.sse = SseEndpoint(gateway, max_body_bytes=max_body_bytes) if sse else None
+
+    def get(self, server: str | None) -> Endpoint | None:
+        """Return the endpoint of a server, or of all; `None` if no server has this name."""
+        try:
+            view = self.gateway.view(server)
+        except UnknownServerError:
+            return None
+        endpoint = self._open.get(server)
+        if endpoint is None or endpoint.view is not view:
+            endpoint = self._open[server] = Endpoint(
+                self.gateway, server, stateless=self._stateless, max_body_bytes=self._max_body_bytes
+            )
+        return endpoint
 
 
 class GatewayApp:
@@ -186,7 +224,7 @@ class GatewayApp:
         self.draining = True
         if self._users is not None:
             await self._users.close()
-        await self._endpoints.close()
+        await self.gateway.close()
         if self._owns_manager:
             await self.gateway.mcp.shutdown()
 
@@ -231,37 +269,60 @@ class GatewayApp:
         else:
             try:
                 user = await self._guard.user(headers)
-            except Refused as exc:
-                response = self._refusal(exc, scope)
-            else:
-                if user is not None:
-                    scope["user"] = user
                 if path == "/metrics":
                     response = PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
                 else:
                     response = await self._serve(path, user, scope, receive, send)
                     if response is None:
                         return
+            except Refused as exc:
+                response = self._refusal(exc, scope)
         await (response or _NOT_FOUND)(scope, receive, send)
 
     async def _serve(
-        self, path: str, user: AuthenticatedUser | None, scope: Scope, receive: Receive, send: Send
+        self, path: str, user: AccessToken | None, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
-        """Answer a request of MCP; return the response if it is none."""
-        if path.rstrip("/") == self._path:
-            server = None
-        elif path.startswith(f"{self._path}/"):
-            server = unquote(path[len(self._path) + 1 :].rstrip("/"))
-        else:
-            return _NOT_FOUND
+        """Answer a request with a token; return the response if it is none of MCP."""
+        principal = "" if user is None else user.principal
         if self._users is None or user is None:
-            return await _handle(self._endpoints.get(server), scope, receive, send)
-        try:
-            one = await self._users.enter(user_of(user.access_token))
-        except Refused as exc:
-            return self._refusal(exc, scope)
+            return await self._reach(self._endpoints, path, principal, scope, receive, send)
+        one = await self._users.enter(user.user)
         with self._users.using(one) as endpoints:
-            return await _handle(endpoints.get(server), scope, receive, send)
+            return await self._reach(endpoints, path, principal, scope, receive, send)
+
+    async def _reach(
+        self,
+        endpoints: Endpoints,
+        path: str,
+        principal: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> Response | None:
+        plain = path.rstrip("/")
+        if plain == "/status":
+            return JSONResponse({"servers": status_rows(endpoints.gateway.mcp)})
+        if endpoints.sse is not None and (plain == "/sse" or plain.startswith("/sse/")):
+            server = unquote(plain[5:]) or None
+            if scope["method"] == "GET" and endpoints.get(server) is None:
+                return _NOT_FOUND
+            if scope["method"] == "POST" and server is not None:
+                server = server.removesuffix(f"/{MESSAGES}")
+            root = scope.get("root_path", "")
+            await endpoints.sse.handle(
+                scope, receive, send, principal=principal, path=f"{root}{plain}", server=server
+            )
+            return None
+        if plain == self._path:
+            endpoint = endpoints.get(None)
+        elif plain.startswith(f"{self._path}/"):
+            endpoint = endpoints.get(unquote(plain[len(self._path) + 1 :]))
+        else:
+            endpoint = None
+        if endpoint is None:
+            return _NOT_FOUND
+        await endpoint.handle(scope, receive, send, principal)
+        return None
 
     def _metrics(self) -> str:
         return self.gateway.observer.metrics(self._users.managers() if self._users is not None else ())
@@ -277,9 +338,10 @@ class GatewayApp:
             error = "insufficient_scope" if refused.status == 403 else "invalid_token"
             challenge = [f'error="{error}"'] if refused.reason != "no token" else []
             if isinstance(self._guard.verifier, JwtVerifier):
-                audience = urlsplit(self._guard.verifier.audience)
-                place = f"{audience.scheme}://{audience.netloc}{_METADATA}{audience.path.rstrip('/')}"
-                challenge.append(f'resource_metadata="{place}"')
+                audience = split_url(self._guard.verifier.audience)
+                if audience is not None:
+                    place = f"{audience.scheme}://{audience.netloc}{_METADATA}{audience.path.rstrip('/')}"
+                    challenge.append(f'resource_metadata="{place}"')
                 if refused.scopes:
                     challenge.append(f'scope="{" ".join(refused.scopes)}"')
             headers["WWW-Authenticate"] = f"Bearer {', '.join(challenge)}".rstrip()
@@ -304,10 +366,3 @@ def _route(scope: Scope) -> str:
     """Return the path below the place where the application is mounted."""
     path, root = scope["path"], scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(root) else path
-
-
-async def _handle(endpoint: Endpoint | None, scope: Scope, receive: Receive, send: Send) -> Response | None:
-    if endpoint is None:
-        return _NOT_FOUND
-    await endpoint.handle(scope, receive, send)
-    return None

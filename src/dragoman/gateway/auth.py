@@ -14,14 +14,13 @@ import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
-from urllib.parse import urlsplit
 
 import aiohttp
 import jwt
-from mcp.server.auth.provider import AccessToken
 
 from dragoman.errors import ConfigError
 from dragoman.manager.users import MAX_ID_CHARS
+from dragoman.trust.addresses import is_loopback, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,8 +37,32 @@ REFETCH_SECONDS = 15.0
 FETCH_SECONDS = 10.0
 MAX_KEYS_BYTES = 1_000_000
 LEEWAY = 30.0
+MAX_TOKEN_BYTES = 16 * 1024
+"""The longest token: a longer one is refused before anything is done with it."""
 SHARED = "token"
 """The principal of everyone who has the shared token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessToken:
+    """Whom a token stands for, once it is checked."""
+
+    client_id: str
+    """The program."""
+    subject: str | None = None
+    """The person, if there is one."""
+    issuer: str = ""
+    scopes: Sequence[str] = ()
+
+    @property
+    def user(self) -> str:
+        """The user: the person, or the program if the token stands for no person."""
+        return self.client_id if self.subject is None else self.subject
+
+    @property
+    def principal(self) -> str:
+        """What is equal for requests of the same program and person."""
+        return "/".join(part for part in (self.client_id, self.issuer, self.subject or "") if part)
 
 
 class Refused(Exception):  # noqa: N818 -- it is an outcome
@@ -81,7 +104,7 @@ class UserTokens:
         if user is None:
             reason = "wrong token"
             raise Refused(reason)
-        return AccessToken(token="", client_id=user, scopes=[], subject=user)
+        return AccessToken(client_id=user, subject=user)
 
 
 class SharedToken:
@@ -89,7 +112,7 @@ class SharedToken:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
-        self._access = AccessToken(token="", client_id=SHARED, scopes=[])
+        self._access = AccessToken(client_id=SHARED)
 
     async def verify(self, token: str) -> AccessToken:
         """Compare in constant time."""
@@ -130,9 +153,7 @@ class JwtVerifier:
             ConfigError: An address is neither https nor local.
         """
         for address in filter(None, (issuer, jwks_url)):
-            parts = urlsplit(address)
-            is_local = parts.scheme == "http" and parts.hostname in LOOPBACK
-            if parts.scheme != "https" and not is_local:
+            if not _is_safe(address):
                 msg = f"`{address}` is not an https address"
                 raise ConfigError(msg, hint="keys from plain http could be anyone's")
         self.issuer = issuer
@@ -167,9 +188,7 @@ class JwtVerifier:
             # A client without a user must not pass for the user of that name.
             raise Refused(f"invalid token: no claim {self._user_claim} that names a user")  # noqa: EM102
         client = claims.get("client_id") or claims.get("azp") or user
-        return AccessToken(
-            token="", client_id=str(client), scopes=granted, subject=user, claims={"iss": self.issuer}
-        )
+        return AccessToken(client_id=str(client), subject=user, issuer=self.issuer, scopes=granted)
 
     async def _key(self, kid: str) -> jwt.PyJWK:
         now = time.monotonic()
@@ -214,6 +233,14 @@ class JwtVerifier:
                 return cast("str", document["jwks_uri"])
         msg = f"`{self.issuer}` does not say where its keys are"
         raise ValueError(msg)
+
+
+def _is_safe(address: str) -> bool:
+    """Return whether keys from an address are those of its owner: https, or this machine."""
+    parts = split_url(address)
+    if parts is None or not parts.host:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.host))
 
 
 async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:

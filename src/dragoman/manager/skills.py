@@ -18,11 +18,11 @@ import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, ToolFailedError
 from dragoman.model import CallRequest, Skill, SkillFile, ToolDef
 from dragoman.storage.files import data_folder, private_folder, write_atomically
+from dragoman.trust.addresses import split_url
 from dragoman.trust.sanitizing import for_log, for_model
 
 if TYPE_CHECKING:
@@ -314,8 +314,8 @@ def _files(listed: list[object], uri: str) -> tuple[list[SkillFile], str]:
 
 
 def _last_segment(uri: str) -> str:
-    parts = urlsplit(uri.removesuffix("/SKILL.md"))
-    return f"{parts.netloc}{parts.path}".rpartition("/")[2]
+    parts = split_url(uri.removesuffix("/SKILL.md"))
+    return "" if parts is None else f"{parts.netloc}{parts.path}".rpartition("/")[2]
 
 
 def frontmatter_of(text: str) -> dict[str, Any] | None:

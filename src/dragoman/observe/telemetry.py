@@ -24,11 +24,11 @@ import time
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Self, cast
-from urllib.parse import urlsplit
 
 from dragoman.errors import DragomanError, ProtocolError
 from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Stdio
+from dragoman.trust.addresses import split_url
 from dragoman.trust.masking import excerpt, mask_text
 from dragoman.trust.redaction import current_redactor
 from dragoman.version import VERSION
@@ -86,14 +86,11 @@ class Peer:
 
 
 def _place(url: str) -> dict[str, Any]:
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-    except ValueError:
+    parts = split_url(url)
+    if parts is None or not parts.host:
         return {}
-    if not parts.hostname:
-        return {}
-    return {"server.address": parts.hostname, **({} if port is None else {"server.port": port})}
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    return {"server.address": parts.host, **({} if port is None else {"server.port": port})}
 
 
 def find() -> Telemetry | None:

@@ -1,4 +1,7 @@
-"""URLs that a person is asked to open, and which hosts are this machine.
+"""The parts of a URL, URLs that a person is asked to open, and which hosts are this machine.
+
+Only `split_url` uses the parser of `urllib`, which raises for some texts at once, for others when a part is
+read, and drops characters of others.
 
 Every URL that a browser opens or that a person is asked to open (logins, URL elicitations) goes through
 `read_link`. Browsers repair URLs (a backslash becomes a slash, tabs vanish, `0x7f.1` is an IPv4 address), so
@@ -10,7 +13,7 @@ from __future__ import annotations
 import re
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 MAX_URL = 8192
 MAX_HOST = 253
@@ -23,6 +26,56 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _FORBIDDEN = frozenset('\\"<>^`{|}')
 _KEPT = "/?#[]@!$&'()*+,;=:%~-._"
 _USUAL_PORTS = {"http": 80, "https": 443}
+_DROPPED = re.compile(r"^\s|[\x00-\x1f\x7f-\x9f]")
+_NETLOC = re.compile(
+    r"(?:(?P<user>[^\\]*)@)?(?P<host>\[[^\[\]@]*\]|[^\s\\:\[\]@]*)(?::(?P<port>[0-9]{0,5}))?"
+)
+
+
+class SplitUrl(NamedTuple):
+    """The parts of a URL; a part that it does not have is empty."""
+
+    scheme: str
+    """In lower case."""
+    netloc: str
+    """User, host and port as written."""
+    path: str
+    query: str
+    username: str
+    password: str
+    host: str
+    """In lower case, an IPv6 address without its brackets."""
+    port: int | None
+
+    def unsplit(self, query: str = "") -> str:
+        """Return the URL with this query instead, and without its fragment."""
+        return urlunsplit((self.scheme, self.netloc, self.path, query, ""))
+
+
+def split_url(text: str) -> SplitUrl | None:
+    """Split a URL into its parts; return `None` for a text that is none.
+
+    A host (`//localhost:8000`) or a path alone is enough: callers check for the parts they need.
+    """
+    try:
+        # `urlsplit` removes spaces at the start, line breaks and tabs: the parts would be of another text.
+        parts = None if _DROPPED.search(text) else urlsplit(text)
+        found = None if parts is None else _NETLOC.fullmatch(parts.netloc)
+        if parts is None or found is None:
+            return None
+        host = found["host"].lower()
+        if host.startswith("["):
+            host = host[1:-1]
+            IPv6Address(host)
+    except ValueError:
+        return None
+    port = int(found["port"]) if found["port"] else None
+    if port is not None and port > MAX_PORT:
+        return None
+    username, _, password = (found["user"] or "").partition(":")
+    return SplitUrl(
+        parts.scheme, parts.netloc, parts.path, parts.query, username, password, host=host, port=port
+    )
 
 
 class Link(NamedTuple):

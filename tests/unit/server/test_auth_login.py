@@ -220,7 +220,8 @@ async def test_legacy_server_is_asked_by_a_get_and_its_stream_is_not_read() -> N
     [
         ("http://[::1]:8080/mcp?x=1", "http://[::1]:8080/mcp"),
         ("https://u:p@[2001:DB8::1]/mcp#f", "https://[2001:db8::1]/mcp"),
-        ("http://host:99999/mcp", "http://host:99999/mcp"),
+        ("http://host:99999/mcp", ""),
+        ("http://[", ""),
     ],
 )
 def test_address_that_a_login_belongs_to_stays_an_address(url: str, kept: str) -> None:

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from dragoman.trust.addresses import Link, is_loopback, read_link
+from dragoman.trust.addresses import Link, is_loopback, read_link, split_url
 
 REFUSED = [
     "javascript:alert(1)",
@@ -143,3 +143,78 @@ def test_long_address_is_read_at_once(piece: str) -> None:
         with suppress(ValueError):
             read_link(text[:8192])
         assert time.perf_counter() - began < 0.05
+
+
+NO_URLS = [
+    "//[",
+    "//]",
+    "http://[",
+    "http://[::1",
+    "http://::1]/",
+    "http://[::1]evil.example/",
+    "http://[::1]@[/",
+    "http://[localhost]/",
+    "http://[v1.x]/",
+    "http://[::g]/",
+    "http://[127.0.0.1]/",
+    "http://host:port/",
+    "http://host:-1/",
+    "http://host:65536/",
+    "http://host:\u0663/",
+    "http://host:1e3/",
+    "http://host: 80/",
+    "http://::1/",
+    "http://a:1:2/",
+    "http://host\t/",
+    "http://ho\nst/",
+    "ht\ntp://host/",
+    "http://host/\x00",
+    "http://host/\x7f",
+    "http://host/\x85",
+    "\x1fhttp://host/",
+    " http://host/",
+    "http://ho st/",
+    "http://ho\u00a0st/",
+    "http://good\\@evil.example/",
+    "http://evil.example\\.good/",
+    "http://a\u2100b/",
+]
+
+
+@pytest.mark.parametrize("text", NO_URLS)
+def test_a_text_that_is_no_url_has_no_parts(text: str) -> None:
+    assert split_url(text) is None
+
+
+def test_a_url_has_the_parts_that_it_is_written_with() -> None:
+    found = split_url("HTTPS://us%40er:p:w@Example.COM:8443/a b//c?x=1&y#z")
+    assert found is not None
+    assert found.scheme == "https"
+    assert found.netloc == "us%40er:p:w@Example.COM:8443"
+    assert (found.username, found.password) == ("us%40er", "p:w")
+    assert (found.host, found.port) == ("example.com", 8443)
+    assert (found.path, found.query) == ("/a b//c", "x=1&y")
+    assert found.unsplit("new=1") == "https://us%40er:p:w@Example.COM:8443/a b//c?new=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("//localhost:8000", "localhost", 8000),
+        ("//[::1]", "::1", None),
+        ("//[::1]:80", "::1", 80),
+        ("http://[::FFFF:1.2.3.4]/", "::ffff:1.2.3.4", None),
+        ("http://host:/", "host", None),
+        ("http://a@b@host/", "host", None),
+        ("http://host?x", "host", None),
+        ("http://host#x:y", "host", None),
+        ("//", "", None),
+        ("", "", None),
+        ("mailto:a@b", "", None),
+        ("//b\u00fccher.example", "b\u00fccher.example", None),
+    ],
+)
+def test_a_host_is_read_without_brackets_and_user(text: str, host: str, port: int | None) -> None:
+    found = split_url(text)
+    assert found is not None
+    assert (found.host, found.port) == (host, port)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import urlsplit
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
 from dragoman.agent.providers.parsing import (
@@ -26,6 +25,7 @@ from dragoman.agent.providers.parsing import (
 )
 from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
 from dragoman.tools.result.render import anthropic_content
+from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -65,7 +65,8 @@ class AnthropicProvider(EndpointProvider):
         """Whether the model loads tools that a search found: Anthropic's own, except older models."""
         known = self._endpoint.loads_tools
         if known is None:
-            known = urlsplit(self._endpoint.base_url).hostname == _HOST and not _OLD.match(self.model)
+            parts = split_url(self._endpoint.base_url)
+            known = parts is not None and parts.host == _HOST and not _OLD.match(self.model)
         if not known:
             return ""
         return "definitions" if INLINE_TOOLS in self._endpoint.betas else "references"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import urlsplit
 
 from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
 from dragoman.agent.providers.parsing import (
@@ -27,6 +26,7 @@ from dragoman.agent.providers.parsing import (
 )
 from dragoman.agent.providers.request import EndpointProvider, StreamBrokenError
 from dragoman.tools.result.render import chat_content
+from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,8 @@ class ChatProvider(EndpointProvider):
 
 def is_genuine(base_url: str) -> bool:
     """Return whether an address is OpenAI's own API, not a compatible server."""
-    host = urlsplit(base_url).hostname or ""
+    parts = split_url(base_url)
+    host = parts.host if parts is not None else ""
     return host == "api.openai.com" or host.endswith(".api.openai.com")
 
 

@@ -18,7 +18,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from urllib.parse import urlsplit
 
 from dragoman.agent.messages import Retrying
 from dragoman.agent.providers.parsing import Ids, as_object, text_in
@@ -458,7 +457,5 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def is_loopback(url: str) -> bool:
     """Return whether an address is a loopback address, without resolving it."""
-    try:
-        return addresses.is_loopback(urlsplit(url).hostname or "")
-    except ValueError:
-        return False
+    parts = addresses.split_url(url)
+    return parts is not None and addresses.is_loopback(parts.host)

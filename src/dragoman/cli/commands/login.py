@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import click
 
@@ -20,7 +20,7 @@ from dragoman.cli.known import named
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
 from dragoman.errors import AuthRequiredError
 from dragoman.model import LoginUI
-from dragoman.trust.addresses import read_link
+from dragoman.trust.addresses import read_link, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,7 +146,9 @@ def _tell(text: str) -> None:
 
 
 def _redirect_uri(url: str) -> str:
-    return dict(parse_qsl(urlsplit(url).query)).get("redirect_uri", "http://127.0.0.1")
+    parts = split_url(url)
+    query = parts.query if parts is not None else ""
+    return dict(parse_qsl(query)).get("redirect_uri", "http://127.0.0.1")
 
 
 async def open_browser(url: str) -> bool:

@@ -20,7 +20,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from dragoman.errors import AuthRequiredError, ConfigError, ConnectionLostError, DragomanError
 from dragoman.model import Auth, Sse, Stdio, Tls
@@ -619,9 +618,9 @@ def authorizer_for(
     auth = auth or Auth()
     if isinstance(transport, Stdio) or auth.mode == "none":
         return None
-    endpoint(transport.url, server)
+    address = endpoint(transport.url, server)
     given = any(name.lower() == "authorization" for name in transport.headers)
-    if auth.mode != "oauth" and (given or urlsplit(transport.url).username):
+    if auth.mode != "oauth" and (given or address.user):
         return None
     streams = isinstance(transport, Sse)
     return Authorizer(

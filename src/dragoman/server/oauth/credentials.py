@@ -15,7 +15,7 @@ import re
 import unicodedata
 from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import parse_qsl, quote, unquote, unquote_plus, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 from dragoman.trust.redaction import Redactor
 
@@ -211,4 +211,4 @@ def _text(data: bytes) -> str:
 
 
 def _bare(url: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(query="", fragment=""))
+    return url.partition("#")[0].partition("?")[0]

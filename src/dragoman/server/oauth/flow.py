@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 import httpx2
 from mcp.client.auth import (
@@ -56,6 +56,7 @@ from dragoman.server.oauth.safe_fetch import (
 )
 from dragoman.server.oauth.token_store import Login
 from dragoman.server.transports.http_response import excerpt
+from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -123,7 +124,8 @@ def error_of(body: bytes) -> str:
 
 def describes_issuer(url: str) -> bool:
     """Return whether this is the address of an authorization server's metadata."""
-    path = urlsplit(url).path
+    parts = split_url(url)
+    path = parts.path if parts is not None else ""
     return "/.well-known/oauth-authorization-server" in path or "/.well-known/openid-configuration" in path
 
 
@@ -132,8 +134,9 @@ def issuers_match(one: str, other: str) -> bool:
     if one == other:
         return True
     shorter, longer = sorted((one, other), key=len)
-    parts = urlsplit(shorter)
-    return longer == f"{shorter}/" and shorter == f"{parts.scheme}://{parts.netloc}"
+    parts = split_url(shorter)
+    is_origin = parts is not None and shorter == f"{parts.scheme}://{parts.netloc}"
+    return is_origin and longer == f"{shorter}/"
 
 
 def with_issuer_only(body: bytes, issuer: str | None) -> bytes:
@@ -604,13 +607,16 @@ class _Attempt:
         if self.provider is not None:
             # With a registered client, this comes directly after the metadata: check it now.
             self._check_metadata(self.provider)
-        parts = urlsplit(url)
+        parts = split_url(url)
+        if parts is None:
+            msg = "the address of the login page is not valid"
+            raise LoginError(msg)
         # If the endpoint has its own query, the provider appends ours after a second question mark.
         query = dict(parse_qsl(parts.query.replace("?", "&"), keep_blank_values=True))
         if self.server.auth.resource is not None:
             query["resource"] = self.server.auth.resource
         self.sent.add(query.get(name) for name in ("state", "code_challenge"))
-        shown = self.server.fetcher.check_shown(urlunsplit(parts._replace(query=urlencode(query))))
+        shown = self.server.fetcher.check_shown(parts.unsplit(urlencode(query)))
         await self.prompt.show(shown, query["state"])
 
     async def _callback(self) -> AuthorizationCodeResult:

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from aiohttp import web
+
+from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -98,7 +100,7 @@ def read_redirect(address: str, *, state: str) -> Redirect:
         CallbackError: It is not a redirect, or not the one of this login.
     """
     text = address.strip()[:MAX_PASTED]
-    query = urlsplit(text).query if "?" in text else text.lstrip("#?")
+    query = text.partition("?")[2].partition("#")[0] if "?" in text else text.lstrip("#?")
     found = parse_qs(query, keep_blank_values=True)
     if any(len(values) > 1 for values in found.values()):
         msg = "it has a parameter twice"
@@ -264,8 +266,8 @@ async def open_callback_page(stack: AsyncExitStack, auth: Auth, stored: Login | 
         CallbackError: The port cannot be used.
     """
     if auth.redirect_uri is not None:
-        parts = urlsplit(auth.redirect_uri)
-        if parts.scheme != "http" or parts.hostname not in LOOPBACK_NAMES or not parts.port:
+        parts = split_url(auth.redirect_uri)
+        if parts is None or parts.scheme != "http" or parts.host not in LOOPBACK_NAMES or not parts.port:
             return None
         ports, path = [parts.port], parts.path or "/"
     elif auth.callback_port is not None:
@@ -273,8 +275,8 @@ async def open_callback_page(stack: AsyncExitStack, auth: Auth, stored: Login | 
     else:
         uris = ((stored.client if stored else None) or {}).get("redirect_uris") or [""]
         # Prefer the port that the client is registered with: on another port it has to register again.
-        registered = urlsplit(str(uris[0])).port
-        ports, path = [*([registered] if registered else []), 0], PATH
+        registered = split_url(str(uris[0]))
+        ports, path = [*([registered.port] if registered and registered.port else []), 0], PATH
     for port in ports:
         try:
             return await stack.enter_async_context(CallbackPage(port=port, path=path))

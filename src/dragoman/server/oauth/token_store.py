@@ -14,10 +14,11 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode
 
 from dragoman.server.oauth.safe_fetch import FetchError, ForbiddenTargetError
 from dragoman.storage.files import private_folder, user_data_folder, write_atomically
+from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -261,10 +262,10 @@ def stores_of(server: str, *, folder: Path | None = None) -> list[TokenStore]:
 
 def canonical(url: str) -> str:
     """Return the address that a login belongs to: without user, query (may hold secrets) and fragment."""
-    parts = urlsplit(url)
-    # Not `parts.port`: an invalid port is reported when we connect.
-    host = parts.netloc.rpartition("@")[2].lower()
-    return urlunsplit((parts.scheme.lower(), host, parts.path, "", ""))
+    parts = split_url(url)
+    if parts is None:
+        return ""  # nothing connects to it, so no login belongs to it
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2].lower()).unsplit()
 
 
 def _document(content: bytes | str) -> dict[str, Any]:

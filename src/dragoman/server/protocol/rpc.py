@@ -22,7 +22,7 @@ import json
 import re
 from collections import deque
 from dataclasses import dataclass
-from math import isinf
+from math import isfinite, isinf
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
@@ -52,6 +52,8 @@ ERROR_CHARS = 10_000
 """How much of an error's message is kept."""
 
 OVERFLOW = "a number is too large"
+NOT_FINITE = "NaN and infinities are not numbers in JSON"
+_FINITE: frozenset[type] = frozenset({str, int, bool, type(None)})
 
 LARGE = 256 * 1024
 """The size in bytes from which parsing a message could delay the event loop."""
@@ -158,7 +160,7 @@ class Rpc:
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
         if params is not None:
             message["params"] = params
-        data = _encode(message)
+        data = encode(message)
         self._waiting[_key(request_id)] = _Waiting(method, resolve, on_progress, lenient)
         self._lenient += lenient
         return request_id, data
@@ -168,18 +170,18 @@ class Rpc:
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = params
-        return _encode(message)
+        return encode(message)
 
     def result(self, request_id: RequestId, result: Mapping[str, Any]) -> bytes:
         """Return the answer to a request from the peer."""
-        return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+        return encode({"jsonrpc": "2.0", "id": request_id, "result": result})
 
     def error(self, request_id: RequestId | None, code: int, message: str, data: object = None) -> bytes:
         """Return an error as the answer to a request from the peer."""
         error: dict[str, Any] = {"code": code, "message": message}
         if data is not None:
             error["data"] = data
-        return _encode({"jsonrpc": "2.0", "id": request_id, "error": error})
+        return encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
     def forget(self, request_id: RequestId) -> bool:
         """Drop a pending call; return whether it was pending."""
@@ -209,14 +211,16 @@ class Rpc:
         self.received += 1
         self.size = len(data)
         try:
-            message = _parsed(data)
+            message = decode(data)
         except ValueError as error:
             if data.startswith(_BOM):
                 self.received -= 1
                 return self.receive(data[len(_BOM) :])
             if self._lenient and (cleaned := self._without_bad_entries(data)):
                 return self._take_answer(cleaned, data)
-            return self.salvage(bytes(data[:SALVAGE_BYTES]), bytes(data[-SALVAGE_BYTES:]), str(error))
+            is_finite = not _has_words(data) or not _is_json(data, allow_inf_nan=True)
+            reason = str(error) if is_finite else NOT_FINITE
+            return self.salvage(bytes(data[:SALVAGE_BYTES]), bytes(data[-SALVAGE_BYTES:]), reason)
         if type(message) is dict:
             return self._take(cast("dict[str, Any]", message), data)
         if type(message) is list:
@@ -342,11 +346,14 @@ class Rpc:
         return ProtocolError(message, rpc_code=PARSE_ERROR, data={"id": request_id})
 
 
-def _parsed(data: bytes | bytearray) -> Any:
-    """Parse a message, or raise a `ValueError`.
+def decode(data: bytes | bytearray) -> Any:
+    """Parse a message.
 
     The garbage collector is off for a large message: it would scan a hundred thousand new objects again and
     again, none of which is garbage yet.
+
+    Raises:
+        ValueError: It is not JSON, or has a number that is not finite (`NaN`, `1e999`).
     """
     if len(data) < LARGE:
         message = from_json(data, allow_inf_nan=False)
@@ -426,12 +433,54 @@ def _key(request_id: RequestId) -> RequestId:
     return request_id
 
 
-def _encode(message: dict[str, Any]) -> bytes:
+def encode(message: object) -> bytes:
+    """Write a message as JSON.
+
+    Raises:
+        InvalidArgumentsError: JSON cannot express it. NaN and infinities end peers that read strictly.
+    """
     try:
-        return to_json(message)
+        data = to_json(message)
     except ValueError as error:
-        msg = f"the request cannot be written as JSON: {error}"
-        raise InvalidArgumentsError(msg, problems=[str(error)]) from None
+        reason = str(error)
+    else:
+        if not _has_words(data) if len(data) < SHORT else _is_finite(message, data):
+            return data
+        if _is_json(data, allow_inf_nan=False):
+            return data  # only a text has the words
+        reason = NOT_FINITE
+    msg = f"the request cannot be written as JSON (nothing was sent): {reason}"
+    raise InvalidArgumentsError(msg, problems=[reason])
+
+
+def _has_words(data: bytes | bytearray) -> bool:
+    return data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0
+
+
+def _is_json(data: bytes | bytearray, *, allow_inf_nan: bool) -> bool:
+    try:
+        from_json(data, allow_inf_nan=allow_inf_nan)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_finite(message: object, data: bytes) -> bool:
+    """Return whether all numbers are finite, by the values: searching long texts takes longer."""
+    values = [message]
+    for number, value in enumerate(values):
+        kind = type(value)
+        if kind in _FINITE:
+            continue
+        if kind is dict:
+            values.extend(cast("dict[str, object]", value).values())
+        elif kind is list:
+            values.extend(cast("list[object]", value))
+        elif kind is not float or number > MANY:
+            return not _has_words(data)
+        elif not isfinite(cast("float", value)):
+            return False
+    return True
 
 
 def _remote_error(error: object, *, keeps_data: bool) -> ProtocolError:

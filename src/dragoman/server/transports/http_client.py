@@ -43,7 +43,7 @@ from dragoman.server.transports.http_response import (
     read_refusal,
     retry_after,
 )
-from dragoman.trust.addresses import is_loopback
+from dragoman.trust.addresses import is_loopback, split_url
 from dragoman.trust.masking import is_sensitive_name, mask_text
 from dragoman.trust.redaction import is_secret
 from dragoman.version import VERSION
@@ -78,7 +78,8 @@ def endpoint(url: str, name: str) -> URL:
     try:
         # A plain address is sent exactly as written; others must be encoded.
         found = URL(url, encoded=url.isascii() and url.isprintable() and " " not in url)
-        if found.scheme in ("http", "https") and found.host and found.port is not None:
+        is_http = found.scheme in ("http", "https") and found.host and found.port is not None
+        if is_http and split_url(url) is not None:
             return found.with_fragment(None)
     except ValueError:
         pass

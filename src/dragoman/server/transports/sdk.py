@@ -260,8 +260,8 @@ def sdk_transport(
 ) -> AbstractAsyncContextManager[TransportStreams]:
     """Return the SDK's transport for one of ours.
 
-    Unlike our own transports it has no size limit of messages and no probes of idle connections, and one
-    failed HTTP request (a reset, an invalid header) ends all the others.
+    Unlike our own transports it has no size limit of messages, no probes of idle connections, and reads NaN
+    and infinities as null. One failed HTTP request (a reset, an invalid header) ends all the others.
 
     Args:
         transport: The transport, expanded.

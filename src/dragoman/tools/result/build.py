@@ -20,6 +20,7 @@ from dragoman.tools.result.budget import fit, raised
 from dragoman.tools.result.provenance import find_sources, may_have_sources
 from dragoman.tools.result.render import FILE, describe, pieces
 from dragoman.tools.schema.coerce import coerce
+from dragoman.tools.schema.problems import not_finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,13 +83,13 @@ def check(
         arguments = {}
     if isinstance(arguments, Mapping):
         fields = dict(cast("Mapping[str, Any]", arguments))
-        problems = validator.problems(fields)
+        problems = validator.problems(fields) or not_finite(fields)
         if not problems:
             return fields, ()
     else:
         problems = [f"the arguments must be an object, not {type(arguments).__name__}"]
     coerced = coerce(validator, cast("object", arguments), only_nulls=not coerces)
-    if coerced is not None:
+    if coerced is not None and not not_finite(coerced.arguments):
         return coerced.arguments, coerced.changes
     msg = f"invalid arguments for `{tool.name}` (nothing was sent):{_listed(problems)}"
     raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dragoman.suggest import suggest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 MAX_JSON_CHARS = 1_000_000
 """A longer text is not read as JSON."""
 MAX_NUMBER_CHARS = 40
+_FINITE: frozenset[type] = frozenset({str, int, bool, type(None)})
 
 
 class _Nothing:
@@ -442,6 +444,30 @@ def _one_of(options: list[Any]) -> str:
 def _or(phrases: list[str]) -> str:
     unique = list(dict.fromkeys(phrases))
     return " or ".join([", ".join(unique[:-1]), unique[-1]] if len(unique) > 1 else unique) or _ANY
+
+
+def not_finite(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the problem with the first number of the arguments that JSON does not have, if there is one."""
+    if _FINITE.issuperset(map(type, arguments.values())):
+        return []  # as most arguments: a few texts and whole numbers
+    nodes: list[tuple[list[str | int], Any]] = [([], arguments)]
+    seen: set[int] = set()
+    for path, node in nodes:
+        members: Any = cast("Any", node).items() if isinstance(node, Mapping) else enumerate(node)
+        for step, value in members:
+            if type(value) in _FINITE:
+                continue
+            if isinstance(value, float):
+                if not math.isfinite(value):
+                    return [f"`{place_of(_place(path, step))}`: {float(value)!r} is not a number in JSON"]
+            elif isinstance(value, Mapping | list | tuple) and id(cast("object", value)) not in seen:
+                seen.add(id(cast("object", value)))
+                nodes.append((_place(path, step), cast("Any", value)))
+    return []
+
+
+def _place(path: list[str | int], step: object) -> list[str | int]:
+    return [*path, step if isinstance(step, int) else str(step)]
 
 
 def _near(name: str, names: list[str]) -> str:

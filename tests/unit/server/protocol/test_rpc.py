@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -290,6 +291,46 @@ def test_unreadable_answer_whose_id_can_be_read_fails_its_call_at_once(data: byt
     assert "cannot be read" in str(talk.failure())
     assert talk.rpc.junk == 1
     assert talk.rpc.waiting == 0
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
+def test_an_answer_with_a_number_that_json_lacks_says_so(number: bytes) -> None:
+    talk = Talk()
+    talk.say(b'{"jsonrpc":"2.0","id":1,"result":{"t":%s}}' % number)
+    assert "NaN and infinities are not numbers in JSON" in str(talk.failure())
+
+
+NOT_FINITE = {
+    "NaN": {"x": math.nan},
+    "infinity": {"x": [1, {"y": math.inf}]},
+    "negative": {"x": (-math.inf,)},
+    "of a subclass": {"x": type("Float", (float,), {})(math.nan)},
+    "what a parser makes of 1e999": json.loads('{"x": 1e999}'),
+    "after a long text": {"text": "a" * 10_000, "x": math.nan},
+    "after many numbers": {"x": [0.5] * 10_000, "y": {"z": math.inf}},
+    "in a tuple after a long text": {"text": "a" * 10_000, "x": (math.nan,)},
+}
+
+
+@pytest.mark.parametrize("params", NOT_FINITE.values(), ids=NOT_FINITE)
+def test_a_number_that_is_not_finite_is_never_written(params: dict[str, Any]) -> None:
+    talk = Talk()
+    for write in (
+        lambda: talk.rpc.request("x", params, resolve=print),
+        lambda: talk.rpc.notification("x", params),
+        lambda: talk.rpc.result(5, params),
+        lambda: talk.rpc.error(5, 1, "x", params),
+    ):
+        with pytest.raises(InvalidArgumentsError, match="NaN and infinities are not numbers in JSON"):
+            write()
+    assert talk.rpc.waiting == 1
+
+
+@pytest.mark.parametrize("padding", ["", "a" * 10_000])
+def test_texts_may_have_the_names_of_such_numbers(padding: str) -> None:
+    params = {"NaN": "Infinity", "x": ["-Infinity", "NaN", 1.5e308], "y": (1, 2), "text": padding}
+    _, data = Talk().rpc.request("x", params, resolve=print)
+    assert json.loads(data)["params"] == {**params, "y": [1, 2]}
 
 
 def test_two_answers_in_one_line_fail_both_calls() -> None:

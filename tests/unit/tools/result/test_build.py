@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,29 @@ def answer(*texts: str, **options: Any) -> ServerAnswer:
 def test_arguments_that_fit_are_sent_as_they_are() -> None:
     assert check(compile_schema(SCHEMA), TOOL, {"n": 1}) == ({"n": 1}, ())
     assert check(compile_schema({}), TOOL, None) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({"x": math.nan}, "x"),
+        ({"a": 1, "x": [[0.5], (1, math.inf)]}, "x[1][1]"),
+        ({"x": [0.5] * 2000 + [-math.inf]}, "x[2000]"),
+        ({"x": {"y z": {3: math.nan}}}, 'x["y z"][3]'),
+        ({"x": {1.5: [math.inf]}}, 'x["1.5"][0]'),
+    ],
+)
+def test_a_number_that_json_lacks_is_a_problem_with_its_place(given: dict[str, Any], place: str) -> None:
+    with pytest.raises(InvalidArgumentsError) as caught:
+        check(compile_schema({"type": "object"}), TOOL, given, coerces=True)
+    assert caught.value.problems[0].startswith(f"`{place}`: ")
+    assert "is not a number in JSON" in str(caught.value)
+
+
+def test_arguments_that_contain_themselves_are_looked_at_once() -> None:
+    own: list[Any] = [1.5]
+    own += [own, own, {"x": own}]
+    assert check(compile_schema({"type": "object"}), TOOL, {"x": own})[0] == {"x": own}
 
 
 def test_null_for_what_may_be_left_out_is_left_out_for_everybody() -> None:
