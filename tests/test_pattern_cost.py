@@ -754,6 +754,7 @@ SECONDS = {
     "markdown": 1.0,
     # Each letter of these texts becomes an escape; lines of logs are cut before, questions are shown in full.
     "for logs": 0.15,
+    "for JSON": 0.15,
     "unfolded": 0.15,
     "approval": 0.6,
     "hints": 0.2,

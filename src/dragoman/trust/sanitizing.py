@@ -81,8 +81,11 @@ def _with_escapes(text: str, escaped: Callable[[str], str]) -> str:
 def _json_escape(letter: str) -> str:
     if letter in "\t\n":  # between values; JSON has none inside of texts
         return letter
-    units = letter.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    number = ord(letter)
+    if number < 0x10000:
+        return f"\\u{number:04x}"
+    high, low = divmod(number - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
 
 def _stripped(text: str) -> str:
