@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "dragoman"
 
 LAYERS = [
+    {"visible"},
     {"errors", "lazy_dataclass", "suggest", "version"},
     {"display"},
     {"model"},
@@ -43,7 +44,7 @@ FACADE_READERS = {"cli", "__main__"}
 """Packages that may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
 PURE = re.compile(
-    r"^(errors|suggest|display|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
+    r"^(visible|errors|suggest|display|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),

@@ -132,7 +132,7 @@ def found_patterns() -> tuple[list[Found], list[str]]:
 def is_re(call: ast.Call, module: str) -> bool:
     match call.func:
         case ast.Name("_compiled"):
-            return module == "dragoman.trust.sanitizing"
+            return module in ("dragoman.visible", "dragoman.trust.sanitizing")
         case ast.Attribute(ast.Name("re"), method):
             return method in METHODS | {"compile"}
         case _:
@@ -494,6 +494,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
     """Return everything that reads a text of a server or a file."""
     import json
 
+    from dragoman import visible
     from dragoman.cli import output
     from dragoman.config import documents, edit, templates, values
     from dragoman.diagnosis import hints, review
@@ -565,6 +566,9 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "secrets of a server": lambda text: secret_values(spec_of(text).transport),
         "excerpt": lambda text: excerpt(text, 2_000, redactor.mask),
         "for terminals": sanitizing.for_terminal,
+        "for JSON": sanitizing.for_json,
+        "a name": visible.is_visible,
+        "visible part": visible.visible_part,
         "for logs": lambda text: sanitizing.for_log(text, None),
         "for models": sanitizing.for_model,
         "unfolded": sanitizing.unfolded,
@@ -750,6 +754,7 @@ SECONDS = {
     "markdown": 1.0,
     # Each letter of these texts becomes an escape; lines of logs are cut before, questions are shown in full.
     "for logs": 0.15,
+    "for JSON": 0.15,
     "unfolded": 0.15,
     "approval": 0.6,
     "hints": 0.2,

@@ -31,15 +31,16 @@ DragomanError                     code (stable string), hint
 A class declares its fields as annotations; all of them are keyword arguments of its constructor.
 
 Messages say what happened, to which server or tool, and what to do. Cancellation is never wrapped. An error
-is safe to print, even if its message quotes a server or a file: characters that control a terminal or reverse
-text show as `�`, and the middle of a long message is left out. Names (`server`, `tool`, `suggestions`) and
-`data` are for programs and stay unchanged.
+is safe to print, even if its message quotes a server or a file: what `dragoman.visible` calls harmful shows
+as `�`, and the middle of a long message is left out. Names (`server`, `tool`, `suggestions`) and `data` are
+for programs and stay unchanged.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+
+from dragoman.visible import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,22 +52,16 @@ _UNRUN = frozenset({401, 403, 404, 405, 406, 407, 411, 413, 414, 415, 421, 425, 
 
 MAX_CHARS = 32_000
 """Of one message; the middle of a longer one is left out."""
-_STEERING = re.compile(
-    # Control characters, bidi marks, line and paragraph separators, zero-width characters, lone surrogates
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    # Tag characters hide text, except after the black flag: the flags of three countries use them
-    r"\ud800-\udfff]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]"
-)
 
 
 def printable(text: str) -> str:
-    """Return a text that is safe to print: bounded, and without characters that control a terminal."""
+    """Return a text that is safe to print: bounded, and with a `�` for each harmful character."""
     if len(text) > MAX_CHARS:
         left_out = len(text) - MAX_CHARS
         text = (
             f"{text[: MAX_CHARS * 3 // 4]} … ({left_out:,} characters left out) … {text[-MAX_CHARS // 4 :]}"
         )
-    return text if text.isprintable() else _STEERING.sub("\ufffd", text.replace("\r\n", "\n"))
+    return shown(text)
 
 
 _REQUIRED: Any = object()

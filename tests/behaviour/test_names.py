@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.behaviour.turning import Turncoat
 from tests.unit.cli.program import configure, entry
 
 from dragoman import McpManager, ToolDef, ToolRegistry
 from dragoman.adapters.bridge import Bridge
 from dragoman.cli.main import run
-from dragoman.errors import DragomanError, UnknownToolError
+from dragoman.errors import CallDeniedError, DragomanError, UnknownToolError
 from dragoman.events import NameContested, ToolsChanged
 from dragoman.model import CallRequest, Handlers, ServerSpec, Settings
 
@@ -300,3 +301,31 @@ def test_program_asks_which_server_is_meant(words: list[str], capsys: pytest.Cap
     assert "several servers" in capsys.readouterr().err
     assert run([*words, "--server", "law"]) == 0
     assert "law" in capsys.readouterr().out
+
+
+# ── Names that look like another
+
+
+INVISIBLE = (
+    "\u3164\u115f\u1160\uffa0\u034f\ufe00\ufe0f\u17b4\u180b\u2800\u200b\u2063\U000e0101\U0001d159\x1b\u202e"
+)
+
+
+async def test_tool_or_prompt_with_an_invisible_character_in_its_name_is_not_offered(tmp_path: Path) -> None:
+    def look_alike(offer: dict[str, Any]) -> None:
+        offer["tools"] += [{**offer["tools"][1], "name": f"announce{letter}"} for letter in INVISIBLE]
+        offer["prompts"] += [{"name": f"su{letter}m"} for letter in INVISIBLE]
+
+    coat = Turncoat(tmp_path)
+    coat.change(look_alike)
+    policy = [{"action": "deny", "prompt": "sum"}]
+    with anyio.fail_after(40):
+        for _ in range(2):  # the second time from the cache
+            async with McpManager([coat.spec], policy=policy) as mcp:
+                await mcp.wait_ready()
+                names = [tool.original_name for tool in mcp.tools() if tool.server == "coat"]
+                assert sorted(names) == ["announce", "die", "fail", "read", "refuse"]
+                assert {prompt.name for prompt in await mcp.prompts()} <= {"sum"}
+                for letter in INVISIBLE:
+                    with pytest.raises(CallDeniedError):
+                        await mcp.prompt(f"su{letter}m", {"text": "x"}, server="coat")

@@ -17,7 +17,8 @@ from dragoman.trust.approvals import fingerprint, question
 from dragoman.trust.pins import compare, dump_lock, load_lock, pins_of
 from dragoman.trust.policy import STRICTNESS, Request, combine, read_policy
 from dragoman.trust.redaction import Redactor, secret_values
-from dragoman.trust.sanitizing import for_log, for_model, for_terminal, is_harmful
+from dragoman.trust.sanitizing import for_log, for_model, for_terminal
+from dragoman.visible import is_harmful
 
 NASTY = st.sampled_from(
     "\x00 \x07 \r \n \t \x1b \x1b[ \x1b] \x9b \x9d \x07 \u202e \u200b \u200d \u200c \ufe0f \U000e0041 \U000e007f \U000e0100 "

@@ -21,7 +21,7 @@ import click
 from dragoman.errors import DragomanError
 from dragoman.model import Http, Sse, Stdio
 from dragoman.trust.masking import mask_args, mask_url, mask_values
-from dragoman.trust.sanitizing import for_terminal
+from dragoman.trust.sanitizing import for_json, for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from dragoman.cli.json_shapes import PartShape
     from dragoman.model import Origin, Part, ServerSpec, Transport
 
-_CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
-    r"\U000e0000-\U000e007f]"
-)
 NO_SERVERS = "No servers. Import them: dragoman import --all. Add one: dragoman add NAME"
 _QUOTE_FREE = re.compile(r"[\w@%+=:,./${}\-•*~]+")
 
@@ -105,7 +101,7 @@ def say(text: str = "", **style: Any) -> None:
 def say_json(value: object) -> None:
     """Print a value as JSON."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    click.echo(_CONTROL.sub(lambda match: json.dumps(match[0])[1:-1].replace("\x7f", "\\u007f"), text))
+    click.echo(for_json(text))
 
 
 def warn(text: str) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.errors import ConfigSyntaxError
 from dragoman.lazy_dataclass import dataclass
+from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -258,14 +259,7 @@ class Document:
 
 def dotted(pointer: Pointer) -> str:
     """Write a pointer as people do: `mcpServers.files.args.0`."""
-    return ".".join(printable(str(part)) for part in pointer)
-
-
-def printable(text: str) -> str:
-    """Escape control characters: what a file says must not steer a terminal or forge a log line."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return ".".join(spelled_out(str(part)) for part in pointer)
 
 
 def parse(text: str, source: str, format: Format) -> Document:  # noqa: A002 -- the noun of the whole module
@@ -384,7 +378,7 @@ def _parse_yaml(text: str, source: str) -> Document:
         data, repeats = load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        msg = f"not valid YAML: {printable(error.problem or error.context or 'unknown problem')}"
+        msg = f"not valid YAML: {spelled_out(error.problem or error.context or 'unknown problem')}"
         raise ConfigSyntaxError(
             msg, source=source, line=_line_at(text, mark.index) if mark else None
         ) from None

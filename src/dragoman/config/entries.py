@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from dragoman.config.dialect import LEFT, NOT_A_MAP, NOT_SERVERS, Entry
-from dragoman.config.documents import Document, dotted, printable
+from dragoman.config.documents import Document, dotted
 from dragoman.config.templates import AUTH_TEXTS, spelled, to_template
 from dragoman.config.values import UNKNOWN_UNIT_LIMIT, EntryReader, is_plain, seconds, shown, size_in_bytes
 from dragoman.errors import InvalidSpecError
@@ -35,6 +35,7 @@ from dragoman.model import (
 )
 from dragoman.suggest import suggest
 from dragoman.trust.limits import read_limits
+from dragoman.visible import is_visible, spelled_out
 
 if TYPE_CHECKING:
     from dragoman.config.dialect import Dialect, Scope
@@ -215,7 +216,7 @@ def _kind(fields: dict[str, Any], entry: Entry, dialect: Dialect, reader: EntryR
             return None
         near = suggest(folded, _KINDS, count=1)
         guess = f"; did you mean `{_KINDS[near[0]]}`?" if near else ""
-        reader.problem("transport", f"`{printable(written):.40}` is not stdio, http or sse{guess}")
+        reader.problem("transport", f"`{spelled_out(written):.40}` is not stdio, http or sse{guess}")
         return None
     return kind
 
@@ -444,8 +445,8 @@ def _note_references(entry: Entry, dialect: Dialect, reader: EntryReader) -> Non
 def _check_name(entry: Entry, reader: EntryReader) -> None:
     if not entry.name.strip():
         reader.problem("name", "a server needs a name, a non-empty string")
-    elif not entry.name.isprintable():
-        reader.problem("", "the server's name contains a control character")
+    elif not is_visible(entry.name):
+        reader.problem("", "the server's name has invisible characters")
 
 
 def _sort_keys(entry: Entry, dialect: Dialect, reader: EntryReader) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -679,12 +680,12 @@ def _set_aside(table: dict[str, Any], extras: dict[str, Any], reader: EntryReade
     if unknown:
         spelling = reader.spelling("auth")
         extras[spelling] = unknown
-        names = ", ".join(printable(name) for name in unknown)
+        names = ", ".join(spelled_out(name) for name in unknown)
         reader.note("unused", spelling, f"unknown keys in it, kept as they are: {names}")
 
 
 def _invalid(reader: EntryReader, entry: Entry) -> InvalidSpecError:
-    what = f"server `{printable(entry.name)}`" if entry.name else "this entry"
+    what = f"server `{spelled_out(entry.name)}`" if entry.name else "this entry"
     return InvalidSpecError(
         f"{what} is skipped: {'; '.join(reader.problems)}",
         problems=reader.problems,

@@ -277,6 +277,9 @@ def _log_problems(settings: Settings, *, wanted: bool = True) -> None:
         # Imported late: most configurations have no problems, and logging is slow to import.
         import logging
 
+        from dragoman.trust.log_records import install
+
+        install()
         for problem in settings.problems:
             logging.getLogger("dragoman").error("%s", problem)
         for warning in settings.warnings:

@@ -17,12 +17,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.config.dialect import EMPTY, NOT_A_MAP, Entry, FileSettings
-from dragoman.config.documents import dotted, printable
+from dragoman.config.documents import dotted
 from dragoman.config.entries import build
 from dragoman.config.templates import VARIABLE, is_secret_reference, references
 from dragoman.errors import ConfigError, InvalidSpecError
 from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Auth, Origin, Statement, Stdio
+from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -118,7 +119,7 @@ def _without_repeats(layer: Layer, problems: list[ConfigError]) -> list[Entry]:
             continue
         first = seen[entry.name]
         where = f"on line {first.line()}" if first.line() else f"at {dotted(first.pointer)}"
-        msg = f"server `{printable(entry.name)}` is skipped: duplicate name, first used {where}"
+        msg = f"server `{spelled_out(entry.name)}` is skipped: duplicate name, first used {where}"
         place = dotted(entry.pointer)
         problems.append(InvalidSpecError(msg, source=entry.document.source, pointer=place, line=entry.line()))
     return kept

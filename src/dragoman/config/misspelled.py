@@ -10,8 +10,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from dragoman.config.documents import dotted, printable
+from dragoman.config.documents import dotted
 from dragoman.suggest import suggest
+from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +76,7 @@ def doubts(document: Document, dialect: Dialect, root: str, *, found_any: bool) 
                     yield doubt
     whole = {key: value for key, value in cast("dict[str, Any]", data).items() if key[:1] != "$"}
     if whole and not found_any and not told and all(map(_is_server, whole.values())):
-        names = ", ".join(f"`{printable(name):.40}`" for name in list(whole)[:3])
+        names = ", ".join(f"`{spelled_out(name):.40}`" for name in list(whole)[:3])
         yield Doubt((), f"servers at the top level are not read: {names}", f"put them under `{likely}`")
 
 

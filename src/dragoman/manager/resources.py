@@ -24,6 +24,7 @@ from dragoman.tools.result.render import describe, render, to_part
 from dragoman.trust.patterns import UnmatchableError, plain_uri
 from dragoman.trust.policy import copied
 from dragoman.trust.sanitizing import for_log, for_model
+from dragoman.visible import is_visible
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -314,7 +315,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
 
 def _prompt(server: str, entry: Mapping[str, Any]) -> Prompt | None:
     name = _text(entry, "name")
-    if not name:
+    if not name or not is_visible(name):
         return None
     arguments = entry.get("arguments")
     listed = cast("list[object]", arguments) if isinstance(arguments, list) else []

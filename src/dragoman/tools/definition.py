@@ -17,6 +17,7 @@ from dragoman.model import ToolDef
 from dragoman.tools.names import around_tool, is_exposed
 from dragoman.tools.schema.cost import is_plain
 from dragoman.trust.limits import Limits
+from dragoman.visible import is_visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -59,7 +60,7 @@ def define(
     name = raw.get("name")
     if not isinstance(name, str) or not name:
         return Rejected(tool=str(name), reason="it has no name")
-    if not name.isprintable() or name != name.strip():
+    if not is_visible(name) or name != name.strip():
         return Rejected(tool=name, reason="its name has invisible characters")
     schema: Any = raw.get("inputSchema")
     if schema is None:
@@ -284,7 +285,9 @@ def readmit(
     return [
         recall(raw, schemas, server=spec.name, template=template, make_func=make_func)
         for raw, schemas in entries
-        if exposes_all or is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools)
+        # An older version may have cached a name that is not offered.
+        if is_visible(raw["name"])
+        and (exposes_all or is_exposed(raw["name"], allowed=spec.allowed_tools, denied=spec.denied_tools))
     ]
 
 

@@ -15,6 +15,8 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from dragoman.visible import is_visible
+
 MAX_URL = 8192
 MAX_HOST = 253
 MAX_PORT = 65535
@@ -110,7 +112,7 @@ def read_link(text: str) -> Link:
     if len(text) > MAX_URL:
         msg = f"it is longer than {MAX_URL} characters"
         raise ValueError(msg)
-    if not text.isprintable() or " " in text or set(text) & _FORBIDDEN:
+    if not is_visible(text) or " " in text or set(text) & _FORBIDDEN:
         msg = "it has characters that are not allowed in a URL"
         raise ValueError(msg)
     found = _ADDRESS.fullmatch(text)

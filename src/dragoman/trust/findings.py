@@ -13,7 +13,8 @@ import unicodedata
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from dragoman.lazy_dataclass import dataclass
-from dragoman.trust.sanitizing import for_log, for_model, hidden_in, look_alikes, odd_letters
+from dragoman.trust.sanitizing import for_log, for_model, look_alikes, odd_letters
+from dragoman.visible import hidden_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

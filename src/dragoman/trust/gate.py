@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +25,7 @@ from dragoman.model import CallRequest, Settings, Stdio
 from dragoman.trust.approvals import fingerprint, input_ids
 from dragoman.trust.layers import answers_for, comes_from_project, effective, silenced
 from dragoman.trust.limits import Limits, read_limits
+from dragoman.trust.log_records import protect
 from dragoman.trust.pin_checker import PinChecker
 from dragoman.trust.policy import (
     STRICTNESS,
@@ -39,12 +39,11 @@ from dragoman.trust.policy import (
 )
 from dragoman.trust.redaction import (
     Redactor,
-    current_redactor,
     header_values,
     secret_values,
     spec_values,
 )
-from dragoman.trust.sanitizing import for_log, for_terminal
+from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -55,107 +54,6 @@ if TYPE_CHECKING:
     from dragoman.trust.approval_store import Approvals
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Decision, Kind, Scope
-
-# ── Log records: secrets masked, one harmless line each
-
-
-MAX_CHARS = 20_000
-"""Longest message or traceback in a log."""
-
-
-class SafeRecords(logging.Filter):
-    """Masks and neutralises every record that passes."""
-
-    def __init__(self, redactor: Redactor, of_users: set[Redactor]) -> None:
-        super().__init__()
-        self._redactor = redactor
-        self._of_users = of_users
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record in place; every record passes."""
-        try:
-            message = record.getMessage()
-        except (TypeError, ValueError, KeyError, IndexError):
-            # The arguments do not fit the text; logging itself would print them raw.
-            message = str(record.msg)
-        record.msg = for_log(self._masked(message), MAX_CHARS)
-        record.args = None
-        if record.exc_info and record.exc_info[1] is not None:
-            lines = traceback.format_exception(record.exc_info[1])
-            record.exc_text = "".join(lines)
-        record.exc_info = None
-        if record.exc_text:
-            record.exc_text = for_terminal(self._masked(record.exc_text), MAX_CHARS).rstrip("\n")
-        if record.stack_info:
-            record.stack_info = for_terminal(self._masked(record.stack_info), MAX_CHARS)
-        return True
-
-    def _masked(self, text: str) -> str:
-        # Text that is cut off anyway need not be searched for secrets.
-        text = text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS]
-        own = current_redactor.get()
-        if own is not None and own in self._of_users:
-            return own.mask(text)  # Written for one user: it has no secrets of the others.
-        masked = self._redactor.mask(text)
-        for one in tuple(self._of_users):
-            masked = one.mask_known(masked, own=True)
-        return masked
-
-
-REPEATED_AFTER = 60.0
-"""Seconds after which an equal warning is logged again."""
-MAX_WARNINGS = 500
-"""Warnings that are remembered."""
-
-
-class RepeatedWarnings(logging.Filter):
-    """Lets one of several equal warnings pass; the next one that passes says how many were left out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: dict[str, tuple[float, int]] = {}
-        """By message: when it last passed, and how many were left out since."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is logged."""
-        if record.levelno != logging.WARNING or record.exc_info:
-            return True
-        message = record.getMessage()
-        passed, left_out = self._seen.pop(message, (None, 0))
-        if passed is not None and record.created - passed < REPEATED_AFTER:
-            self._seen[message] = passed, left_out + 1
-            return False
-        if len(self._seen) >= MAX_WARNINGS:
-            del self._seen[next(iter(self._seen))]
-        self._seen[message] = record.created, 0
-        if left_out:
-            record.msg, record.args = f"{message} (and {left_out} times before)", None
-        return True
-
-
-def protect(
-    redactor: Redactor, logger: str = "dragoman", of_users: set[Redactor] | None = None
-) -> Callable[[], None]:
-    """Mask all records of a logger, and drop repeated warnings; return a function that undoes this.
-
-    A filter does not see the records of child loggers: protect each of them too.
-
-    Args:
-        redactor: Knows the secrets.
-        logger: The name of the logger.
-        of_users: The redactors of the users that are open at any time.
-    """
-    found = logging.getLogger(logger)
-    filters = SafeRecords(redactor, set() if of_users is None else of_users), RepeatedWarnings()
-    for one in filters:
-        found.addFilter(one)
-
-    def undo() -> None:
-        for one in filters:
-            found.removeFilter(one)
-
-    return undo
-
 
 # ── Errors that leave the library: secrets masked, safe to print, bounded in size
 
@@ -286,17 +184,6 @@ logger = logging.getLogger("dragoman")
 
 SHOWN_CHARS = 300
 """Longest text from a server that a status shows, in characters."""
-LOGGERS = (
-    "dragoman",
-    "dragoman.calls",
-    "client",  # the name of a logger of the SDK
-    *(f"mcp.client.{name}" for name in ("client", "session", "stdio", "streamable_http", "sse", "caching")),
-    "mcp.client.auth.oauth2",
-    *(f"mcp.shared.{name}" for name in ("dispatcher", "direct_dispatcher", "jsonrpc_dispatcher")),
-    "httpx2",
-    *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")),
-)
-"""Loggers that mention our connections; the SDK's transports log URLs, headers and messages."""
 
 
 class Gate:
@@ -543,7 +430,7 @@ class Gate:
         if self._program is not None:
             self._program._of_users.add(self.redactor)  # noqa: SLF001 -- of this class
             return
-        self._unprotect += [protect(self.redactor, name, self._of_users) for name in LOGGERS]
+        self._unprotect.append(protect(self.redactor, self._of_users))
 
     def end(self) -> None:
         """Stop masking logs; may be called twice."""

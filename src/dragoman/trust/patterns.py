@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from urllib.parse import unquote
 
 from dragoman.lazy_dataclass import dataclass
+from dragoman.visible import is_visible, visible_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -336,8 +337,8 @@ def _cleaned(text: str) -> list[str]:
         found += [text.partition("\0")[0], text.replace("\0", "")]
     if not text.isprintable() or text[:1] == " " or text[-1:] == " ":
         found.append(text.strip(_EDGES).translate(_BREAKS))
-        if not text.isascii():
-            found.append("".join(char for char in found[-1] if unicodedata.category(char) != "Cf"))
+    if not is_visible(text):
+        found.append(visible_part(found[-1]))
     return found
 
 

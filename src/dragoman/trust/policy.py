@@ -40,6 +40,7 @@ from dragoman.trust.patterns import (
     read_place,
 )
 from dragoman.trust.sanitizing import for_log
+from dragoman.visible import is_visible, visible_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -211,13 +212,15 @@ def _is_met(rule: Rule, request: Request, annotations: Mapping[str, Any]) -> boo
 def _is_about(rule: Rule, request: Request) -> bool:
     if not (rule.tools or rule.resources or rule.prompts):
         return request.kind == "tool" or not rule.annotations
+    permits = rule.action == "allow"
     match request.kind:
-        case "tool":
-            return _matches(request.tool, rule.tools)
-        case "prompt":
-            return _matches(request.tool, rule.prompts)
+        case "tool" | "prompt":
+            globs = rule.tools if request.kind == "tool" else rule.prompts
+            # A name that looks like a forbidden one is forbidden too.
+            return _matches(request.tool, globs) or (
+                not permits and not is_visible(request.tool) and _matches(visible_part(request.tool), globs)
+            )
         case "resource":
-            permits = rule.action == "allow"
             patterns = (ValuePattern("glob", glob) for glob in rule.resources)
             try:
                 return any(one.matches(request.tool, permits=permits) for one in patterns)

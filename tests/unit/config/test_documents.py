@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.config import documents
-from dragoman.config.documents import Document, dotted, environment, parse, printable, without_comments
+from dragoman.config.documents import Document, dotted, environment, parse, without_comments
 from dragoman.errors import ConfigSyntaxError
 
 
@@ -228,7 +228,8 @@ def test_a_document_shows_nothing_of_what_it_holds() -> None:
 
 def test_a_pointer_is_written_with_dots_and_without_control_characters() -> None:
     assert dotted(("mcpServers", "a\x1b[2J\n", "args", 0)) == "mcpServers.a\\x1b[2J\\n.args.0"
-    assert printable("naïve 服务器") == "naïve 服务器"
+    assert dotted(("naïve 服务器",)) == "naïve 服务器"
+    assert dotted(("files\u3164",)) == "files\\u3164"
 
 
 def test_the_whole_of_a_file_begins_in_its_first_line() -> None:

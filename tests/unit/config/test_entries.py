@@ -14,6 +14,7 @@ from dragoman.config.documents import parse
 from dragoman.config.entries import build
 from dragoman.errors import InvalidSpecError
 from dragoman.model import Auth, ServerSpec, Sse, Stdio
+from dragoman.visible import is_visible
 
 if TYPE_CHECKING:
     from dragoman.config.dialect import Entry
@@ -51,10 +52,11 @@ def test_a_server_needs_a_name(name: str) -> None:
     assert "a server needs a name" in refused({"command": "x"}, name).message
 
 
-def test_a_name_without_a_control_character() -> None:
-    error = refused({"command": "x"}, "a\x1b[31m\nb")
-    assert "control character" in error.message
-    assert str(error).isprintable()
+@pytest.mark.parametrize("name", ["a\x1b[31m\nb", "files\u3164", "files\ufe0f", "files\u2800"])
+def test_a_name_without_an_invisible_character(name: str) -> None:
+    error = refused({"command": "x"}, name)
+    assert "the server's name has invisible characters" in error.message
+    assert is_visible(str(error))
 
 
 def test_a_name_may_have_spaces_dots_marks_and_any_script() -> None:

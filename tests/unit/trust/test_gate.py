@@ -11,7 +11,7 @@ from dragoman.config.load import approvals
 from dragoman.errors import CallDeniedError, ConfigError, ProtocolError, ToolFailedError
 from dragoman.model import Auth, CallRequest, Http, Origin, ServerSpec, Settings, Statement, Stdio, ToolDef
 from dragoman.server.process.environment import env_file_values
-from dragoman.trust.gate import LOGGERS, Gate, secrets_of
+from dragoman.trust.gate import Gate, secrets_of
 from dragoman.trust.masking import MASK
 from dragoman.trust.policy import Policy, Rule
 
@@ -112,12 +112,16 @@ def test_logs_are_guarded_from_begin_to_end(caplog: pytest.LogCaptureFixture) ->
     gate = Gate()
     gate.redactor.add(["qX7pL0vR2m"])
     gate.begin()
-    for name in LOGGERS:
+    names = ("dragoman", "dragoman.calls", "client", "mcp.client.stdio", "mcp.shared.new", "httpcore2.http11")
+    for name in names:
         logging.getLogger(name).error("say %s", "qX7pL0vR2m\n")
+    logging.getLogger("client.of.the.application").error("say %s", "qX7pL0vR2m\n")
     gate.end()
     gate.end()
-    assert {record.getMessage() for record in caplog.records} == {f"say {MASK}\\n"}
-    logging.getLogger("dragoman").error("free")
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"say {MASK}\\n"] * len(names) + ["say qX7pL0vR2m\n"]
+    logging.getLogger("mcp.client.stdio").error("free\n%s", "qX7pL0vR2m")
+    assert caplog.records[-1].getMessage() == "free\nqX7pL0vR2m"
     assert not logging.getLogger("dragoman").filters
 
 

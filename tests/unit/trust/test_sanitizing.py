@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dragoman.trust.sanitizing import (
-    MARK,
     for_log,
     for_model,
     for_terminal,
-    hidden_in,
-    is_harmful,
     look_alikes,
     odd_letters,
     skeleton,
     unfolded,
 )
+from dragoman.visible import MARK, hidden_in, is_harmful
 
 FLAG = "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbsct") + "\U000e007f"
 ORDINARY = [

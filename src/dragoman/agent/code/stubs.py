@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.trust.sanitizing import for_model
+from dragoman.visible import is_harmful
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -427,7 +428,7 @@ def _literal(value: str | float | None) -> str:
 def _text(value: str) -> str:
     """Return a text as a Python literal in one line."""
     quoted = json.dumps(value, ensure_ascii=False)
-    return quoted if quoted.isprintable() else ascii(value)
+    return ascii(value) if is_harmful(quoted) else quoted
 
 
 def _default(schema: Any) -> str:

@@ -28,8 +28,8 @@ MAX_BYTES = 1024 * 1024
 OLDER_FILES = 2
 SAME = 30.0
 """The same warning is shown once within this many seconds."""
-_FAILED = "%s: %s"
-"""The message of a server that failed, with its name and its error."""
+_FAILED = re.compile(r"(\S+): ")
+"""Begins the message of a server that failed: its name, then its error."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _SHOWN_ELSEWHERE = frozenset({"call"})
 """Modules whose warnings the session shows in another way: failed calls."""
@@ -127,11 +127,11 @@ class _ScreenHandler(logging.Handler):
         if record.module in _SHOWN_ELSEWHERE or threading.get_ident() != self._thread:
             return
         text = for_log(mask_text(" ".join(record.getMessage().split())))
-        if record.msg == _FAILED and isinstance(record.args, tuple) and record.args:
-            server, fault = str(record.args[0]), _NUMBER.sub("0", text)
-            if self._faults.get(server) == fault:
+        if server := _FAILED.match(text):
+            fault = _NUMBER.sub("0", text)
+            if self._faults.get(server[1]) == fault:
                 return
-            self._faults[server] = fault
+            self._faults[server[1]] = fault
         now = time.monotonic()
         self._recent = {known: at for known, at in self._recent.items() if now - at < SAME}
         if text not in self._recent:

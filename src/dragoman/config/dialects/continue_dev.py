@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.config import dialect
 from dragoman.config.dialect import PLAIN, Dialect, Entry, Key, Place, entries_at, key_table, table_at
-from dragoman.config.documents import printable
 from dragoman.config.templates import Spelling, VariableSyntax
 from dragoman.model import Note
+from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +93,7 @@ def _spread(entry: Entry, options: dict[str, Any]) -> None:
         entry.fields["tls"] = tls
         entry.spellings["tls"] = "requestOptions"
     if rest:
-        reasons = [f"`{printable(key)}`: {_LOST.get(key, 'this means nothing here')}" for key in rest]
+        reasons = [f"`{spelled_out(key)}`: {_LOST.get(key, 'this means nothing here')}" for key in rest]
         entry.fields["requestOptions"] = rest
         entry.set_aside(
             "requestOptions", Note(code="unused", key="requestOptions", message="; ".join(reasons))

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack, cast
 
 from dragoman.lazy_dataclass import dataclass
 from dragoman.storage.files import private_folder, state_folder, write_atomically
+from dragoman.visible import spelled_out
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -617,7 +618,7 @@ def _page(content: bytes, folder: Path) -> tuple[Identity, list[_Left]]:
             children.pop(line["gone"], None)
         else:
             child = _read(line)
-            name = "".join(char if char.isprintable() else "?" for char in str(line["name"]))
+            name = spelled_out(str(line["name"]))
             container = _container(line.get("container"), folder)
             children[child.pid] = _Left(child, name, str(line["mark"]), int(line.get("tag", 0)), container)
     return _read(owner), list(children.values())

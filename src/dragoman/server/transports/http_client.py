@@ -47,6 +47,7 @@ from dragoman.trust.addresses import is_loopback, split_url
 from dragoman.trust.masking import is_sensitive_name, mask_text
 from dragoman.trust.redaction import is_secret
 from dragoman.version import VERSION
+from dragoman.visible import is_visible
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -93,8 +94,8 @@ def reference(url: URL, text: str) -> URL:
     Raises:
         ValueError: It is not an address, or has invalid characters.
     """
-    if not text.isprintable():
-        msg = "the address has control characters"
+    if not is_visible(text):
+        msg = "the address has invisible characters"
         raise ValueError(msg)
     return url.join(URL(text, encoded=text.isascii() and " " not in text)).with_fragment(None)
 

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from dragoman.errors import ProtocolError
 from dragoman.server.protocol.rpc import INVALID_REQUEST, SALVAGE_BYTES, TOO_LARGE, Bounded
 from dragoman.server.protocol.wire import MAX_MESSAGE_BYTES
+from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,8 +164,7 @@ def is_type(response: Response, wanted: str) -> bool:
 def excerpt(data: bytes, length: int = 120) -> str:
     """Return the beginning of untrusted data as one printable line."""
     text = data[: 4 * length].decode("utf-8", "replace")
-    clean = "".join(letter if letter.isprintable() else " " for letter in text)
-    return " ".join(clean.replace("`", "'").split())[:length]
+    return " ".join(for_model(text).replace("`", "'").split())[:length]
 
 
 def content_type(response: Response) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
 from dragoman.lazy_dataclass import dataclass
+from dragoman.visible import is_plain_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -623,9 +624,7 @@ def _rate_extra(value: object, left: list[int]) -> int:
 def _rate_shown(value: Any, _: object) -> int:
     """Rate a text that a model reads."""
     if value.__class__ is str and value.isascii():
-        if value.isprintable() or value.replace("\n", " ").replace("\t", " ").isprintable():
-            return _HARMLESS
-        return _PLAIN
+        return _HARMLESS if is_plain_ascii(value) else _PLAIN
     return _PLAIN if _rate_text(value) else _OTHER
 
 
