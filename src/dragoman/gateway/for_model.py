@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman.agent.notices import Notices, lost_servers
 from dragoman.errors import ToolExecutionError
+from dragoman.gateway.status import status_rows
 from dragoman.manager.resources import result_tool
 from dragoman.server.protocol.rounds import wants_input
 from dragoman.storage.results import ResultStore
 from dragoman.tools.registry import run_builtin
 from dragoman.tools.result.budget import TextBudget
-from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,7 @@ class ForModel:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the result of a tool that is added; `None` if it is none of them."""
         if name == STATUS:
-            states = self.status()
+            states = status_rows(self._mcp)
             return {
                 "content": [{"type": "text", "text": json.dumps(states, ensure_ascii=False)}],
                 "structuredContent": {"servers": states},
@@ -86,18 +86,6 @@ class ForModel:
         except ToolExecutionError as exc:
             return {"content": [{"type": "text", "text": str(exc)}], "isError": True}
         return {"content": [{"type": "text", "text": text}], "isError": False}
-
-    def status(self) -> list[dict[str, Any]]:
-        """Return each server's state, and for one that is not ready the cause and the next try."""
-        found: list[dict[str, Any]] = []
-        for name, status in sorted(self._mcp.status().items()):
-            row: dict[str, Any] = {"server": name, "state": status.state.value, "tools": status.tools}
-            if status.last_error and status.state.value != "ready":
-                row["cause"] = for_model(status.last_error)
-            if status.retry_in is not None:
-                row["next_try_in_seconds"] = round(status.retry_in, 1)
-            found.append(row)
-        return found
 
     def note(self, event: Event) -> None:
         """Remember what an event means for the clients."""

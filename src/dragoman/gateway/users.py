@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dragoman.gateway.auth import Refused
-from dragoman.gateway.endpoints import Endpoints
 from dragoman.gateway.questions import Questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+    from dragoman.gateway.app import Endpoints
     from dragoman.gateway.gateway import Gateway
     from dragoman.manager.manager import McpManager
     from dragoman.manager.users import UserManager
@@ -40,7 +40,7 @@ class _Open:
     @property
     def is_idle(self) -> bool:
         """Whether the user can be ended without cutting anything off."""
-        return not self.requests and not self.endpoints.gateway.rounds.held
+        return not self.requests and not len(self.endpoints.gateway.held)
 
 
 class UserGateways:
@@ -119,6 +119,8 @@ class UserGateways:
         gateway = self._program.for_user(manager, questions)
         gateway.start()
         self._plan()
+        from dragoman.gateway.app import Endpoints
+
         return _Open(manager, Endpoints(gateway, **self._options), held, last_used=time.monotonic())
 
     def _make_room(self) -> None:
@@ -138,7 +140,7 @@ class UserGateways:
         task.add_done_callback(lambda _: self._closing.pop(user, None))
 
     async def _close(self, one: _Open) -> None:
-        await one.endpoints.close()
+        await one.endpoints.gateway.close()
         one.held.close()
         await one.manager.shutdown()
 

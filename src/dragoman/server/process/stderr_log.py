@@ -87,7 +87,8 @@ class BackgroundLog:
     def close(self) -> None:
         """Close the log when everything is written."""
         with self._lock:
-            if self._log is not None or self._waiting:
+            # A thread that is opening the log has taken its data, and has no log yet.
+            if self._log is not None or self._thread is not None:
                 self._put(None)
 
     async def finish(self) -> None:
@@ -118,6 +119,8 @@ class BackgroundLog:
                 dropped, self._dropped = self._dropped, 0
             try:
                 if self._log is None:
+                    if item is None:
+                        continue
                     self._log = self._open_log()
                 if dropped:
                     self._log.write(f"\n({dropped} bytes were not kept: the disk is too slow)\n".encode())

@@ -116,6 +116,30 @@ async def test_a_disk_that_hangs_delays_neither_the_loop_nor_the_end() -> None:
     assert b"bytes were not kept" in b"".join(written)
 
 
+async def test_a_log_that_is_being_opened_when_its_server_ends_is_closed() -> None:
+    opening, opened, done = threading.Event(), threading.Event(), list[str]()
+
+    class Sink:
+        def write(self, data: bytes) -> None:
+            done.append(data.decode())
+
+        def close(self) -> None:
+            done.append("closed")
+
+    def open_log() -> Sink:
+        opening.set()
+        assert opened.wait(20)
+        return Sink()
+
+    log = BackgroundLog(open_log)
+    log.write(b"the last words")
+    assert opening.wait(20)
+    log.close()
+    opened.set()
+    await log.finish()
+    assert done == ["the last words", "closed"]
+
+
 def test_servers_of_the_same_name_in_different_files_have_different_logs() -> None:
     here, there = (
         ServerSpec("files/..", Stdio("x"), origin=Origin(source=source))
