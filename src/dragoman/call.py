@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, field, replace
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.errors import (
@@ -28,7 +27,6 @@ from dragoman.errors import (
     ServerError,
     ServerNotReadyError,
     ToolExecutionError,
-    ToolFailedError,
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
@@ -43,17 +41,9 @@ from dragoman.server.throttle import CallThrottle
 from dragoman.storage.tasks import TaskStore, signing_key
 from dragoman.tools.names import Pair
 from dragoman.tools.registry import run_builtin
-from dragoman.tools.result.budget import fit
-from dragoman.tools.result.build import (
-    LARGE_CHARS,
-    ResultContext,
-    build_result,
-    check,
-    is_large,
-    size_of,
-    sources_of,
-)
-from dragoman.tools.result.render import ServerAnswer, attribution, to_answer
+from dragoman.tools.result.build import LARGE_CHARS, ResultContext, build_result, check, is_large, size_of
+from dragoman.tools.result.forwarded import FALLBACK, forwarded_fallback, forwarded_result
+from dragoman.tools.result.render import ServerAnswer, to_answer
 from dragoman.tools.schema.coerce import COERCED
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.gate import Gate
@@ -68,7 +58,7 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
-    from dragoman.model import Audience, ProgressHandler, ServerSpec, SourceRef
+    from dragoman.model import Audience, ProgressHandler, ServerSpec
     from dragoman.observe.call_log import CallLog
     from dragoman.server.protocol.wire import Unfinished
     from dragoman.server.supervisor import Supervisor
@@ -83,10 +73,6 @@ logger = logging.getLogger("dragoman")
 
 
 SUMMARY_CHARS = 300
-FALLBACK = "dragoman/fallback"
-"""The key in a result's `meta` that names the server or tool that answered instead."""
-SOURCES = "dragoman/sources"
-"""The key in the `_meta` of a forwarded answer with the sources that it rests on."""
 MAX_TRIES = 3
 
 _RUN = secrets.token_hex(4)
@@ -422,36 +408,10 @@ async def _answered_instead(
             continue
         note = f"[answered by `{name}`, since `{tool.server}` is not available]"
         meta = {**result.meta, FALLBACK: name}
-        answered = replace(result, text=f"{note}\n{result.text}", meta=meta)
-        if call.forwarded is None:
-            return answered
-        return _forwarded_fallback(context, tool, answered, name=name, note=note)
+        if call.forwarded is not None:
+            result = forwarded_fallback(result, tool, context.validators, name=name, note=note)
+        return replace(result, text=f"{note}\n{result.text}", meta=meta)
     return None
-
-
-def _forwarded_fallback(
-    context: CallContext, tool: ToolDef, result: ToolResult, *, name: str, note: str
-) -> ToolResult:
-    """Return the answer of a fallback for another client, which knows the output schema of the tool it called.
-
-    Raises:
-        InvalidResultError: The answer does not fit that schema.
-    """
-    raw = result.raw or {"content": [{"type": "text", "text": result.text.partition("\n")[2]}], "isError": False}
-    if raw.get("resultType", "complete") != "complete":
-        return result
-    if tool.output_schema is not None and not raw.get("isError"):
-        structured = raw.get("structuredContent")
-        problems = (
-            ["it has no structured content"]
-            if structured is None
-            else context.validators.of(tool.output_schema).problems(structured)
-        )
-        if problems:
-            msg = f"the fallback `{name}` answered for `{tool.name}`, but not by its output schema: {problems[0]}"
-            raise InvalidResultError(msg, tool=tool.name, server=tool.server, problems=problems)
-    content = [{"type": "text", "text": note}, *cast("list[Any]", raw.get("content") or [])]
-    return replace(result, raw={**raw, "content": content, "_meta": {**_mapping(raw.get("_meta")), FALLBACK: name}})
 
 
 def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) -> ToolDef | None:
@@ -488,10 +448,6 @@ async def _stood_in(
     if context.gate.watches_calls:
         fields = await _permit(context, other, fields)
     return await (_send(context, other, call, fields) if other.server else _run_here(other, call, fields))
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 async def _run_here(tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
@@ -723,57 +679,9 @@ async def _built(
     ):
         raise InvalidResultError(wrong, tool=tool.name, server=tool.server, problems=[wrong])
     if call.forwarded is not None:
-        return _forwarded_result(answer, by, renders=call.forwarded.renders)
+        return forwarded_result(answer, by, renders=call.forwarded.renders)
     # A large result is written to files and searched: in a thread, so that other calls go on.
     return await asyncio.to_thread(build_result, answer, by) if large else build_result(answer, by)
-
-
-def _forwarded_result(answer: ServerAnswer, by: ResultContext, *, renders: bool) -> ToolResult:
-    """Return an answer for another client: as it came, with its text for the call log only.
-
-    What the library adds to the text comes after the server's own blocks, which stay as they are.
-    """
-    raw = answer.raw
-    if renders and by.budget is not None:
-        raw = _within_budget(raw, by)
-    if renders and by.sources_in_text and not answer.is_error and (sources := sources_of(answer, by)):
-        block = {"type": "text", "text": attribution(sources).strip("\n")}
-        meta = {**answer.meta, SOURCES: [_given_fields(one) for one in sources]}
-        raw = {**raw, "content": [*(raw.get("content") or []), block], "_meta": meta}
-    text = "\n".join(part.text for part in answer.parts if part.kind == "text")
-    failure = None
-    if answer.is_error:
-        text = text or "the tool failed without a message"
-        failure = ToolFailedError(text, tool=by.tool.name, server=by.tool.server)
-    return ToolResult(
-        success=failure is None,
-        text=text,
-        error=None if failure is None else text,
-        exception=failure,
-        raw=raw,
-        call_id=by.call_id,
-        duration=by.duration,
-    )
-
-
-def _within_budget(raw: Mapping[str, Any], by: ResultContext) -> Mapping[str, Any]:
-    """Return an answer whose texts are cut to the budget; what is cut is kept for `read_result`."""
-    budget = cast("TextBudget", by.budget)
-    blocks: list[Any] = []
-    for block in cast("list[Any]", raw.get("content") or []):
-        text = block.get("text") if isinstance(block, dict) else None
-        if not isinstance(text, str) or budget.holds(text):
-            blocks.append(block)
-            continue
-        kept = by.keeper.keep_text(text) if by.keeper is not None else None
-        # The client may be on another machine: only the name of the file means something to it.
-        whole = f"the file `{PurePath(str(kept)).name}`, which `read_result` reads" if kept is not None else ""
-        blocks.append({**block, "text": fit(text, budget, whole=whole)})
-    return {**raw, "content": blocks} if blocks else raw
-
-
-def _given_fields(source: SourceRef) -> dict[str, str]:
-    return {key: value for key, value in asdict(source).items() if value}
 
 
 async def _take_turn(supervisor: Supervisor, tool: ToolDef, deadline: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.behaviour.test_apps import modern
 from tests.behaviour.test_tasks import requests
 from tests.unit.gateway.test_app import TOKEN, client_of, post
-from tests.unit.gateway.test_direct import older, opened
+from tests.unit.gateway.test_http import older, opened
 
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.questions import Questions

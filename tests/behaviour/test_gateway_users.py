@@ -20,7 +20,7 @@ from tests.behaviour.test_gateway import served
 from tests.behaviour.test_gateway_replicas import CAN_BE_ASKED, Names, answer
 from tests.servers.users_http import UsersServer
 from tests.unit.gateway.test_app import AUDIENCE, Issuer, client_of, post
-from tests.unit.gateway.test_direct import OLDER, older
+from tests.unit.gateway.test_http import OLDER, older
 
 from dragoman.cli.main import main
 from dragoman.gateway.app import asgi_app

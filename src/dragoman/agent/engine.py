@@ -37,10 +37,9 @@ from dragoman.agent.notices import Notices
 from dragoman.agent.offer import RESERVED, RUN_CODE, ToolLimit, ToolOffer
 from dragoman.agent.skills import SkillOffer
 from dragoman.errors import AgentError, BudgetExceededError, DragomanError, ModelError
-from dragoman.events import StateChanged, ToolsChanged
 from dragoman.manager.manager import McpManager
 from dragoman.manager.resources import result_tool
-from dragoman.model import ServerState, ToolResult
+from dragoman.model import ToolResult
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import ToolRegistry
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from dragoman.agent.offer import OfferedTools
     from dragoman.manager.manager import Servers
     from dragoman.model import ToolDef
-    from dragoman.observe.bus import Subscription
     from dragoman.storage.programs import SavedProgram
 
     ToolSource: TypeAlias = McpManager | ToolRegistry | ToolView | Servers

@@ -138,7 +138,9 @@ class Announcer:
         # else, is left out.
         granted: dict[str, Any] = {key: True for key in LISTS if wanted.get(key) is True}
         try:
-            if uris := await self._subscribe_all(view, wanted.get("resourceSubscriptions"), stream.subscribed):
+            if uris := await self._subscribe_all(
+                view, wanted.get("resourceSubscriptions"), stream.subscribed
+            ):
                 granted["resourceSubscriptions"] = uris
             if tasks := self._follow_all(view, wanted.get("taskIds"), stream):
                 granted["taskIds"] = tasks

@@ -119,7 +119,7 @@ class Guard:
         host = headers.get("host", "")
         if host != self._known_host:
             parts = split_url(f"//{host}")
-            if parts is None or parts.username is not None or parts.path:
+            if parts is None or "@" in parts.netloc or parts.path or parts.query:
                 return Refused("malformed host", status=400)
             if "*" not in self._hosts and parts.host not in self._hosts:
                 return Refused("wrong host", status=421)

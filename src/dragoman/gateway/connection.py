@@ -86,7 +86,7 @@ class Connection:
 
     async def close(self) -> None:
         """End the connection; requests in progress are cancelled."""
-        tasks = [task for task in self.peer.running.values() if isinstance(task, asyncio.Task)]
+        tasks = cast("list[asyncio.Task[None]]", list(self.peer.running.values()))
         self.peer.close()
         if tasks:
             await asyncio.wait(tasks, timeout=END_SECONDS)
@@ -124,7 +124,7 @@ class Connection:
         if method == INITIALIZE:
             self._view.greet(peer, params)
         elif has_envelope(params):
-            msg = "this connection has begun with a handshake: requests of the 2026-07-28 protocol are not taken"
+            msg = "this connection began with a handshake: requests of the 2026-07-28 protocol are refused"
             raise MCPError(code=INVALID_REQUEST, message=msg)
         elif not peer.version and method != "ping" and self._view.knows(method):
             raise MCPError(code=INVALID_PARAMS, message="Invalid request parameters", data="initialize first")

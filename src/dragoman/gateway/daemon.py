@@ -21,7 +21,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.gateway.client import (
@@ -34,7 +34,6 @@ from dragoman.gateway.client import (
     hello,
     peer_user,
 )
-from dragoman.gateway.mcp_session import McpSession
 from dragoman.gateway.workspace import Place, Workspaces
 from dragoman.server.late_import import late_import_module
 from dragoman.server.sharing import SharedConnections
@@ -43,6 +42,8 @@ from dragoman.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from dragoman.gateway.connection import Connection as McpConnection
+    from dragoman.gateway.outbox import Outbox
     from dragoman.model import Settings
 
 logger = logging.getLogger("dragoman")
@@ -356,7 +357,7 @@ class _Connection:
         self._writer = writer
         self._commands: dict[Any, tuple[Command, asyncio.Task[None]]] = {}
         self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._mcp: McpSession | None = None
+        self._mcp: _McpSide | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -453,7 +454,7 @@ class _Connection:
                 self._control(method, message, place)
             else:
                 if self._mcp is None:
-                    self._mcp = McpSession(self.write, self.flush, place, self._daemon.workspaces)
+                    self._mcp = _McpSide(self._writer, place, self._daemon.workspaces)
                 await self._mcp.take(message)
             with suppress(ConnectionError):
                 await self._writer.drain()
@@ -503,6 +504,59 @@ class _Connection:
         """Wait until the client has room for more."""
         with suppress(ConnectionError):
             await self._writer.drain()
+
+
+class _McpSide:
+    """The part of a connection that is MCP: the gateway of the client's workspace serves it."""
+
+    def __init__(self, writer: asyncio.StreamWriter, place: Place, workspaces: Workspaces) -> None:
+        """Prepare; the workspace is opened with the first message.
+
+        Args:
+            writer: Where messages to the client go.
+            place: Where the client is.
+            workspaces: All workspaces of the daemon.
+        """
+        self._writer = writer
+        self._place = place
+        self._workspaces = workspaces
+        self._stack = AsyncExitStack()
+        self._served: McpConnection | None = None
+        self._outbox: Outbox | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request has no answer yet."""
+        return self._served is not None and self._served.is_busy
+
+    async def take(self, message: dict[str, Any]) -> None:
+        """Take a message of the client."""
+        if self._served is None:
+            self._served = await self._open()
+        self._served.take(message)
+
+    async def close(self) -> None:
+        """End it; requests in progress are cancelled."""
+        if self._served is not None:
+            await self._served.close()
+        if self._outbox is not None:
+            await self._outbox.close(flush=False)
+        await self._stack.aclose()
+
+    async def _open(self) -> McpConnection:
+        await late_import_module("dragoman.gateway.gateway")
+        from dragoman.gateway.outbox import Outbox
+        from dragoman.server.protocol.envelope import encode
+
+        settings = await asyncio.to_thread(self._workspaces.settings, self._place)
+        workspace = await self._stack.enter_async_context(self._workspaces.use(self._place, settings))
+        workspace.start_all()
+        outbox = self._outbox = Outbox(self._write, on_stuck=self._writer.transport.abort)
+        return workspace.gateway.connect(lambda sent: outbox.put(encode(sent) + b"\n"))
+
+    async def _write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
 
 
 def _mapping(value: object) -> dict[str, Any]:

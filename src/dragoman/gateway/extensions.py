@@ -63,13 +63,13 @@ class Extensions:
     # Tasks
 
     async def _task(self, request: Request) -> Mapping[str, Any]:
-        answers = request.params.get("inputResponses")
+        answers: Any = request.params.get("inputResponses")
         if not isinstance(answers, dict | None):
             raise MCPError(code=INVALID_PARAMS, message="`inputResponses` must be an object")
         server, task = self.task_of(_text(request, "taskId"))
         verb = request.method.partition("/")[2]
         with self._view.refusing():
-            state = await self._forward.task(verb, task, server=server, answers=answers)
+            state = await self._forward.task(verb, task, server=server, answers=cast("Any", answers))
         return self.outer_task(state, server) if verb == "get" else state
 
     def task_of(self, task: str) -> tuple[str, str]:

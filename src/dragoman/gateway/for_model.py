@@ -15,7 +15,7 @@ from dragoman.errors import ToolExecutionError
 from dragoman.gateway.status import status_rows
 from dragoman.manager.resources import result_tool
 from dragoman.server.protocol.rounds import wants_input
-from dragoman.storage.results import ResultStore
+from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import run_builtin
 from dragoman.tools.result.budget import TextBudget
 
@@ -40,7 +40,8 @@ class ForModel:
 
     def __init__(self, mcp: McpManager) -> None:
         self._mcp = mcp
-        store = ResultStore(user=mcp.user)
+        # Apart from what the agents of this machine keep: its clients may be on another one.
+        store = ResultStore(default_folder(mcp.user) / "gateway")
         self._reader = result_tool(store)
         budget = TextBudget(limit=RESULT_TOKENS, unit="tokens")
         self.forward = mcp.forward.for_model(budget=budget, spill=store)
@@ -58,7 +59,7 @@ class ForModel:
         return [
             {
                 "name": STATUS,
-                "description": "Say which servers are available, and for one that is not, why and until when.",
+                "description": "Say which servers are available, and why one is not.",
                 "inputSchema": {"type": "object", "properties": {}},
                 "annotations": {"readOnlyHint": True},
             },
@@ -105,7 +106,9 @@ class ForModel:
             del self._told[next(iter(self._told))]
         self._told[client] = self._first + len(self._said)
         # A client that comes while a server is down has to know that too.
-        said = lost_servers(self._mcp.status()) if known is None else self._said[max(0, known - self._first) :]
+        said = (
+            lost_servers(self._mcp.status()) if known is None else self._said[max(0, known - self._first) :]
+        )
         if not said:
             return answer
         blocks = [{"type": "text", "text": f"[notice] {text}"} for text in said]

@@ -2,7 +2,7 @@
 
 `Gateway` holds what all clients share: the questions of servers, the requests that wait for an answer, and
 the announcements of changes. `View` is what one endpoint shows: all servers under prefixed names, or one
-server under its own. `Connection` serves a client over a channel that goes both ways, `http.py` one over HTTP.
+server under its own. `Connection` serves a client over a channel that goes both ways, `http.py` over HTTP.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ async def respond(send: Send, status: int, body: bytes, headers: Sequence[tuple[
 
 
 class Watch:
-    """Looks after requests that take long: whether their client is still there, and that the connection stays.
+    """Looks after requests that take long: whether their client is there, and that the connection stays.
 
     One timer looks at all requests: two for each would cost more than most requests take.
     """
@@ -315,7 +315,9 @@ class Endpoint:
                     await respond(send, 200, b"")
                 case _:
                     allowed = "POST" if is_modern or self._stateless else "GET, POST, DELETE"
-                    error = encode({"id": None, "error": {"code": INVALID_REQUEST, "message": "Method Not Allowed"}})
+                    error = encode(
+                        {"id": None, "error": {"code": INVALID_REQUEST, "message": "Method Not Allowed"}}
+                    )
                     await respond(send, 405, error, [(b"allow", allowed.encode())])
         except RefusedError as exc:
             await respond(send, exc.status, exc.body)
@@ -346,7 +348,7 @@ class Endpoint:
         if is_modern:
             await self._modern(message, headers, receive, send, principal)
         else:
-            await self._older(message, headers, receive, send, principal)
+            await self._older(message, headers, send, principal)
 
     # Modern clients
 
@@ -405,7 +407,6 @@ class Endpoint:
         self,
         message: dict[str, Any],
         headers: list[tuple[str, str]],
-        receive: Receive,
         send: Send,
         principal: str,
     ) -> None:

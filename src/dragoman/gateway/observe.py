@@ -1,4 +1,4 @@
-"""What the gateway shows of itself: an access log with masked arguments, metrics for Prometheus, and spans."""
+"""What the gateway shows of itself: an access log with masked arguments, metrics, and spans."""
 
 from __future__ import annotations
 
@@ -159,6 +159,7 @@ def _line(request: Request, method: str, outcome: str, seconds: float) -> str:
     params = request.params
     subject = next((str(params[key]) for key in _SUBJECTS if key in params), "")
     arguments = summary(params["arguments"]) if params.get("arguments") else ""
-    principal = for_log(request.principal, SHOWN_CHARS) or "-"
-    facts = (principal, method, for_log(subject, SHOWN_CHARS), arguments, outcome, f"{seconds * 1000:.1f} ms")
+    facts = [method, for_log(subject, SHOWN_CHARS), arguments, outcome, f"{seconds * 1000:.1f} ms"]
+    if request.principal:
+        facts.append(f"by {for_log(request.principal, SHOWN_CHARS)}")
     return " ".join(fact.replace("\n", " ") for fact in facts if fact)

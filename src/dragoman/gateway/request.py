@@ -1,8 +1,8 @@
 """Request: one request of a client, and who can be asked about it.
 
-`Peer` is a client of the older protocol: a session over HTTP, or a connection. It says in its handshake what it
-can be asked, and is asked while its request goes on. A modern client says it with each request, and is asked by
-the result of one round; its answer comes with the next.
+`Peer` is a client of the older protocol: a session over HTTP, or a connection. It says in its handshake what
+it can be asked, and is asked while its request goes on. A modern client says it with each request, and is
+asked by the result of one round; its answer comes with the next.
 """
 
 from __future__ import annotations
@@ -212,7 +212,9 @@ class Peer:
         if isinstance(error, dict):
             given = cast("dict[str, Any]", error)
             code = given.get("code")
-            refusal = MCPError(code=code if isinstance(code, int) else 0, message=str(given.get("message", "")))
+            refusal = MCPError(
+                code=code if isinstance(code, int) else 0, message=str(given.get("message", ""))
+            )
             waiting.set_exception(refusal)
         else:
             waiting.set_result(message["result"])
@@ -317,6 +319,10 @@ class AskedInRounds:
             return None
         asked = {"method": ELICIT, "params": approval_form(self._wants)}
         return asked_for({APPROVAL: asked}, state=None)
+
+    async def report(self, progress: float, total: float | None, message: str | None) -> None:
+        """Send progress along with the current round."""
+        await self.request.report(progress, total, message)
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send nothing: the newer protocol has no notifications outside requests."""

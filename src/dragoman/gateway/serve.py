@@ -1,4 +1,4 @@
-"""Run the gateway as a program: over stdio for one client, or over HTTP for many."""
+"""Run the gateway over HTTP as a program."""
 
 from __future__ import annotations
 
@@ -9,28 +9,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
-from mcp.server.stdio import stdio_server
 
 from dragoman.errors import ConfigError
-from dragoman.gateway.http_protocol import JoiningProtocol
+from dragoman.gateway.http_protocol import Connections, LimitedProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from dragoman.gateway.app import GatewayApp
-    from dragoman.gateway.gateway import Gateway
 
 GRACE_SECONDS = 10.0
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 """How long an idle connection stays open: longer than load balancers keep theirs, since one that both sides
 close at the same time loses a request."""
-
-
-async def serve_stdio(gateway: Gateway) -> None:
-    """Serve the client at standard input and output until it closes its end."""
-    async with gateway, stdio_server() as (read, write):
-        await gateway.serve(read, write)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -58,6 +50,7 @@ async def serve_http(
     *,
     grace: float = GRACE_SECONDS,
     on_ready: Callable[[], None] = lambda: None,
+    proxy: str = "",
 ) -> None:
     """Serve HTTP on a bound socket until SIGTERM or SIGINT, then drain.
 
@@ -66,10 +59,14 @@ async def serve_http(
         listener: Where to listen.
         grace: How many seconds requests in progress may take after the signal; a second signal ends them.
         on_ready: Called when requests are accepted.
+        proxy: The address of a proxy whose word about the address of a client is taken.
     """
+    protocol = type("ListenerProtocol", (LimitedProtocol,), {"limits": Connections()})
     config = uvicorn.Config(
         app,
-        http=JoiningProtocol,
+        http=protocol,
+        proxy_headers=bool(proxy),
+        forwarded_allow_ips=proxy or None,
         log_config=None,
         access_log=False,
         server_header=False,

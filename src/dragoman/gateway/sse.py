@@ -81,11 +81,16 @@ class SseEndpoint:
         connection = self._gateway.connect(put, server=server, principal=principal)
         key = secrets.token_urlsafe(24)
         self._open[key] = connection
-        outbox.put(b"event: endpoint\r\ndata: %b/%b?session=%b\r\n\r\n" % (path.encode(), MESSAGES.encode(), key.encode()))
+        outbox.put(
+            b"event: endpoint\r\ndata: %b/%b?session=%b\r\n\r\n"
+            % (path.encode(), MESSAGES.encode(), key.encode())
+        )
         gone = asyncio.create_task(until_gone(receive))
         closed = asyncio.create_task(outbox.closed.wait())
         try:
-            while not (await asyncio.wait({gone, closed}, timeout=PING_SECONDS, return_when="FIRST_COMPLETED"))[0]:
+            while not (
+                await asyncio.wait({gone, closed}, timeout=PING_SECONDS, return_when="FIRST_COMPLETED")
+            )[0]:
                 outbox.put(b": ping\r\n\r\n", once=True)
         finally:
             self._open.pop(key, None)

@@ -33,6 +33,8 @@ logger = logging.getLogger("dragoman")
 SHORTEST_KEY = 32
 _NONCE = 12
 _PURPOSE = b"dragoman request state"
+_INVALID = "Invalid or expired requestState"
+_USED_UP = "this approval was used already: send the request again without its state"
 
 Approval: TypeAlias = Literal["", "asked", "given"]
 
@@ -74,7 +76,9 @@ class States:
         nonce = os.urandom(_NONCE)
         expiry = time.time() + HOLD_SECONDS
         text = json.dumps([expiry, *state], separators=(",", ":")).encode()
-        return urlsafe_b64encode(nonce + self._ciphers[0].encrypt(nonce, text, _bound(request, only))).decode()
+        return urlsafe_b64encode(
+            nonce + self._ciphers[0].encrypt(nonce, text, _bound(request, only))
+        ).decode()
 
     def open(self, sealed: object, request: Request, only: str | None) -> State:
         """Return what is inside; an approval is used up by that.
@@ -89,10 +93,10 @@ class States:
             state = State(*fields)
         except (ValueError, TypeError, InvalidTag) as exc:
             logger.warning("a request state was refused: %s", type(exc).__name__)
-            raise _refused("Invalid or expired requestState") from None
+            raise _refused(_INVALID) from None
         now = time.time()
         if expiry < now:
-            raise _refused("Invalid or expired requestState")
+            raise _refused(_INVALID)
         if state.approval:
             self._use_up(nonce, expiry, now)
         return state
@@ -110,7 +114,7 @@ class States:
         while self._used and next(iter(self._used.values())) < now:
             del self._used[next(iter(self._used))]
         if nonce in self._used:
-            raise _refused("this approval was used already: send the request again, and ask again")
+            raise _refused(_USED_UP)
         # Others may expire earlier, and then stay until this one does.
         self._used[nonce] = expiry
 

@@ -1,8 +1,8 @@
 """View: what one endpoint shows, and how each request is answered.
 
-The view of all servers prefixes names and URIs (`ids.py`); the view of one server leaves them alone. Tools have
-the names that every model API takes, as the exports give them. Listings have a fixed order, and a cursor is the
-last name of its page, so any replica can go on.
+The view of all servers prefixes names and URIs (`ids.py`); the view of one server leaves them alone. Tools
+have the names that every model API takes, as the exports give them. Listings have a fixed order, and a cursor
+is the last name of its page, so any replica can go on.
 """
 
 from __future__ import annotations
@@ -111,7 +111,11 @@ class View:
         )
         self._programs = ProgramTool(self._mcp, self._shown) if gateway.tools_mode == "code" else None
         self._extensions = Extensions(self, self._forward, gateway.task_keys)
-        self._info = {"name": "dragoman", **({"title": f"dragoman: {only}"} if only else {}), "version": VERSION}
+        self._info = {
+            "name": "dragoman",
+            **({"title": f"dragoman: {only}"} if only else {}),
+            "version": VERSION,
+        }
         self._handlers: dict[str, Handler] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
@@ -265,9 +269,7 @@ class View:
     async def _initialize(self, request: Request) -> dict[str, Any]:
         wanted = request.params["protocolVersion"]
         return {
-            "protocolVersion": wanted
-            if wanted in HANDSHAKE_PROTOCOL_VERSIONS
-            else LATEST_HANDSHAKE_VERSION,
+            "protocolVersion": wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
             "capabilities": await self._capabilities(),
             "serverInfo": self._info,
             **self._instructions(),
@@ -277,7 +279,6 @@ class View:
         return {
             "supportedVersions": list(MODERN_PROTOCOL_VERSIONS),
             "capabilities": await self._capabilities(),
-            "serverInfo": self._info,
             **self._instructions(),
             "ttlMs": 0,
             "cacheScope": "private",
@@ -303,10 +304,7 @@ class View:
 
     def _instructions(self) -> dict[str, str]:
         said = self._mcp.instructions()
-        if self.only is not None:
-            text = said.get(self.only) or ""
-        else:
-            text = merged_instructions(said)
+        text = merged_instructions(said) if self.only is None else said.get(self.only)
         return {"instructions": text} if text else {}
 
     # Tools
@@ -361,7 +359,11 @@ class View:
                 name, arguments = self._finder.call(arguments or {})
         tool = self.tool(name)
         model = self._gateway.model
-        if tool is None and model is not None and (own := await model.call(name, arguments or {})) is not None:
+        if (
+            tool is None
+            and model is not None
+            and (own := await model.call(name, arguments or {})) is not None
+        ):
             return own
         if tool is None:
             # The client may know the tool from another replica, whose servers were ready earlier.
@@ -548,14 +550,17 @@ class View:
             state = states.open(inputs["requestState"], request, self.only)
         approved = state.approval == "given" or None
         if state.approval == "asked":
-            approved, inputs = says_yes((inputs.get("inputResponses") or {}).get(APPROVAL)), {}
+            responses = cast("dict[str, Any]", inputs.get("inputResponses") or {})
+            approved, inputs = says_yes(responses.get(APPROVAL)), {}
         asker = AskedInRounds(request, approved=approved, client=request.client)
         held = ""
         try:
             if state.held:
                 answer, held = await self._resume(state.held, inputs, request)
             else:
-                answer, held = await self._round(request, server, job, asker=asker, inputs=inputs, state=state)
+                answer, held = await self._round(
+                    request, server, job, asker=asker, inputs=inputs, state=state
+                )
         except (DragomanError, MCPError):
             if (asked := asker.approval_asked()) is None:
                 raise
@@ -602,8 +607,7 @@ class View:
         if not can_be_asked or (forwards and not follows):
             answer = await _as_caller(asker, job(sent, request.report))
             return (_passed_on(request, answer, server) if wants_input(answer) else answer), ""
-        report: Any = lambda *facts: asker.request.report(*facts)  # noqa: E731 -- of the round in progress
-        held = asker.held = Held(_as_caller(asker, job(sent, report)), asker)
+        held = asker.held = Held(_as_caller(asker, job(sent, asker.report)), asker)
         answer, key = await self._gateway.held.advance(held, {})
         if not key and wants_input(answer):
             return _passed_on(request, answer, server), ""
@@ -644,7 +648,8 @@ class View:
     async def _set_level(self, request: Request) -> dict[str, Any]:
         if request.peer is not None:
             request.peer.level = request.params["level"]
-        await self._mcp.set_log_level(cast("Any", self.announcer.lowest_level()), self.only)
+        if level := self.announcer.lowest_level():
+            await self._mcp.set_log_level(cast("Any", level), self.only)
         return {}
 
 
@@ -676,7 +681,7 @@ def _passed_on(request: Request, answer: Mapping[str, Any], server: str) -> Mapp
 
 
 def merged_instructions(said: Mapping[str, str]) -> str:
-    """Return the instructions of all servers, each under its server's name, and none able to add a section."""
+    """Return the instructions of all servers under their names; none can open a section of its own."""
     return "\n\n".join(
         f"# {server}\n" + "\n".join(f"> {line}" for line in text.splitlines())
         for server, text in sorted(said.items())

@@ -105,7 +105,7 @@ class Workspace:
         """The gateway for clients that speak MCP."""
         from dragoman.gateway.gateway import Gateway
 
-        return Gateway(self.mcp, questions=self.questions)
+        return Gateway(self.mcp, questions=self.questions, raw=True)
 
     def start_all(self) -> None:
         """Start the servers that start by themselves, at the first client that lists all of them."""

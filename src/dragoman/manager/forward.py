@@ -112,7 +112,7 @@ class Forward:
         return [] if supervisor is None else supervisor.in_progress.newest()
 
     def sole_caller(self, server: str) -> Caller | None:
-        """Return the request that an unnamed question of a server belongs to; `None` for the application's own.
+        """Return the request that a question of a server belongs to; `None` for the application's own.
 
         Raises:
             SeveralClientsError: Requests of several clients are, or may be, in progress there.

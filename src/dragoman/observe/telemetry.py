@@ -107,9 +107,7 @@ def find() -> Telemetry | None:
     return Telemetry(mask=mask_text if redactor is None else redactor.mask)
 
 
-def serving(
-    method: str, params: Mapping[str, Any], *, version: str, request_id: object
-) -> ServerSpan | None:
+def serving(method: str, params: Mapping[str, Any], *, version: str, request_id: object) -> ServerSpan | None:
     """Return a span for a request that a client made of us; `None` without an OpenTelemetry SDK."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or not _is_real(trace.get_tracer_provider()):
@@ -161,7 +159,7 @@ class ServerSpan:
             self._span.set_attribute("error.type", str(code or type(error).__qualname__))
             if code is not None:
                 self._span.set_attribute("rpc.response.status_code", str(code))
-            self._span.set_status(self._status, excerpt(str(error), MAX_MESSAGE_CHARS, mask_text))
+            self._span.set_status(self._status, excerpt(str(error), MAX_MESSAGE_CHARS, mask_text).text)
         elif result is not None and result.get("isError") is True:
             self._span.set_attribute("error.type", "tool_error")
             self._span.set_status(self._status)

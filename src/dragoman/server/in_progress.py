@@ -1,9 +1,9 @@
 """Whose requests are in progress at a server.
 
 An older server asks in the middle of a request, and over stdio it does not say in which. A question then
-belongs to the only client that has a request there; if there are several, it is not clear, and no client may be
-asked: the wrong one could say yes. A request that ended without an answer, because it was cancelled or took too
-long, may still be running at the server and ask late: it counts for a while.
+belongs to the only client that has a request there; if there are several, it is not clear, and none may be
+asked: the wrong one could say yes. A request that ended without an answer, because it was cancelled or took
+too long, may still be running at the server and ask late: it counts for a while.
 """
 
 from __future__ import annotations

@@ -119,8 +119,9 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
     async with manager as mcp:
         if listener is None:
             gateway_module = await late_import_module("dragoman.gateway.gateway")
+            stdio = await late_import_module("dragoman.gateway.stdio")
             gateway: Gateway = gateway_module.Gateway(mcp, questions=questions, tools=given["tools"])
-            await serving.serve_stdio(gateway)
+            await stdio.serve_stdio(gateway)
             return Exit.DONE
         token = os.environ.get(TOKEN_VARIABLE)
         app: GatewayApp = app_module.asgi_app(

@@ -48,7 +48,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "CLIENT_CAPABILITIES_META_KEY",
@@ -132,15 +132,16 @@ def _finite(text: str) -> float:
 def _is_deep(value: object) -> bool:
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for one in level
-            if isinstance(one, dict | list)
-            for child in (cast("dict[str, Any]", one).values() if isinstance(one, dict) else one)
-        ]
+        level = [child for one in level for child in _children(one)]
         if not level:
             return False
     return True
+
+
+def _children(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
@@ -260,7 +261,9 @@ def invalid_params(exc: ValidationError) -> MCPError:
     """Return the error for parameters that do not fit; it does not repeat their values."""
     first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])[:200]
-    return MCPError(code=INVALID_PARAMS, message="Invalid request parameters", data=f"{place}: {first['msg']}")
+    return MCPError(
+        code=INVALID_PARAMS, message="Invalid request parameters", data=f"{place}: {first['msg']}"
+    )
 
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")

@@ -1,7 +1,7 @@
-"""Rounds: a server asks by its answer to a request, gets the answers with the request's next round, and goes on.
+"""Rounds: a server asks by its answer to a request, gets answers with the next round of it, and goes on.
 
-A modern server does not send requests of its own. It answers a request with its questions and an opaque state,
-and the client repeats the request with the answers and that state.
+A modern server does not send requests of its own. It answers a request with its questions and an opaque
+state, and the client repeats the request with the answers and that state.
 
 As a client, `call_in_rounds` answers with the application's handlers. Questions of one round are answered one
 after the other, in the order of the server's object: the user sees one at a time.

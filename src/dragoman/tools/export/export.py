@@ -85,7 +85,9 @@ def neutral_texts(entry: Mapping[str, Any]) -> dict[str, Any]:
     long = any(isinstance(entry.get(name), str) and len(entry[name]) > LONGEST for name in TEXTS)
     if not long and not _SUSPICIOUS.search(repr(entry)):
         return dict(entry)
-    shown = {key: for_model(entry[key], LONGEST) for key in TEXTS if isinstance(entry.get(key), str)}
+    shown: dict[str, Any] = {
+        key: for_model(entry[key], LONGEST) for key in TEXTS if isinstance(entry.get(key), str)
+    }
     for key in ("inputSchema", "outputSchema"):
         if key in entry:
             shown[key] = _visit(entry[key])
