@@ -204,7 +204,8 @@ async def log_message(peer: Peer, server: str) -> None:
 @cell
 async def form(peer: Peer, server: str) -> None:
     assert (await peer.call(server, "form")).content == [types.TextContent(text="accept {'seats': 4}")]
-    assert peer.asked[-1].message == "How many?"
+    # The server's name stands outside of the server's own words.
+    assert peer.asked[-1].message == f"The server `{server}` asks:\n> How many?"
     assert peer.asked[-1].requested_schema["required"] == ["seats"]
 
 
@@ -383,7 +384,7 @@ async def test_every_feature_passes_through_the_gateway(transport: str, mode: st
     failed: list[str] = []
     async with asyncio.timeout(55), connected(transport, mode, configuration(tmp_path)) as peer:
         assert peer.is_modern == (mode == "auto")
-        assert peer.client.instructions == "# new\nRead the memos.\n\n# old\nRead the memos."
+        assert peer.client.instructions == "# new\n> Read the memos.\n\n# old\n> Read the memos."
         for server in UPSTREAM:
             for name, check in CELLS.items():
                 try:

@@ -101,7 +101,7 @@ async def test_a_question_of_a_followed_task_goes_to_the_client(state: Path) -> 
         asked = await ask(client, "tools/call", **call)
         assert asked["resultType"] == "input_required"
         ((key, question),) = asked["inputRequests"].items()
-        assert question["params"]["message"] == "colour"
+        assert question["params"]["message"] == "The server `m` asks:\n> colour"
         answers = {key: {"action": "accept", "content": {"name": "red"}}}
         inputs = {"inputResponses": answers, "requestState": asked["requestState"]}
         done = await ask(client, "tools/call", **call, **inputs)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli import output
+from dragoman.cli.discover import find_servers
 from dragoman.cli.exits import Exit, insist, remark, run
 from dragoman.cli.options import SERVERS, Options, common_options
 from dragoman.errors import ConfigError
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from dragoman.gateway.gateway import Gateway
     from dragoman.gateway.users_file import UsersFile
     from dragoman.manager.manager import McpManager
-    from dragoman.model import UserLimits
+    from dragoman.model import Settings, UserLimits
 
 MARK = "DRAGOMAN_CHILD"
 """The variable that every server has which dragoman starts."""
@@ -67,6 +72,13 @@ KEY_VARIABLE = "DRAGOMAN_STATE_KEY"
 @click.option(
     "--users", metavar="FILE", help="Who uses the gateway: a token, variables and rules for each user."
 )
+@click.option("--sse", is_flag=True, help="Serve the older SSE transport too, at /sse and /sse/SERVER.")
+@click.option(
+    "--for-model",
+    is_flag=True,
+    help="Add sources to every answer, cut long ones, name lost servers, and add the tool mcp_status.",
+)
+@click.option("--proxy", metavar="ADDRESS", help="Take this proxy's word for the addresses of clients.")
 @click.option("--stateless", is_flag=True, help="Keep no sessions, for replicas behind a load balancer.")
 @click.option(
     "--state-key",
@@ -100,8 +112,12 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
     # Imported in a thread while the configuration is read.
     importing = asyncio.create_task(late_import_module("dragoman.gateway.app"))
     try:
-        settings = await asyncio.to_thread(options.load)
+        # On a terminal, a person may choose among the servers of other apps; over stdio no one can be asked.
+        settings = await asyncio.to_thread(
+            options.load if address is None else partial(find_servers, options)
+        )
         insist(settings)
+        await _say_servers(options, settings, given["only"])
         remark(settings)
         for name in given["only"]:
             if settings.server(name) is None:
@@ -120,7 +136,9 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
         if listener is None:
             gateway_module = await late_import_module("dragoman.gateway.gateway")
             stdio = await late_import_module("dragoman.gateway.stdio")
-            gateway: Gateway = gateway_module.Gateway(mcp, questions=questions, tools=given["tools"])
+            gateway: Gateway = gateway_module.Gateway(
+                mcp, questions=questions, tools=given["tools"], for_model=given["for_model"]
+            )
             await stdio.serve_stdio(gateway)
             return Exit.DONE
         token = os.environ.get(TOKEN_VARIABLE)
@@ -137,9 +155,17 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
             tools=given["tools"],
             state_keys=keys,
             stateless=given["stateless"],
+            sse=given["sse"],
+            for_model=given["for_model"],
         )
         generated = app.token if not (given["token"] or token) else ""
-        await serving.serve_http(app, listener, on_ready=lambda: _announce(listener, generated))
+        shown = generated or (f"${TOKEN_VARIABLE}" if app.token else "")
+        await serving.serve_http(
+            app,
+            listener,
+            on_ready=lambda: _announce(listener, generated, shown, sse=given["sse"]),
+            proxy=given["proxy"] or "",
+        )
     return Exit.DONE
 
 
@@ -150,7 +176,9 @@ def _manager(
 
     handlers = questions.handlers()
     if not only:
-        return McpManager.from_config(options.profile, config=options.config, handlers=handlers, users=users)
+        return McpManager.from_config(
+            options.with_hosts(), config=options.config, handlers=handlers, users=users
+        )
     chosen = [spec for spec in settings.servers if spec.name in only]
     return McpManager(replace(settings, servers=chosen, auto_reload=False), handlers=handlers, users=users)
 
@@ -216,6 +244,8 @@ def _http_only(given: dict[str, Any]) -> str:
         "user_claim",
         "users",
         "stateless",
+        "sse",
+        "proxy",
     )
     return next((f"--{name.replace('_', '-')}" for name in names if given[name]), "")
 
@@ -233,12 +263,50 @@ def _own_hosts(listener: socket.socket) -> list[str]:
     return [] if host in ("0.0.0.0", "::") else [host]  # noqa: S104 -- compared, not bound
 
 
-def _announce(listener: socket.socket, token: str) -> None:
+async def _say_servers(options: Options, settings: Settings, only: tuple[str, ...]) -> None:
+    """Say on stderr which servers are served from which files, and which are not approved."""
+    from dragoman.config.load import refused
+
+    specs = [spec for spec in settings.servers if spec.enabled and (not only or spec.name in only)]
+    waiting = await asyncio.to_thread(refused, settings, specs)
+    served = [spec for spec in specs if spec.name not in waiting]
+    files = dict.fromkeys(output.shorten_path(spec.origin.source) for spec in served)
+    names = ", ".join(output.one_line(spec.name) for spec in served)
+    count = f"{len(served)} server{'s' * (len(served) != 1)}"
+    click.echo(f"{count}: {names} (from {', '.join(files)})" if served else f"{count} configured", err=True)
+    for spec in specs:
+        if spec.name in waiting:
+            command = shlex.join([*options.program(), "trust", "approve", spec.name])
+            where = output.shorten_path(spec.origin.source)
+            click.echo(f"not approved: {output.one_line(spec.name)} (from {where}): {command}", err=True)
+    if not specs:
+        click.echo(f"to see what other apps have: {shlex.join([*options.program(), 'status'])}", err=True)
+
+
+def _announce(listener: socket.socket, token: str, shown: str, *, sse: bool) -> None:
+    """Say where the gateway is, and what to write into the configuration of the usual hosts.
+
+    Args:
+        listener: Where it listens.
+        token: The token, if it was generated.
+        shown: What stands for the token in the entries; empty if none is needed.
+        sse: Whether the older transport is served too.
+    """
     host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    click.echo(f"serving at http://{shown}:{port}/mcp", err=True)
+    place = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    click.echo(f"serving at {place}/mcp", err=True)
+    if sse:
+        click.echo(f"serving at {place}/sse (SSE)", err=True)
     if token:
         click.echo(f"token: {token}", err=True)
+    headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+    entry: dict[str, Any] = {"url": f"{place}/mcp", **({"headers": headers} if headers else {})}
+    words = ["claude", "mcp", "add", "--transport", "http", "dragoman", f"{place}/mcp"]
+    # In double quotes, so that a shell replaces the variable.
+    header = f' --header "Authorization: Bearer {shown}"' if shown else ""
+    click.echo(f"Claude Code: {shlex.join(words)}{header}", err=True)
+    click.echo(f"Cursor: {json.dumps({'mcpServers': {'dragoman': entry}})}", err=True)
+    click.echo(f"VS Code: {json.dumps({'servers': {'dragoman': {'type': 'http', **entry}}})}", err=True)
 
 
 def _log_to_stderr(options: Options, *, access: bool) -> None:
