@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -247,6 +248,25 @@ async def test_a_question_or_message_after_the_answer_never_reaches_another_user
             while not (await users["bob"].call("mcp_bank_outcome")).text:
                 pass
         assert reached["bob"] == []
+
+
+async def test_what_a_server_asks_is_not_handled_in_the_context_of_the_call_that_opened_it() -> None:
+    caller: ContextVar[str] = ContextVar("caller", default="")
+    seen: list[str] = []
+
+    def confirm(_server: str, _question: dict[str, Any]) -> dict[str, Any]:
+        seen.append(caller.get())
+        return {"action": "accept", "content": {}}
+
+    child = Stdio(sys.executable, [str(SERVERS / "asking_late.py")])
+    handlers = Handlers(elicitation=confirm)
+    async with McpManager([ServerSpec("bank", child, lazy=True)], handlers=handlers, cache=False) as mcp:
+        caller.set("alice")
+        mcp.start_servers(["bank"])
+        assert await mcp.wait_ready(["bank"])
+        caller.set("bob")
+        assert '"accept"' in (await mcp.call("mcp_bank_ask")).text
+    assert seen == [""]
 
 
 async def test_the_same_id_gives_the_same_manager_and_takes_new_credentials() -> None:
