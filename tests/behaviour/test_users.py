@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -180,6 +181,92 @@ async def test_log_messages_and_stderr_of_a_shared_process_reach_no_other_user(t
             await asyncio.to_thread(wait_for_text, log, "private of alice")
         assert bob.logs("one") == []
         assert mcp.logs("one") == ["private of alice"]
+
+
+@asynccontextmanager
+async def two_users() -> AsyncIterator[tuple[dict[str, McpManager], dict[str, list[Any]]]]:
+    """Run two users of one process that asks when it likes; each says yes, and notes what reached them."""
+    reached: dict[str, list[Any]] = {"alice": [], "bob": []}
+
+    def handlers(user: str) -> Handlers:
+        def confirm(_: str, question: dict[str, Any]) -> dict[str, Any]:
+            reached[user].append(question["message"])
+            return {"action": "accept", "content": {}}
+
+        return Handlers(elicitation=confirm, logging=lambda _, message: reached[user].append(message["data"]))
+
+    child = Stdio(sys.executable, [str(SERVERS / "asking_late.py")])
+    async with McpManager([ServerSpec("bank", child, lazy=True, share=True)], cache=False) as mcp:
+        users = {user: mcp.as_user(user, handlers=handlers(user)) for user in reached}
+        for user in users.values():
+            assert (await user.call("mcp_bank_outcome")).success
+        yield users, reached
+
+
+UNCLEAR = "it is not clear whose request it belongs to"
+
+
+async def test_a_question_for_the_only_request_in_progress_reaches_its_user() -> None:
+    async with two_users() as (users, reached):
+        for name in ("alice", "bob", "alice"):
+            assert '"accept"' in (await users[name].call("mcp_bank_ask")).text
+        assert {name: len(asked) for name, asked in reached.items()} == {"alice": 2, "bob": 1}
+
+
+@pytest.mark.parametrize("ending", ["time", "cancelled", "disconnected"])
+async def test_a_request_without_an_answer_makes_later_questions_unclear(ending: str) -> None:
+    async with two_users() as (users, reached):
+        if ending == "time":
+            assert not (await users["alice"].call("mcp_bank_transfer", timeout=0.2)).success
+        else:
+            transfer = asyncio.create_task(users["alice"].call("mcp_bank_transfer"))
+            # The server has read the transfer before this, and asks for it only now.
+            assert (await users["alice"].call("mcp_bank_outcome")).success
+            transfer.cancel()
+            await asyncio.wait({transfer})
+        if ending == "disconnected":
+            await users["alice"].close()
+        assert UNCLEAR in (await users["bob"].call("mcp_bank_ask")).text
+        assert (await users["bob"].call("mcp_bank_tell")).success
+        assert reached == {"alice": [], "bob": []}
+
+
+async def test_while_two_users_have_requests_in_progress_neither_is_asked() -> None:
+    async with two_users() as (users, reached):
+        waiting = asyncio.create_task(users["alice"].call("mcp_bank_wait"))
+        assert (await users["alice"].call("mcp_bank_outcome")).success
+        assert (await users["bob"].call("mcp_bank_release")).text == "released"
+        assert UNCLEAR in (await waiting).text
+        assert reached == {"alice": [], "bob": []}
+
+
+async def test_a_question_or_message_after_the_answer_never_reaches_another_user() -> None:
+    async with two_users() as (users, reached):
+        assert (await users["alice"].call("mcp_bank_leave")).text == "left"
+        assert (await users["alice"].call("mcp_bank_tell_late")).text == "told"
+        with anyio.fail_after(20):
+            while not (await users["bob"].call("mcp_bank_outcome")).text:
+                pass
+        assert reached["bob"] == []
+
+
+async def test_what_a_server_asks_is_not_handled_in_the_context_of_the_call_that_opened_it() -> None:
+    caller: ContextVar[str] = ContextVar("caller", default="")
+    seen: list[str] = []
+
+    def confirm(_server: str, _question: dict[str, Any]) -> dict[str, Any]:
+        seen.append(caller.get())
+        return {"action": "accept", "content": {}}
+
+    child = Stdio(sys.executable, [str(SERVERS / "asking_late.py")])
+    handlers = Handlers(elicitation=confirm)
+    async with McpManager([ServerSpec("bank", child, lazy=True)], handlers=handlers, cache=False) as mcp:
+        caller.set("alice")
+        mcp.start_servers(["bank"])
+        assert await mcp.wait_ready(["bank"])
+        caller.set("bob")
+        assert '"accept"' in (await mcp.call("mcp_bank_ask")).text
+    assert seen == [""]
 
 
 async def test_the_same_id_gives_the_same_manager_and_takes_new_credentials() -> None:

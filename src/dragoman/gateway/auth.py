@@ -13,7 +13,8 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import aiohttp
 import jwt
@@ -28,8 +29,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures by private keys only: a key set is public, so a secret from it would be none."""
+FAMILIES = {
+    ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+    ("OKP", "Ed448"): ("EdDSA",),
+}
+"""The signatures of each kind of public key, by its type and its curve.
+
+Signatures by private keys only: a key set is public, so a secret in it (`oct`) would be none.
+"""
+PUBLIC_MEMBERS = ("kty", "kid", "n", "e", "crv", "x", "y")
+"""What is read of a key: a set may hold more than it should, such as private parts."""
+MAX_TOKEN_CHARS = 16 * 1024
+"""A longer token is refused before any work."""
 KEYS_SECONDS = 300.0
 """How long keys are used before they are fetched again."""
 REFETCH_SECONDS = 15.0
@@ -87,6 +102,17 @@ class Verifier(Protocol):
         ...
 
 
+def check_length(token: str) -> None:
+    """Refuse a token that is too long to be one.
+
+    Raises:
+        Refused: It has more than `MAX_TOKEN_CHARS` characters.
+    """
+    if len(token) > MAX_TOKEN_CHARS:
+        reason = "the token is too long"
+        raise Refused(reason)
+
+
 class UserTokens:
     """A secret for each user."""
 
@@ -100,6 +126,7 @@ class UserTokens:
 
     async def verify(self, token: str) -> AccessToken:
         """Find the user by a hash of the token, which tells nothing about the tokens that it is not."""
+        check_length(token)
         user = self._users.get(hashlib.sha256(token.encode()).digest())
         if user is None:
             reason = "wrong token"
@@ -116,15 +143,23 @@ class SharedToken:
 
     async def verify(self, token: str) -> AccessToken:
         """Compare in constant time."""
+        check_length(token)
         if not hmac.compare_digest(token.encode(), self._token):
             reason = "wrong token"
             raise Refused(reason)
         return self._access
 
 
+class _Key(NamedTuple):
+    """A public key, and the signatures that it is for."""
+
+    key: Any
+    algorithms: tuple[str, ...]
+
+
 @dataclass
 class _Keys:
-    keys: dict[str, jwt.PyJWK] = field(default_factory=dict[str, jwt.PyJWK])
+    keys: dict[str, _Key] = field(default_factory=dict[str, _Key])
     at: float = -1e9
 
 
@@ -166,13 +201,15 @@ class JwtVerifier:
 
     async def verify(self, token: str) -> AccessToken:
         """Check signature, issuer, audience, expiry and scopes."""
+        check_length(token)
         try:
             header = jwt.get_unverified_header(token)
             key = await self._key(str(header.get("kid") or ""))
             claims: dict[str, Any] = jwt.decode(
                 token,
-                key,
-                algorithms=list(ALGORITHMS),
+                # Not the `PyJWK`: some releases take the algorithm from it instead of from the token.
+                key.key,
+                algorithms=list(key.algorithms),
                 audience=self.audience,
                 issuer=self.issuer,
                 leeway=LEEWAY,
@@ -180,6 +217,9 @@ class JwtVerifier:
             )
         except jwt.PyJWTError as exc:
             raise Refused(f"invalid token: {exc}") from exc  # noqa: EM102 -- the reason is the message
+        except (ValueError, TypeError, OverflowError, RecursionError) as exc:
+            reason = "invalid token: it cannot be read"
+            raise Refused(reason) from exc
         granted = str(claims.get("scope") or "").split()
         if missing := [scope for scope in self.scopes if scope not in granted]:
             raise Refused(f"missing scope {missing[0]}", status=403, scopes=self.scopes)  # noqa: EM102
@@ -190,7 +230,7 @@ class JwtVerifier:
         client = claims.get("client_id") or claims.get("azp") or user
         return AccessToken(client_id=str(client), subject=user, issuer=self.issuer, scopes=granted)
 
-    async def _key(self, kid: str) -> jwt.PyJWK:
+    async def _key(self, kid: str) -> _Key:
         now = time.monotonic()
         age = now - self._known.at
         if age > KEYS_SECONDS or (self._find(kid) is None and age > REFETCH_SECONDS):
@@ -210,17 +250,16 @@ class JwtVerifier:
             raise jwt.PyJWTError(msg)
         return found
 
-    def _find(self, kid: str) -> jwt.PyJWK | None:
+    def _find(self, kid: str) -> _Key | None:
         keys = self._known.keys
         return keys.get(kid) if kid or len(keys) != 1 else next(iter(keys.values()))
 
-    async def _fetch(self) -> dict[str, jwt.PyJWK]:
+    async def _fetch(self) -> dict[str, _Key]:
         timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             url = self._jwks_url or await self._discover(session)
             document = await _json(session, url)
-        keys = jwt.PyJWKSet.from_dict(document).keys
-        return {str(key.key_id or number): key for number, key in enumerate(keys)}
+        return _public_keys(document)
 
     async def _discover(self, session: aiohttp.ClientSession) -> str:
         base = self.issuer.rstrip("/")
@@ -229,8 +268,12 @@ class JwtVerifier:
                 document = await _json(session, base + path)
             except (aiohttp.ClientError, ValueError):
                 continue
-            if document.get("issuer", "").rstrip("/") == base and isinstance(document.get("jwks_uri"), str):
-                return cast("str", document["jwks_uri"])
+            named, url = document.get("issuer"), document.get("jwks_uri")
+            if isinstance(named, str) and named.rstrip("/") == base and isinstance(url, str):
+                if _is_safe(url):
+                    return url
+                msg = f"`{self.issuer}` names an address of its keys that is not an https address"
+                raise ValueError(msg)
         msg = f"`{self.issuer}` does not say where its keys are"
         raise ValueError(msg)
 
@@ -243,11 +286,51 @@ def _is_safe(address: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.host))
 
 
+def _public_keys(document: Mapping[str, Any]) -> dict[str, _Key]:
+    """Return the keys of a set that can check signatures, by their ids.
+
+    Raises:
+        ValueError: It has none.
+    """
+    found: dict[str, _Key] = {}
+    listed: object = document.get("keys")
+    for number, one in enumerate(cast("list[object]", listed) if isinstance(listed, list) else []):
+        entry = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        kind, curve = entry.get("kty"), entry.get("crv")
+        algorithms = FAMILIES.get((str(kind), str(curve or "")), ())
+        if entry.get("alg") is not None:
+            algorithms = tuple(name for name in algorithms if name == entry["alg"])
+        if not algorithms or entry.get("use", "sig") != "sig":
+            continue
+        try:
+            public = {name: entry[name] for name in PUBLIC_MEMBERS if name in entry}
+            key = jwt.PyJWK(public, algorithms[0]).key
+        except (jwt.PyJWTError, ValueError, TypeError):
+            continue
+        found[str(entry.get("kid") or number)] = _Key(key, algorithms)
+    if not found:
+        msg = "the key set has no public key that checks signatures"
+        raise ValueError(msg)
+    return found
+
+
 async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+    body = bytearray()
     async with session.get(url, allow_redirects=False) as response:
-        response.raise_for_status()
-        body = await response.content.read(MAX_KEYS_BYTES)
-    document: object = json.loads(body)
+        if response.status != HTTPStatus.OK:
+            msg = f"HTTP status {response.status}"
+            raise ValueError(msg)
+        # `read(n)` returns what has arrived, which may be the first part only.
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > MAX_KEYS_BYTES:
+                msg = f"more than {MAX_KEYS_BYTES} bytes"
+                raise ValueError(msg)
+    try:
+        document: object = json.loads(body)
+    except RecursionError as exc:
+        msg = "not JSON"
+        raise ValueError(msg) from exc
     if not isinstance(document, dict):
         msg = "not a JSON object"
         raise ValueError(msg)  # noqa: TRY004 -- the content is wrong, not a caller's type

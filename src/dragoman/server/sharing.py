@@ -2,8 +2,11 @@
 
 What counts is the content: the expanded entry, its folder, and the environment that the process would get.
 Each manager has its own supervisor, names, pins and rules; `Lease` stands for its `Connection`, and `_Hub`
-holds the real one. The process ends with its last lease. A question of the server goes to the manager whose
-request it belongs to.
+holds the real one. The process ends with its last lease.
+
+A question of the server goes to the lease whose request it belongs to. A modern server asks in its answer to
+that request. An older one does not say for which request it asks: that is clear only while requests of one
+owner can be meant. One that ended without an answer still counts, since the server may ask for it late.
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ import asyncio
 import hashlib
 import inspect
 import json
+import logging
 from contextvars import Context, ContextVar
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from dragoman.errors import ConnectionLostError, DragomanError
+from dragoman.errors import ConnectionLostError, DragomanError, InvalidArgumentsError, ProtocolError
 from dragoman.model import Handlers, Stdio
 from dragoman.server.process.environment import whole_environment
-from dragoman.server.protocol.wire import ConnectionEvents
+from dragoman.server.protocol.wire import ConnectionEvents, Unfinished, received_at
 from dragoman.trust.redaction import current_redactor
 
 if TYPE_CHECKING:
@@ -30,16 +34,32 @@ if TYPE_CHECKING:
     from dragoman.server.connection import Connection
     from dragoman.server.protocol.sdk import Era
     from dragoman.server.protocol.session import Session
-    from dragoman.server.protocol.wire import ConnectAttempt, Unfinished
+    from dragoman.server.protocol.wire import ConnectAttempt
     from dragoman.tools.result.render import ServerAnswer
 
 _OF_TERMINALS = frozenset({"TERM", "SHELL"})
 """Variables of a child's environment that differ between terminals and mean nothing to a server."""
 
+LATE_SECONDS = 600.0
+"""How long a server may ask for a request that ended without an answer."""
+
 T = TypeVar("T")
 
-_current_lease: ContextVar[Lease | None] = ContextVar("current_lease", default=None)
-"""Whose request the current task makes."""
+logger = logging.getLogger("dragoman")
+
+
+class _Request:
+    """A request of a lease; tasks that outlive it still have it in their context."""
+
+    __slots__ = ("is_over", "lease")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.is_over = False
+
+
+_current_request: ContextVar[_Request | None] = ContextVar("current_request", default=None)
+"""The request that the current task makes."""
 
 
 class SharedConnections:
@@ -114,7 +134,14 @@ class SharedConnections:
                 between_users=self._between_users,
             )
             self._hubs[key] = hub
-        return Lease(hub, spec, events, handlers or Handlers(), sees_stderr=not user)
+        return Lease(
+            hub,
+            spec,
+            events,
+            handlers or Handlers(),
+            owner=user if self._between_users else None,
+            sees_stderr=not user,
+        )
 
     def status(self) -> list[dict[str, Any]]:
         """Return the shared processes, without their arguments and variables."""
@@ -160,6 +187,9 @@ class _Hub(ConnectionEvents):
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is open."""
         self.turns = asyncio.Semaphore(spec.max_concurrency) if spec.max_concurrency else None
+        self._recent: dict[object, float] = {}
+        """Until when a question may belong to a request that has ended, by its owner, on the loop's clock."""
+        self._loop = asyncio.get_running_loop()
         self._on_end = on_end
         self._refusals: dict[Lease, DragomanError | None] = {}
         answers = Handlers(
@@ -244,29 +274,46 @@ class _Hub(ConnectionEvents):
 
     # ── Questions and log messages of the server
 
+    def ended(self, lease: Lease, *, answered: bool) -> None:
+        """Note that a request has ended: what was received before may still belong to it."""
+        now = self._loop.time()
+        until = now if answered else now + LATE_SECONDS
+        self._recent = {owner: end for owner, end in self._recent.items() if end > now - LATE_SECONDS}
+        self._recent[lease.owner] = max(until, self._recent.get(lease.owner, until))
+
     def _route(self, kind: str) -> Handler:
         async def ask(server: str, params: dict[str, Any]) -> Any:
             lease = self._asked()
-            handler = getattr(lease.handlers, kind) if lease is not None else None
-            if handler is None:
-                from mcp.shared.exceptions import MCPError
-                from mcp_types import INVALID_REQUEST
+            if lease is None:
+                reason = "it is not clear whose request it belongs to"
+            elif (handler := getattr(lease.handlers, kind)) is None:
+                reason = "the client whose request it belongs to does not answer it"
+            else:
+                outcome = handler(server, params)
+                return await outcome if inspect.isawaitable(outcome) else outcome
+            from mcp.shared.exceptions import MCPError
+            from mcp_types import INVALID_REQUEST
 
-                msg = f"no client, or several, have requests in progress at `{server}`"
-                raise MCPError(code=INVALID_REQUEST, message=msg)
-            outcome = handler(server, params)
-            return await outcome if inspect.isawaitable(outcome) else outcome
+            logger.warning("%s: a question (%s) of the shared server was refused: %s", server, kind, reason)
+            raise MCPError(code=INVALID_REQUEST, message=f"the question was refused: {reason}")
 
         return ask
 
     def _asked(self) -> Lease | None:
-        """Return the lease that a question belongs to; `None` if that is not clear."""
-        own = _current_lease.get()
-        if own is not None and own in self.leases:
-            return own
+        """Return the lease that a question or a log message belongs to; `None` if that is not clear."""
+        own = _current_request.get()
+        if own is not None and not own.is_over and own.lease in self.leases:
+            return own.lease
+        at = received_at.get()
+        since = self._loop.time() if at is None else at
         calling = [lease for lease in self.leases if lease.calls]
-        candidates = calling or self.leases
-        return candidates[0] if len(candidates) == 1 else None
+        owners = {lease.owner for lease in calling}
+        owners |= {owner for owner, until in self._recent.items() if until >= since}
+        if not owners and not self.between_users:
+            # No request is in progress: the server asks for itself, and those who share it are one person.
+            owners = {lease.owner for lease in self.leases}
+        candidates = [lease for lease in calling or self.leases if lease.owner in owners]
+        return candidates[0] if len(owners) == len(candidates) == 1 else None
 
     async def _log(self, server: str, params: dict[str, Any]) -> None:
         calling = [one for one in self.leases if one.calls] or list(self.leases)
@@ -291,9 +338,12 @@ class Lease:
         events: ConnectionEvents,
         handlers: Handlers,
         *,
+        owner: str | None,
         sees_stderr: bool = True,
     ) -> None:
         self.spec = spec
+        self.owner: object = self if owner is None else owner
+        """Who may answer the questions for its requests: a user, or this lease alone."""
         self._sees_stderr = sees_stderr
         self.events = events
         self.handlers = handlers
@@ -423,15 +473,29 @@ class Lease:
         raise ConnectionLostError(msg, server=self.spec.name, may_have_run=False)
 
     async def _during(self, request: Callable[[], Awaitable[T]]) -> T:
-        before = _current_lease.get()
-        _current_lease.set(self)
-        self.calls += 1
         turns = self._hub.turns
+        if turns is None:
+            return await self._noted(request)
+        async with turns:
+            return await self._noted(request)
+
+    async def _noted(self, request: Callable[[], Awaitable[T]]) -> T:
+        before = _current_request.get()
+        own = _Request(self)
+        _current_request.set(own)
+        self.calls += 1
+        answered = False
         try:
-            if turns is None:
-                return await request()
-            async with turns:
-                return await request()
+            outcome = await request()
+            # The server goes on with a task, and may ask for it.
+            answered = not (isinstance(outcome, Unfinished) and outcome.kind == "task")
+        except (ProtocolError, InvalidArgumentsError):
+            answered = True
+            raise
+        else:
+            return outcome
         finally:
             self.calls -= 1
-            _current_lease.set(before)
+            own.is_over = True
+            self._hub.ended(self, answered=answered)
+            _current_request.set(before)

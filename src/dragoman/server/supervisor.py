@@ -13,6 +13,7 @@ import logging
 import random
 import re
 import time
+from contextvars import Context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,6 +31,7 @@ from dragoman.server.process.stderr_log import kept_path
 from dragoman.server.protocol.wire import ConnectionEvents, no_call_context
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import TokenBucket
+from dragoman.trust.redaction import current_redactor
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
@@ -564,7 +566,11 @@ class Supervisor(ConnectionEvents):
                     self._holds_watchdog = True
                     hold_watchdog()
                 owner = self._run_owner(self._owner)
-                self._owner = asyncio.create_task(owner, name=f"dragoman server {self.spec.name}")
+                # Not the context of the call that happens to open the connection, which outlives it.
+                context = Context()
+                context.run(current_redactor.set, current_redactor.get())
+                name = f"dragoman server {self.spec.name}"
+                self._owner = asyncio.create_task(owner, name=name, context=context)
             case Order.PLAN_RETRY:
                 self._plan_retry(self._backoff.failed(time.monotonic(), random.random()))  # noqa: S311 -- jitter
             case Order.PLAN_SLOW_RETRY:

@@ -14,7 +14,7 @@ import logging
 import math
 from collections import deque
 from contextlib import contextmanager, nullcontext
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from dragoman.errors import ConnectionLostError, DragomanError, ProtocolError
 from dragoman.observe.telemetry import Peer, find
 from dragoman.server.protocol.rpc import Rpc
-from dragoman.server.protocol.wire import Envelope, current_traffic
+from dragoman.server.protocol.wire import Envelope, current_traffic, received_at
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
@@ -266,6 +266,8 @@ class WireDispatcher:
         self._probe_seconds = probe_seconds
         """How long the server may take to answer the question for its protocol version."""
         self._loop = asyncio.get_running_loop()
+        # The task that delivers notifications serves all calls: it must not run in the context of one.
+        self._context = copy_context()
         self._deadlines = Deadlines(self._loop)
         self.rpc = Rpc(self)
         self.wire: Wire | None = None
@@ -285,7 +287,8 @@ class WireDispatcher:
         self._on_request: OnRequest | None = None
         self._on_notify: OnNotify | None = None
         self._intercept: OnNotifyIntercept | None = None
-        self._deliveries: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MAX_NOTIFICATIONS)
+        self._deliveries: deque[tuple[float, Callable[[], Awaitable[None]]]] = deque(maxlen=MAX_NOTIFICATIONS)
+        """With the times at which they were received."""
         self._delivery_due = asyncio.Event()
         self._delivering: asyncio.Task[None] | None = None
         """The task that runs the handlers; most servers never send a notification."""
@@ -463,7 +466,9 @@ class WireDispatcher:
             return
         context = self._serving[request_id] = _Context(self, request_id, params)
         # A plain asyncio task: this runs in a callback of the loop, where anyio cannot start one.
-        context.task = self._loop.create_task(self._serve(context, method, params))
+        own = copy_context()
+        own.run(received_at.set, self._loop.time())
+        context.task = self._loop.create_task(self._serve(context, method, params), context=own)
 
     def on_notification(self, method: str, params: dict[str, Any] | None) -> None:
         """Queue a notification, in the order of receipt."""
@@ -526,7 +531,8 @@ class WireDispatcher:
         while True:
             turn = 0
             while self._deliveries:
-                delivery = self._deliveries.popleft()
+                at, delivery = self._deliveries.popleft()
+                received_at.set(at)
                 self._delivers = True
                 try:
                     await delivery()
@@ -541,10 +547,10 @@ class WireDispatcher:
             await self._delivery_due.wait()
 
     def _queue(self, delivery: Callable[[], Awaitable[None]]) -> None:
-        self._deliveries.append(delivery)
+        self._deliveries.append((self._loop.time(), delivery))
         self._delivery_due.set()
         if self._delivering is None and self._running:
-            self._delivering = self._loop.create_task(self._deliver())
+            self._delivering = self._loop.create_task(self._deliver(), context=self._context.copy())
 
     def _queue_progress(
         self, handler: ProgressFnT, progress: float, total: float | None, message: str | None

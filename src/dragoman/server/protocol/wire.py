@@ -94,6 +94,9 @@ class Traffic:
 current_traffic: ContextVar[Traffic | None] = ContextVar("traffic", default=None)
 """The byte counter of the call that the current task makes, if it is counted."""
 
+received_at: ContextVar[float | None] = ContextVar("received_at", default=None)
+"""When the question or the notification that the current task handles was received, on the loop's clock."""
+
 _caller: ContextVar[Mapping[str, str] | None] = ContextVar("caller", default={})  # noqa: B039 -- never changed
 
 
