@@ -11,8 +11,8 @@ from tests.behaviour.turning import Turncoat
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry
 from dragoman.agent.engine import AgentEngine
-from dragoman.agent.notices import Notices
 from dragoman.agent.handlers import handlers
+from dragoman.agent.notices import Notices
 from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.events import StateChanged, ToolsChanged

@@ -6,6 +6,7 @@ What belongs to one HTTP connection alone (closing a stream in the middle of a c
 
 from __future__ import annotations
 
+import inspect
 import json
 import socket
 import sys
@@ -28,8 +29,6 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-from dragoman.gateway.sdk_server import input_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -406,11 +405,19 @@ class ConformanceServer(Server[Any]):
         return super().create_initialization_options(EVERY)
 
 
+HEADER_SCHEMAS: dict[str, Any] = (
+    {"get_tool_input_schema": TOOLS.get}
+    if "get_tool_input_schema" in inspect.signature(Server.__init__).parameters
+    else {}
+)
+"""Says which headers mirror arguments; SDK 2.0 does not check."""
+
+
 def made() -> ConformanceServer:
     server = ConformanceServer(
         "conformance",
         version="1",
-        **input_schemas(TOOLS.get),
+        **HEADER_SCHEMAS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from dragoman.errors import UnknownServerError
-from dragoman.gateway.auth import LOOPBACK, MAX_TOKEN_BYTES, JwtVerifier, Refused, SharedToken
+from dragoman.gateway.auth import LOOPBACK, JwtVerifier, Refused, SharedToken, check_length
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.http import Endpoint
 from dragoman.gateway.sse import MESSAGES, SseEndpoint
@@ -142,8 +142,7 @@ class Guard:
         if self.verifier is None:
             return None
         given = headers.get("authorization", "")
-        if len(given) > MAX_TOKEN_BYTES:
-            raise Refused("token too long", status=431)  # noqa: EM101 -- the reason is the message
+        check_length(given)
         kind, _, token = given.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             reason = "no token"

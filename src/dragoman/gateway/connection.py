@@ -57,7 +57,6 @@ class Connection:
         self.peer = Peer(view.only, principal=principal, put=put, key=key)
         self._is_modern: bool | None = None
         """Which protocol the client speaks; `None` before its first request."""
-        view.announcer.add(self.peer)
 
     @property
     def is_busy(self) -> bool:
@@ -82,7 +81,7 @@ class Connection:
         elif given["method"] == CANCELLED:
             self.peer.cancel(given.get("params"))
         elif check_notification(given["method"], self.peer.version, given.get("params")):
-            self._view.take_notification(given["method"])
+            self._view.take_notification(given["method"], self.peer)
 
     async def close(self) -> None:
         """End the connection; requests in progress are cancelled."""

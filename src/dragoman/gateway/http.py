@@ -209,12 +209,11 @@ async def _hang_up(receive: Receive, reply: Reply) -> None:
 class Session:
     """A session of an older client."""
 
-    def __init__(self, gateway: Gateway, only: str | None, principal: str) -> None:
+    def __init__(self, only: str | None, principal: str) -> None:
         self.peer = Peer(only, principal=principal, put=self._put, key=secrets.token_hex(16))
         self.stream: Outbox | None = None
         """The stream of what belongs to no request, if the client has opened it."""
         self.ended = asyncio.Event()
-        gateway.announcer.add(self.peer)
 
     @property
     def is_idle(self) -> bool:
@@ -249,7 +248,7 @@ class Sessions:
             if idle is None:
                 raise RefusedError(503, "Too many open sessions", code=INTERNAL_ERROR)
             self.end(idle)
-        session = Session(self._gateway, only, principal)
+        session = Session(only, principal)
         self._open[session.peer.key] = session
         return session
 
@@ -490,7 +489,7 @@ class Endpoint:
             if peer is not None:
                 peer.cancel(params)
         elif check_notification(method, version, params):
-            self.view.take_notification(method)
+            self.view.take_notification(method, peer)
 
     async def _get(
         self, headers: list[tuple[str, str]], receive: Receive, send: Send, principal: str

@@ -239,6 +239,7 @@ class AskedNow:
     def __init__(self, request: Request) -> None:
         self._request = request
         self.client: object = request.peer or self
+        self.program = self.client
 
     async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         """Ask the client."""
@@ -288,6 +289,7 @@ class AskedInRounds:
         """
         self.request = request
         self.client: object = client or self
+        self.program: object = client or (request.principal, request.client_name)
         self.approved = approved
         self.held: Held | None = None
         """The request at an older server, if it can wait for answers."""

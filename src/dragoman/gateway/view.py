@@ -185,9 +185,11 @@ class View:
         if known[1] and (arguments is None or isinstance(arguments, dict)):
             check_mirrored(tool.input_schema, cast("dict[str, Any]", arguments or {}), headers)
 
-    def take_notification(self, method: str) -> None:
-        """Take a notification of a client."""
-        if method == "notifications/roots/list_changed":
+    def take_notification(self, method: str, peer: Peer | None) -> None:
+        """Take a notification of an older client."""
+        if method == "notifications/initialized" and peer is not None:
+            self.announcer.add(peer)
+        elif method == "notifications/roots/list_changed":
             self._gateway.start_job(self._forward.announce_roots(self.only))
 
     def forget(self, server: str) -> None:

@@ -24,6 +24,11 @@ class Caller(Protocol):
         """Equal for requests of the same client."""
         ...
 
+    @property
+    def program(self) -> object:
+        """Equal for clients that are copies of one program of one principal, as far as that can be known."""
+        ...
+
 
 current_caller: ContextVar[Caller | None] = ContextVar("current_caller", default=None)
 """The request that the current task works for; `None` for a call of the application itself."""
@@ -42,7 +47,7 @@ class InProgress:
         self._callers: dict[Caller | None, int] = {}
         """How many requests each has, the newest caller last."""
         self._late: dict[object, float] = {}
-        """Until when a client counts whose request ended without an answer."""
+        """Until when a program counts whose request ended without an answer."""
 
     def begin(self) -> None:
         """Count a request of the current task."""
@@ -62,7 +67,7 @@ class InProgress:
         else:
             self._callers.pop(caller, None)
         if not answered and caller is not None:
-            self._late[caller.client] = time.monotonic() + LATE_SECONDS
+            self._late[caller.program] = time.monotonic() + LATE_SECONDS
 
     def newest(self) -> list[Caller]:
         """Return the newest request of each client, without those of the application itself."""
@@ -76,8 +81,10 @@ class InProgress:
             SeveralClientsError: There are several, or one whose request is over may still ask.
         """
         now = time.monotonic()
-        self._late = {client: until for client, until in self._late.items() if until > now}
+        self._late = {program: until for program, until in self._late.items() if until > now}
         clients = {None if caller is None else caller.client for caller in self._callers}
-        if len(clients) > 1 or (self._late.keys() - clients):
+        # A program that goes on after a request of its own was cancelled can still be asked.
+        programs = {None if caller is None else caller.program for caller in self._callers}
+        if len(clients) > 1 or (self._late.keys() - programs):
             raise SeveralClientsError
         return next(reversed(self._callers)) if self._callers else None

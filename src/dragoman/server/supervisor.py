@@ -28,7 +28,7 @@ from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.environment import copy_of
 from dragoman.server.process.spawn import hold_watchdog, let_go_of_watchdog, prespawn
 from dragoman.server.process.stderr_log import kept_path
-from dragoman.server.protocol.wire import ConnectionEvents, no_call_context
+from dragoman.server.protocol.wire import ConnectionEvents
 from dragoman.trust.gate import Gate
 from dragoman.trust.limits import TokenBucket
 from dragoman.trust.redaction import current_redactor
@@ -622,8 +622,6 @@ class Supervisor(ConnectionEvents):
 
     async def _run_owner(self, previous: asyncio.Task[None] | None) -> None:
         me = asyncio.current_task()
-        # The connection outlives the call that happens to open it.
-        no_call_context()
         # The process before this one must be gone first: both may need the same port, file or lock.
         for earlier in (previous, self._earlier):
             if earlier is not None:

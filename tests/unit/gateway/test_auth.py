@@ -13,7 +13,9 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorithm
+from starlette.datastructures import Headers
 
+from dragoman.gateway.app import Guard
 from dragoman.gateway.auth import MAX_TOKEN_CHARS, JwtVerifier, Refused, SharedToken, UserTokens
 
 if TYPE_CHECKING:
@@ -186,7 +188,12 @@ async def test_a_token_of_more_than_16_kb_is_refused_before_any_work() -> None:
         # Not even one that is known: the limit comes first.
         verifiers: list[Verifier] = [verifier, SharedToken(long), UserTokens({long: "ann"})]
         for one in verifiers:
+            guard = Guard(one, hosts=(), origins=())
             with pytest.raises(Refused, match="too long"):
-                await one.verify(long)
+                await guard.user(Headers({"Authorization": f"Bearer {long}"}))
         assert issuer.fetched == []
-    assert (await SharedToken(long[1:]).verify(long[1:])).client_id
+    short = long[:-100]
+    guard = Guard(SharedToken(short), hosts=(), origins=())
+    user = await guard.user(Headers({"Authorization": f"Bearer {short}"}))
+    assert user is not None
+    assert user.principal == "token"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from tests.unit.gateway.test_app import TOKEN, VERSION, add, client_of, notes, post, running
+from tests.unit.gateway.test_app import TOKEN, add, client_of, notes, post, running
 
 from dragoman.gateway import http
 from dragoman.gateway.app import asgi_app
@@ -202,7 +200,13 @@ async def test_methods_are_those_of_the_protocol(method: str, status: int) -> No
 
 @pytest.mark.parametrize(
     ("text", "header", "status"),
-    [("tea", "tea", 200), ("tea", "milk", 400), ("tea", "", 400), (None, "tea", 400), ("茶", "=?base64?6Iy2?=", 200)],
+    [
+        ("tea", "tea", 200),
+        ("tea", "milk", 400),
+        ("tea", "", 400),
+        (None, "tea", 400),
+        ("茶", "=?base64?6Iy2?=", 200),
+    ],
 )
 async def test_headers_say_the_same_as_the_arguments_they_mirror(
     text: str | None, header: str, status: int

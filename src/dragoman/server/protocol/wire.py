@@ -17,7 +17,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from dragoman.lazy_dataclass import dataclass
-from dragoman.server.in_progress import current_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -113,7 +112,6 @@ def with_headers(headers: Mapping[str, str]) -> Generator[None]:
 def no_call_context() -> None:
     """Detach the current task, and the tasks it starts, from the call whose context it inherited."""
     _caller.set(None)
-    current_caller.set(None)
 
 
 def caller_headers() -> Mapping[str, str] | None:
