@@ -563,7 +563,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "looks random": masking.looks_random,
         "looks like a login": masking.is_login,
         "redactor": redactor.mask,
-        "redactor of encodings": Redactor(["%2525" * 4, "\\u0061\\u0061 =61=61"]).mask,
+        "redactor of encodings": Redactor(["AAAAAAAAAAAA-%41=41", "\\u0061\\x41&lt;a\u00e9"]).mask,
         "path of a secret": lambda text: is_path(text, "TOKEN_FILE", on_disk=False),
         "secrets of a server": lambda text: secret_values(spec_of(text).transport),
         "excerpt": lambda text: excerpt(text, 2_000, redactor.mask),

@@ -156,8 +156,10 @@ _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
 )
-# Two of the schemes are also plain English words: `Basic Memory`, `token limit`.
-_PROSE = r"(?!(?-i:\s+[A-Za-z][a-z]{1,14})(?=[\s,;:!?)\"'`]|\.?\s|\.?$))"
+# Two of the schemes are also plain English words: `Basic Memory`, `token limit`, `token tools/call`.
+_PROSE = (
+    r"(?!(?-i:\s+[A-Za-z][a-z]{1,14}(?:/[a-z]{2,14}(?:[A-Z][a-z]{1,9})?){0,2})(?=[\s,;:!?)\"'`]|\.?\s|\.?$))"
+)
 _BEARER = re.compile(rf"\b(Bearer|Basic{_PROSE}|Token{_PROSE})(\s+)([^\s\"',]+)", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b\s*", re.IGNORECASE)
 # A longer default counts as literal text, so that the cost stays linear.

@@ -90,9 +90,10 @@ def _borders(
     for match in pattern.finditer(source):
         starts.extend(range(at, match.start()))
         ends.extend(range(at + 1, match.start() + 1))
-        count = len(replace(match))
-        starts.extend([match.start()] * count)
-        ends.extend([match.end()] * count)
+        if replace is not _dropped:
+            count = len(replace(match))
+            starts.extend([match.start()] * count)
+            ends.extend([match.end()] * count)
         at = match.end()
     starts.extend(range(at, len(source)))
     ends.extend(range(at + 1, len(source) + 1))

@@ -433,11 +433,14 @@ def _spans(text: str, forms: Iterable[Form]) -> list[tuple[int, int]]:
     for _, form, period, head, tail in forms:
         # Almost no text contains a given value: search for its beginning and its end first.
         if head in text:
-            at = text.find(form)
+            at = start = text.find(form)
             while at >= 0:
-                spans.append((at, at + len(form)))
+                stop = at + len(form)
                 # A value can overlap itself only at multiples of its period.
                 at = text.find(form, at + period)
+                if at < 0 or at > stop:
+                    spans.append((start, stop))
+                    start = at
             if len(head) < len(form) and not _is_word(head):
                 spans += _beginnings(text, form, head)
         if tail and tail in text:

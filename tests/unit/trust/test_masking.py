@@ -474,3 +474,9 @@ def test_an_ordinary_address_stays_as_it_is(url: str) -> None:
 @pytest.mark.parametrize("value", ["SECRET", "swordfish", "Swordfish", "a.b", "x/y", "pa.ss-wd", "ключ-1"])
 def test_the_value_of_the_short_option_for_a_key_is_masked_even_if_it_is_a_word(value: str) -> None:
     assert mask_args([f"-k={value}"]) == [f"-k={MASK}"]
+
+
+@pytest.mark.parametrize("word", ["limit", "tools/call", "logging/setLevel", "resources/templates/list"])
+def test_a_word_after_token_is_no_token(word: str) -> None:
+    assert mask_text(f"token {word} is ok") == f"token {word} is ok"
+    assert mask_text(f"token {word}1 is ok") == f"token {MASK} is ok"
