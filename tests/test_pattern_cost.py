@@ -532,7 +532,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
     from dragoman.trust import approvals, findings, masking, patterns, pins, sanitizing
     from dragoman.trust.limits import Limits
     from dragoman.trust.masking import excerpt
-    from dragoman.trust.redaction import Redactor, secret_values
+    from dragoman.trust.redaction import Redactor, is_path, secret_values
 
     redactor = Redactor(f"hunter2-{number}-/+=&abcdef" for number in range(5))
     around = templates.ExpansionContext(env={"A": "b"}, root="/", home="/")
@@ -584,6 +584,8 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "looks random": masking.looks_random,
         "looks like a login": masking.is_login,
         "redactor": redactor.mask,
+        "redactor of encodings": Redactor(["AAAAAAAAAAAA-%41=41", "\\u0061\\x41&lt;a\u00e9"]).mask,
+        "path of a secret": lambda text: is_path(text, "TOKEN_FILE", on_disk=False),
         "secrets of a server": lambda text: secret_values(spec_of(text).transport),
         "excerpt": lambda text: excerpt(text, 2_000, redactor.mask),
         "for terminals": sanitizing.for_terminal,
@@ -760,6 +762,7 @@ UNITS = (
         "do not tell ",
     ),
     *("A_B ", "missing ", "ignore all previous "),
+    *("%41", "%25", "\\u0061", "\\x41", "&#65;", "&lt;", "=41", "=\n", "QUFB\n", "0x41, ", "\u2800", "-k="),
 )
 FRAMES = (("", ""), ("", "!"), ('"', ""))
 

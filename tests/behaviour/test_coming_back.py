@@ -111,6 +111,93 @@ async def test_server_that_waits_for_a_login_is_tried_without_asking_the_person_
                 assert mcp.status()["law"].state == "ready"
 
 
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+@pytest.mark.parametrize(
+    ("wire", "mode"), [("dragoman", "auto"), ("dragoman", "none"), ("sdk", "auto")], ids=" ".join
+)
+async def test_message_that_is_refused_once_asks_no_person(
+    protocol: Any, wire: Any, mode: Any, faults: FaultServer
+) -> None:
+    def refuse(name: str, _request: dict[str, Any]) -> None:
+        pytest.fail(f"a person is asked to log in to {name}")
+
+    spec = ServerSpec("law", Http(faults.url("busy?401")), protocol=protocol, wire=wire, auth=Auth(mode=mode))
+    with anyio.fail_after(50):
+        async with McpManager([spec], handlers=Handlers(login=refuse)) as mcp:
+            events = mcp.events()
+            assert await mcp.wait_ready()
+            assert (await mcp.call("mcp_law_fault", {})).success
+            assert len(faults.sent("tools/call")) == 2
+    states = [event.after async for event in events if isinstance(event, StateChanged)]
+    assert states == ["ready", "closed"]
+
+
+async def test_call_tries_a_server_again_that_required_a_login(
+    faults: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = ServerSpec("law", Http(faults.url("refusing")))
+    faults.release.set()
+    with anyio.fail_after(50):
+        async with McpManager([spec]) as mcp:
+            assert await mcp.wait_ready()
+            faults.release.clear()
+            await mcp.restart("law")
+            assert not await mcp.wait_ready()
+            assert mcp.status()["law"].state == "needs_auth"
+            faults.release.set()
+            requests = len(faults.requests)
+            # So soon after a refusal, a call asks the server nothing.
+            monkeypatch.setattr(lifecycle, "FIRST", 60.0)
+            result = await mcp.call("mcp_law_fault", {})
+            assert not result.success
+            assert "needs_auth" in result.text
+            assert len(faults.requests) == requests
+            monkeypatch.setattr(lifecycle, "FIRST", 0.0)
+            assert (await mcp.call("mcp_law_fault", {})).success
+            assert mcp.status()["law"].state == "ready"
+
+
+@pytest.mark.parametrize("how", ["header", "key", "query"])
+async def test_login_that_was_refused_is_not_repeated_by_a_call(
+    how: str, faults: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "FIRST", 0.0)
+    headers = {"header": {"Authorization": "Bearer wrong-one"}, "key": {"X-Api-Key": "wrong-one"}}
+    url = faults.url("refusing") + ("?api_key=wrong-one" if how == "query" else "")
+    spec = ServerSpec("law", Http(url, headers=headers.get(how, {})), protocol="legacy")
+    faults.release.set()
+    with anyio.fail_after(50):
+        async with McpManager([spec]) as mcp:
+            assert await mcp.wait_ready()
+            faults.release.clear()
+            await mcp.restart("law")
+            assert not await mcp.wait_ready()
+            assert mcp.status()["law"].state == "needs_auth"
+            assert len(faults.sent("initialize")) == 2
+            requests = len(faults.requests)
+            for _ in range(3):
+                assert not (await mcp.call("mcp_law_fault", {})).success
+            assert len(faults.requests) == requests
+
+
+async def test_call_that_comes_while_a_person_logs_in_leaves_the_login_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "FIRST", 0.0)
+    opened: list[str] = []
+    with anyio.fail_after(50):
+        async with Authorization() as server:
+            spec = ServerSpec("law", Http(server.url))
+            handlers = Handlers(login=lambda _name, request: opened.append(request["url"]))
+            async with McpManager([spec], handlers=handlers) as mcp:
+                await until(mcp, "needs_auth")
+                requests = server.seen["/mcp"]
+                for _ in range(3):
+                    assert not (await mcp.call("mcp_law_read", {})).success
+                assert (len(opened), server.seen["/mcp"]) == (1, requests)
+                assert mcp.status()["law"].login_url == opened[0]
+
+
 # Busy for a moment
 
 

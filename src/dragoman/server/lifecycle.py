@@ -11,7 +11,7 @@ came late, twice or out of order. A restart leads out of every state, even out o
 | ready | is connected, and its tools are offered |
 | degraded | is connected, but its last listing failed: its tools are withheld |
 | backoff | was lost or could not be reached; the next attempt is scheduled, and its tools stay offered |
-| needs_auth | waits for the user to log in, and is tried again every few minutes; its tools stay offered |
+| needs_auth | waits for the user to log in; a call, or some minutes, try it again; its tools stay offered |
 | failed | never worked, is not approved, or has `reconnect` off; a call or a changed entry tries again |
 | closed | was stopped, or is disabled |
 """
@@ -146,6 +146,7 @@ TABLE: dict[ServerState, dict[Signal, Step]] = {
     },
     _S.NEEDS_AUTH: {
         Signal.LOGGED_IN: _OPENED,
+        Signal.CALL: _OPENED,
         Signal.RETRY_DUE: _OPENED,
         Signal.UNUSED: _UNUSED,
         Signal.RESTART: _RESTARTED,
@@ -219,6 +220,7 @@ class Backoff:
         self._failures: deque[float] = deque(maxlen=LOOP_FAILURES)
         self._tries = 0
         self._refusals = 0
+        self._refused_at = 0.0
         self._slow = False
         self._ready_since: float | None = None
         self._answered = False
@@ -254,11 +256,22 @@ class Backoff:
         self._tries = min(self._tries + 1, 16)
         return Delay(wait * (1 - JITTER + 2 * JITTER * chance), self._slow)
 
-    def refused(self, chance: float) -> Delay:
-        """Note that the server requires a login, and return the wait before an attempt without one."""
+    def refused(self, now: float, chance: float) -> Delay:
+        """Note that the server requires a login, and return the wait before an attempt without one.
+
+        Args:
+            now: Seconds on a monotonic clock.
+            chance: A random number from 0 to 1, for the jitter.
+        """
+        self._refused_at = now
         wait = min(LONGEST_REFUSED, FIRST_REFUSED * FACTOR**self._refusals)
         self._refusals = min(self._refusals + 1, 16)
         return Delay(wait * (1 - JITTER + 2 * JITTER * chance), self._slow)
+
+    def allows_call(self, now: float) -> bool:
+        """Return whether a call may try a server that required a login; less and less often."""
+        wait = min(LONGEST, FIRST * FACTOR ** max(0, self._refusals - 1))
+        return now - self._refused_at >= wait
 
     def reset(self) -> None:
         """Forget every failure."""

@@ -200,6 +200,8 @@ class Supervisor(ConnectionEvents):
         self._was_ready = False
         """Whether it was ever connected with this spec: then it is always tried again."""
         self._asks_person = True
+        self._refused_login = False
+        """Whether the server requires a login although it was sent one."""
         """Whether this attempt may ask for a login; one that was scheduled while it waits for one may not."""
         self._retry: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -526,12 +528,15 @@ class Supervisor(ConnectionEvents):
         if error is not None:
             self._gate.scrub(error)
             self.error = error
+        if signal is Signal.AUTH_REQUIRED and self._connection is not None:
+            self._refused_login = self._connection.attempt.sent_login
         if state is not before:
             self._state = state
             self._cancel_timers()
             if state is ServerState.CONNECTING:
                 self._settled.clear()
-                self._asks_person = before is not ServerState.NEEDS_AUTH or signal is not Signal.RETRY_DUE
+                is_again = signal in (Signal.RETRY_DUE, Signal.CALL)
+                self._asks_person = before is not ServerState.NEEDS_AUTH or not is_again
             else:
                 self._settled.set()
             if state is ServerState.READY:
@@ -575,7 +580,7 @@ class Supervisor(ConnectionEvents):
                 self._plan_retry(self._backoff.failed(time.monotonic(), random.random()))  # noqa: S311 -- jitter
             case Order.PLAN_SLOW_RETRY:
                 if self.spec.reconnect:
-                    self._plan_retry(self._backoff.refused(random.random()))  # noqa: S311 -- jitter
+                    self._plan_retry(self._backoff.refused(time.monotonic(), random.random()))  # noqa: S311 -- jitter
             case Order.RESET_BACKOFF:
                 self._backoff.reset()
             case Order.OFFER:
@@ -597,7 +602,8 @@ class Supervisor(ConnectionEvents):
     # Waiting for the connection
 
     async def _connected(self, until: float) -> Connection:
-        self._signal(Signal.CALL)
+        if self._state is not ServerState.NEEDS_AUTH or self._may_be_mistaken():
+            self._signal(Signal.CALL)
         retry_in = self.status().retry_in
         patience = min(PATIENCE, until - time.monotonic())
         if self._state is ServerState.BACKOFF and retry_in is not None and retry_in <= patience:
@@ -617,6 +623,16 @@ class Supervisor(ConnectionEvents):
         raise ServerNotReadyError(
             msg, server=name, state=self._state, retry_in=self.status().retry_in
         ) from self.error
+
+    def _may_be_mistaken(self) -> bool:
+        """Return whether a server that requires a login is worth an attempt without one.
+
+        A login that it has refused is not repeated, and one that a person is about to give not disturbed.
+        """
+        grant = self.spec.auth.grant if self.spec.auth is not None else "authorization_code"
+        if self._refused_login or grant != "authorization_code" or self._authorizer_slot.is_asking:
+            return False
+        return self._backoff.allows_call(time.monotonic())
 
     # The owner
 

@@ -301,7 +301,7 @@ class Gate:
         self._by_field = settings.by_field
         self._inputs = tuple(settings.inputs)
         for spec in settings.servers:
-            self.redactor.add(spec_values(spec))
+            self.redactor.add(spec_values(spec, on_disk=not self.needs_approval(spec)))
 
     # Servers
 

@@ -13,7 +13,8 @@ Among arguments, these are masked:
 - values of sensitive names: `--token X`, `--api-key=X`, `/password:X`, `API_KEY=X`,
   `X-Api-Key: X`, `Server=db;Password=X;`, `host=db password=X`, `{"apiKey": "X"}`;
 - values of all variables (`-e NAME=X`) and headers (`-H "Name: X"`), as in the entry's own `env`;
-- `name:X` after `-u` or before an `@`; `-pX` unless it is a port or a word;
+- `name:X` after `-u` or before an `@`; `-pX` unless it is a port or a word; `-k=X`, and `-t=X` and the like
+  unless X is a word, a number or a place;
 - random-looking words of 20 characters and more.
 
 UUIDs outside of URLs, digests after `sha256:`, commits after `@` or `#`, ports, versions, packages and paths
@@ -44,6 +45,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _RUN = re.compile(r"[A-Za-z0-9]+")
 _NUMBERS = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[0-9]{1,5}")
 _KINDS = str.maketrans(
     {chr(code): "a" for code in range(ord("a"), ord("z") + 1)}
     | {chr(code): "A" for code in range(ord("A"), ord("Z") + 1)}
@@ -154,8 +156,10 @@ _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
 )
-# Two of the schemes are also plain English words: `Basic Memory`, `token limit`.
-_PROSE = r"(?!(?-i:\s+[A-Za-z][a-z]{1,14})(?=[\s,;:!?)\"'`]|\.?\s|\.?$))"
+# Two of the schemes are also plain English words: `Basic Memory`, `token limit`, `token tools/call`.
+_PROSE = (
+    r"(?!(?-i:\s+[A-Za-z][a-z]{1,14}(?:/[a-z]{2,14}(?:[A-Z][a-z]{1,9})?){0,2})(?=[\s,;:!?)\"'`]|\.?\s|\.?$))"
+)
 _BEARER = re.compile(rf"\b(Bearer|Basic{_PROSE}|Token{_PROSE})(\s+)([^\s\"',]+)", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*(?:Bearer|Basic|Token)\b\s*", re.IGNORECASE)
 # A longer default counts as literal text, so that the cost stays linear.
@@ -178,6 +182,10 @@ _ATTACHED = re.compile(
 )
 """`-eNAME=X`, `-HName: X` and `-uname:X`, without a blank."""
 _DASH_P = re.compile(r"(-p)(?!=)(.+)", re.DOTALL)
+_SHORT_PAIR = re.compile(r"(-[kKpPsStT])([=:])(.+)", re.DOTALL)
+"""Short options for a key, a password, a secret or a token, with their value."""
+_PLAIN_VALUE = re.compile(r"@?(?:[A-Z]?[a-z]++|v?\d++)(?:[-_./@:\\](?:[A-Z]?[a-z]++|v?\d++))*")
+"""Words and numbers with signs between them: a file, a package, a host and port."""
 _PLAIN_P = re.compile(
     # A port, and options of one dash that start like it
     r"[\d.:\[\]-]+(?:/(?:tcp|udp))?|p?(?:a(?:ckage|ge|ges|rallel|rams|rent|th|tch|tern)|ersist|id|ipe|lain|latform|"
@@ -353,6 +361,8 @@ def _mask_after(before: str, arg: str, *, depth: int) -> str:
             return _mask_tokens(arg) if _POINTING.fullmatch(before) else mask_value(arg)
         if before == "-p" and not _is_plain_p(arg):
             return mask_value(arg)
+        if before == "-k" and not _is_plain_short("-t", arg):
+            return mask_value(arg)
         if before in ("-b", "--cookie-jar") and "=" in arg:
             return mask_value(arg)
         if before.lower().endswith(("rev", "commit", "sha", "ref", "digest", "checksum", "hash", "tag")):
@@ -370,6 +380,14 @@ def _is_name(arg: str) -> bool:
 def _is_plain_p(value: str) -> bool:
     """Return whether what follows `-p` is a port, a path, a package or a word, and not a password."""
     return bool(_PLAIN_P.fullmatch(value) or _PLAIN_WORD.fullmatch(value) or set(value) & set("/\\.@"))
+
+
+def _is_plain_short(option: str, value: str) -> bool:
+    """Return whether the value of a short option can be shown: a place, or for `-t` and the like any word."""
+    bare = value.strip("\"'")
+    if "://" in bare or bare.startswith(("/", "./", "../", "~/")) or _NUMBER.fullmatch(bare):
+        return True
+    return option.lower() != "-k" and bool(_PLAIN_VALUE.fullmatch(bare) or is_version(bare))
 
 
 def _mask_variable(arg: str) -> str:
@@ -404,6 +422,8 @@ def _mask_arg(arg: str, *, depth: int = 2) -> str:
         return option + _mask_after(option, value, depth=depth - 1)
     if (password := _DASH_P.fullmatch(arg)) and not _PLAIN_P.fullmatch(password[2]):
         return f"-p{mask_value(password[2])}"
+    if (short := _SHORT_PAIR.fullmatch(arg)) and not _is_plain_short(short[1], short[3]):
+        return f"{short[1]}{short[2]}{mask_value(short[3])}"
     before, rest = "", arg
     for _ in range(3):  # `--env=API_KEY=X` and `--header=X-Api-Key: X` have a name inside the value
         pair = _PAIR.fullmatch(rest)

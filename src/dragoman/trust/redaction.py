@@ -2,15 +2,17 @@
 
 `masking` recognises what looks like a secret; a `Redactor` knows the actual values: those that a server is
 given, collected by `secret_values` after variables are expanded. It masks them as they are and in every
-encoding in which they travel: JSON and Python escapes, HTML, percent-encoding, hexadecimal, and base64 at any
-offset (`Basic` logins contain `user:password`). Each value is searched for once and overlapping matches are
-masked together, so the work is linear in the text and no half of a secret remains. A truncated text, such as
-the last lines of a log, may start or end within a secret: beginnings and ends of secrets are masked too, from
-half of the secret or `LONGEST_FRAGMENT` characters on.
+encoding in which they travel: escapes of JSON, Python, HTML, URLs and mails, also of every single character;
+hexadecimal in any case, base32, and base64 at any offset (`Basic` logins contain `user:password`), also
+broken into lines or groups; see `readings`. Each value is searched for once in each reading and overlapping
+matches are masked together, so the work is linear in the text and no half of a secret remains. A truncated
+text, such as the last lines of a log, may start or end within a secret: beginnings and ends of secrets are
+masked too, from half of the secret or `LONGEST_FRAGMENT` characters on.
 
 Not masked, because it would make texts unreadable and hide nothing: values shorter than 6 characters (4 if
-their name is sensitive), words in `COMMON`, numbers below 8 digits, and, under names that are not sensitive,
-paths, URLs, hosts and media types. Base64 is searched for values of 9 bytes and more.
+their name is sensitive), words in `COMMON`, numbers below 8 digits, paths that exist or whose name says that
+they are one (`TOKEN_FILE`), and, under names that are not sensitive, any path, URL, host and media type.
+Base64 is searched for values of 9 bytes and more.
 """
 
 from __future__ import annotations
@@ -18,18 +20,29 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
+import os
 import re
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import quote, quote_plus, unquote_plus
 
 from dragoman.model import Stdio
-from dragoman.trust.masking import MASK, is_sensitive_name, mask_args, mask_text, mask_url, mask_value
+from dragoman.trust.masking import (
+    MASK,
+    is_sensitive_name,
+    looks_random,
+    mask_args,
+    mask_text,
+    mask_url,
+    mask_value,
+)
+from dragoman.trust.readings import packed_text, readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from dragoman.model import ServerSpec, Transport
+    from dragoman.trust.readings import Kind
 
 MIN_CHARS = 6
 MIN_TOLD_CHARS = 4
@@ -76,8 +89,14 @@ SYSTEM_VARIABLES = frozenset(
 """Variables of shells and desktops that only sound like secrets: folders and sockets."""
 
 
-def is_secret(value: str, name: str = "") -> bool:
-    """Return whether a value is worth masking, given its name."""
+def is_secret(value: str, name: str = "", *, on_disk: bool = True) -> bool:
+    """Return whether a value is worth masking, given its name.
+
+    Args:
+        value: The value.
+        name: The name of its variable or header.
+        on_disk: Whether to look whether a value under a sensitive name is the path of a file.
+    """
     told = bool(name) and is_sensitive_name(name)
     plain = value.strip()
     if len(plain) < (MIN_TOLD_CHARS if told else MIN_CHARS) or plain.lower() in COMMON:
@@ -85,9 +104,45 @@ def is_secret(value: str, name: str = "") -> bool:
     if plain.isdigit() and len(plain) < 8 and not (told and len(plain) >= MIN_CHARS):
         return False
     if told:
-        return True
+        return not is_path(plain, name, on_disk=on_disk)
     is_place = _PATH.match(plain) or _HOST.fullmatch(plain) or _is_address(plain) or "://" in plain
     return not (is_place or _MIME.fullmatch(plain))
+
+
+_PLACE_NAME = re.compile(r".*[-_](?:file|path|dir|credentials)", re.IGNORECASE)
+_ROOT = re.compile(r"~|\.{0,2}|[A-Za-z]:")
+_PATH_PART = re.compile(r"[\w .@+~()-]{1,255}")
+_FILE_ENDING = re.compile(
+    r".*\.(?:json|jsonc|pem|key|txt|crt|cer|der|p12|pfx|ppk|pub|jks|gpg|asc|enc|jwt|token|secret|ya?ml|toml|ini|"
+    r"conf|cfg|env|xml|properties)",
+    re.IGNORECASE,
+)
+MAX_PATH = 4096
+
+
+def is_path(value: str, name: str = "", *, on_disk: bool = True) -> bool:
+    """Return whether a value under a sensitive name says where a secret is, and is none itself.
+
+    It is a path if that path exists, or if the name says so and the value looks like one. Where a path was
+    taken for a secret, its folders would be masked in every error of every server.
+    """
+    plain = value.strip()
+    # On Windows, a look at a share (`\\host\share`) would log in there.
+    if not 1 < len(plain) <= MAX_PATH or plain.startswith(("//", "\\\\")) or "://" in plain:
+        return False
+    if _PLACE_NAME.fullmatch(name) and _looks_like_path(plain):
+        return True
+    has_folder = "/" in plain or os.sep in plain
+    return on_disk and has_folder and os.path.exists(os.path.expanduser(plain))  # noqa: PTH110, PTH111 -- `Path` raises for some texts
+
+
+def _looks_like_path(text: str) -> bool:
+    root, *parts = re.split(r"[/\\]", text)
+    is_rooted = bool(parts) and bool(_ROOT.fullmatch(root))
+    names = [part for part in (parts if is_rooted else [root, *parts]) if part]
+    if not names or not all(_PATH_PART.fullmatch(one) and not looks_random(one, least=16) for one in names):
+        return False
+    return bool(_FILE_ENDING.fullmatch(names[-1])) or (is_rooted and len(names) > 1)
 
 
 def _is_address(text: str) -> bool:
@@ -98,22 +153,25 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def secret_values(transport: Transport, env: Mapping[str, str] | None = None) -> set[str]:
+def secret_values(
+    transport: Transport, env: Mapping[str, str] | None = None, *, on_disk: bool = True
+) -> set[str]:
     """Return the secrets that a server is given.
 
     Args:
         transport: Its transport, with variables expanded.
         env: The inherited environment; only values of sensitive names count.
+        on_disk: Whether to look which values are paths that exist.
     """
     found: set[str] = set()
     if isinstance(transport, Stdio):
         found.update(_inherited_values(env) if env else ())
         for name, value in transport.env.items():
-            found.update(_value_parts(value or "", name))
+            found.update(_value_parts(value or "", name, on_disk=on_disk))
         for arg, masked in zip(transport.args, mask_args(transport.args), strict=True):
             parts = hidden_parts(arg, masked)
             parts += [part.partition(":")[2] for part in parts] if "://" in arg else []
-            found.update(part for part in parts if is_secret(part, "token"))
+            found.update(part for part in parts if is_secret(part, "token", on_disk=on_disk))
     else:
         found.update(header_values(transport.headers), _url_parts(transport.url))
     return found
@@ -144,16 +202,20 @@ def header_values(headers: Mapping[str, str]) -> set[str]:
     found: set[str] = set()
     for name, value in headers.items():
         parts = [value, *hidden_parts(value, mask_value(value))]
-        found.update(part for part in parts if is_secret(part, name))
+        found.update(part for part in parts if is_secret(part, name, on_disk=False))
     return found
 
 
-def spec_values(spec: ServerSpec) -> set[str]:
+def spec_values(spec: ServerSpec, *, on_disk: bool = True) -> set[str]:
     """Return the secrets written literally in a spec, without expanding variables.
 
     For use before a connection, when the values of variables are not known yet.
+
+    Args:
+        spec: The spec.
+        on_disk: Whether to look which values are paths that exist; not for a spec that is not approved.
     """
-    found = secret_values(spec.transport)
+    found = secret_values(spec.transport, on_disk=on_disk)
     if spec.auth is not None:
         for name in spec.auth.SECRETS:
             value = getattr(spec.auth, name, None)
@@ -161,19 +223,23 @@ def spec_values(spec: ServerSpec) -> set[str]:
     return {value for value in found if "${" not in value}
 
 
-def _value_parts(value: str, name: str) -> list[str]:
+def _value_parts(value: str, name: str, *, on_disk: bool = True) -> list[str]:
+    is_told = is_sensitive_name(name)
     if "://" in value:
         parts = _url_parts(value)
-        return [*parts, value] if is_sensitive_name(name) else parts
-    parts = [value, *value.split()] if is_sensitive_name(name) else [value]
-    return [part for part in parts if is_secret(part, name)]
+        return [*parts, value] if is_told else parts
+    if is_told and is_path(value, name, on_disk=on_disk):
+        return []
+    # The words of a path that does not exist are no paths because one of them does.
+    parts = [value, *value.split()] if is_told else [value]
+    return [part for part in parts if is_secret(part, name, on_disk=False)]
 
 
 def _password_parts(url: str) -> list[str]:
     """Return the password in an address, as it is written and decoded; a proxy may have no scheme."""
     user, at, _ = url.rpartition("://")[2].partition("/")[0].rpartition("@")
     password = user.partition(":")[2] if at else ""
-    return [form for form in (password, unquote_plus(password)) if is_secret(form, "password")]
+    return [form for form in (password, unquote_plus(password)) if is_secret(form, "password", on_disk=False)]
 
 
 def _url_parts(url: str) -> list[str]:
@@ -181,11 +247,13 @@ def _url_parts(url: str) -> list[str]:
     found: list[str] = []
     for part in hidden_parts(address, mask_url(address)):
         for piece in (part, part.partition(":")[2]):
-            found += [form for form in (piece, unquote_plus(piece)) if is_secret(form, "password")]
+            forms = (piece, unquote_plus(piece))
+            found += [form for form in forms if is_secret(form, "password", on_disk=False)]
     for pair in rest.replace("#", "&").split("&"):
         name, equals, value = pair.partition("=")
         value, name = (value, name) if equals else (name, "")
-        found += [form for form in (value, unquote_plus(value)) if is_secret(form, name)]
+        forms = (value, unquote_plus(value))
+        found += [form for form in forms if is_secret(form, name, on_disk=False)]
     return found
 
 
@@ -222,11 +290,11 @@ class Redactor:
         self._memo_of: object = None
         """The memo of the program's redactor that ours is based on; it is replaced with every new value."""
         self._values: set[str] = set()
-        self._forms: dict[str, int] = {}
-        self._seen: tuple[tuple[str, int], ...] = ()
-        """All encoded forms of the values, computed when a text is masked."""
+        self._forms: dict[tuple[Kind, str], Form] = {}
+        self._seen = 0, _sorted(())
+        """The number of forms of the values, and all of them by kind; computed when a text is masked."""
         self._memo: dict[str, str] = {}
-        self._passing: dict[str, tuple[tuple[str, int], ...] | None] = {}
+        self._passing: dict[str, dict[Kind, tuple[Form, ...]] | None] = {}
         self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
@@ -235,7 +303,7 @@ class Redactor:
         if not new:
             return
         # Several threads may add at once: shared data only grows, each time in one atomic step.
-        self._forms.update({form: period for value in new for form, period in _sought(value)})
+        self._forms.update({(form.kind, form.text): form for value in new for form in _forms(value)})
         self._values |= new
         # A new dictionary, so that a thread that is masking now cannot put a stale entry into it.
         self._memo = {}
@@ -257,7 +325,7 @@ class Redactor:
 
     def _unknown(self, values: Iterable[str]) -> set[str]:
         known = self._values if self._program is None else self._values | self._program._values  # noqa: SLF001 -- of this class
-        return {value for value in values if value not in known and is_secret(value, "token")}
+        return {value for value in values if value not in known and is_secret(value, "token", on_disk=False)}
 
     def mask(self, text: str) -> str:
         """Mask the known values and everything that looks like a secret."""
@@ -278,7 +346,11 @@ class Redactor:
             text: The text.
             own: Whether the program's redactor has masked it already.
         """
-        spans = self._spans(text, self._own_forms() if own else self._all_forms())
+        forms = self._own_forms if own else self._all_forms
+        spans = _spans(text, forms("text"))
+        for kind, reading in readings(text):
+            if found := _spans(reading.text, forms(kind)):
+                spans += reading.origins(found)
         if not spans:
             return text
         pieces: list[str] = []
@@ -291,41 +363,28 @@ class Redactor:
 
     def holds(self, text: str) -> bool:
         """Return whether a text contains a known value, for texts that must not be stored then."""
-        return any(form in text for form, _ in self._all_forms())
+        return any(form.text in text for form in self._all_forms("text")) or any(
+            form.text in reading.text for kind, reading in readings(text) for form in self._all_forms(kind)
+        )
 
-    def _all_forms(self) -> Iterator[tuple[str, int]]:
+    def _all_forms(self, kind: Kind) -> Iterator[Form]:
         if self._program is not None:
-            yield from self._program._all_forms()  # noqa: SLF001 -- of this class
-        yield from self._own_forms()
+            yield from self._program._all_forms(kind)  # noqa: SLF001 -- of this class
+        yield from self._own_forms(kind)
 
-    def _own_forms(self) -> Iterator[tuple[str, int]]:
-        if len(self._seen) != len(self._forms):
+    def _own_forms(self, kind: Kind) -> Iterator[Form]:
+        count, seen = self._seen
+        if count != len(self._forms):
             # Copying is atomic; iterating could clash with another thread that adds.
-            self._seen = tuple(self._forms.copy().items())
-        yield from self._seen
+            forms = self._forms.copy()
+            seen = _sorted(forms.values())
+            self._seen = len(forms), seen
+        yield from seen[kind]
         passing = self._passing
-        for value, forms in list(passing.items()):
-            if forms is None:
-                forms = passing[value] = tuple(_sought(value))
-            yield from forms
-
-    def _spans(self, text: str, forms: Iterable[tuple[str, int]]) -> list[tuple[int, int]]:
-        spans: list[tuple[int, int]] = []
-        for form, period in forms:
-            # Almost no text contains a given value: search for its beginning and end first, and for the whole
-            # only if both are there.
-            least = _least(form)
-            if form[:least] not in text:
-                if least < len(form):
-                    spans += _ends(text, form, least)
-                continue
-            at = text.find(form)
-            while at >= 0:
-                spans.append((at, at + len(form)))
-                # A value can overlap itself only at multiples of its period.
-                at = text.find(form, at + period)
-            spans += _fragments(text, form)
-        return spans
+        for value, known in list(passing.items()):
+            if known is None:
+                known = passing[value] = _sorted(_forms(value))
+            yield from known[kind]
 
     def __len__(self) -> int:
         return len(self._values) + len(self._passing)
@@ -342,20 +401,73 @@ current_redactor: ContextVar[Redactor | None] = ContextVar("in_use", default=Non
 """The redactor for the connection that the current task opens, used by code that records its output."""
 
 
-def _fragments(text: str, form: str) -> Iterator[tuple[int, int]]:
-    """Yield the places where a text has the beginning or end of a form, long enough to matter."""
-    least = _least(form)
-    if len(form) <= least:
-        return
-    head = form[:least]
-    at = -1 if _is_word(head) else text.find(head)
+class Form(NamedTuple):
+    """A value as it may be written, in one kind of reading."""
+
+    kind: Kind
+    text: str
+    period: int
+    """The smallest distance at which it can overlap itself."""
+    head: str
+    """Its beginning, of the length from which a fragment is masked."""
+    tail: str
+    """Its end, of the same length; empty if no fragment is masked."""
+
+
+def _form(kind: Kind, text: str, least: int | None = None) -> Form:
+    least = _least(text) if least is None else least
+    tail = text[-least:] if least < len(text) else ""
+    return Form(kind, text, _period(text), text[:least], "" if _is_word(tail) else tail)
+
+
+def _sorted(forms: Iterable[Form]) -> dict[Kind, tuple[Form, ...]]:
+    found: dict[Kind, list[Form]] = {"text": [], "packed": [], "digits": []}
+    for form in forms:
+        found[form.kind].append(form)
+    return {kind: tuple(some) for kind, some in found.items()}
+
+
+def _spans(text: str, forms: Iterable[Form]) -> list[tuple[int, int]]:
+    """Return the places where a text has one of the forms, or a fragment of one."""
+    spans: list[tuple[int, int]] = []
+    for _, form, period, head, tail in forms:
+        # Almost no text contains a given value: search for its beginning and its end first.
+        if head in text:
+            at = start = text.find(form)
+            while at >= 0:
+                stop = at + len(form)
+                # A value can overlap itself only at multiples of its period.
+                at = text.find(form, at + period)
+                if at < 0 or at > stop:
+                    spans.append((start, stop))
+                    start = at
+            if len(head) < len(form) and not _is_word(head):
+                spans += _beginnings(text, form, head)
+        if tail and tail in text:
+            spans += _ends(text, form, tail)
+    return spans
+
+
+def _beginnings(text: str, form: str, head: str) -> Iterator[tuple[int, int]]:
+    """Yield the places where a text has the beginning of a form, long enough to matter."""
+    at = text.find(head)
     while at >= 0:
-        stop = at + least
+        stop = at + len(head)
         while stop - at < len(form) and text[stop : stop + 1] == form[stop - at]:
             stop += 1
         yield at, stop
         at = text.find(head, stop)
-    yield from _ends(text, form, least)
+
+
+def _ends(text: str, form: str, tail: str) -> Iterator[tuple[int, int]]:
+    """Yield the places where a text has the end of a form, long enough to matter."""
+    at = text.rfind(tail)
+    while at >= 0:
+        start, stop = at, at + len(tail)
+        while stop - start < len(form) and start and text[start - 1] == form[start - 1 - stop]:
+            start -= 1
+        yield start, stop
+        at = text.rfind(tail, 0, start)
 
 
 def _least(form: str) -> int:
@@ -363,53 +475,56 @@ def _least(form: str) -> int:
     return min(len(form), LONGEST_FRAGMENT, max(MIN_FRAGMENT, len(form) // 2))
 
 
-def _ends(text: str, form: str, least: int) -> Iterator[tuple[int, int]]:
-    """Yield the places where a text has the end of a form."""
-    tail = form[-least:]
-    at = -1 if _is_word(tail) else text.rfind(tail)
-    while at >= 0:
-        start, stop = at, at + least
-        while stop - start < len(form) and start and text[start - 1] == form[start - 1 - stop]:
-            start -= 1
-        yield start, stop
-        at = text.rfind(tail, 0, start)
-
-
-def _sought(value: str) -> Iterator[tuple[str, int]]:
-    return ((form, _period(form)) for form in _forms(value))
-
-
 def _is_word(fragment: str) -> bool:
     """Return whether a fragment may be an ordinary word: `production-7` must not hide `production`."""
     return fragment.isalpha() and (fragment.islower() or fragment.isupper() or fragment.istitle())
 
 
-def _forms(value: str) -> set[str]:
+def _forms(value: str) -> Iterator[Form]:
+    """Yield what to look for in each kind of reading."""
     value = value.strip()[:MAX_CHARS]
-    plain = {value, *(line.strip() for line in value.splitlines() if len(line.strip()) >= MIN_LINE_CHARS)}
-    forms: set[str] = set()
-    for text in plain:
-        escaped = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
-        # JSON inside JSON, as written by tools that log requests.
-        # As `html.escape` does, whose module has a table of 2,000 characters.
-        markup = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        quoted = markup.replace('"', "&quot;").replace("'", "&#x27;")
-        escaped |= {json.dumps(form)[1:-1] for form in escaped} | {markup, quoted}
+    lines = (line.strip() for line in value.splitlines())
+    for text in {value, *(line for line in lines if len(line) >= MIN_LINE_CHARS)}:
         data = text.encode("utf-8", "surrogatepass")
-        for percent in (quote(data, safe=""), quote(data), quote_plus(data), quote(data, safe=_URL_SAFE)):
-            escaped |= {percent, re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), percent)}
-        forms |= escaped
+        for written in _spellings(text, data):
+            if len(written) >= MIN_TOLD_CHARS:
+                yield _form("text", written)
         if len(data) >= MIN_BASE64_BYTES:
-            forms |= _encodings(data)
-    return {form for form in forms if len(form) >= MIN_TOLD_CHARS}
+            for written in _base64(data):
+                yield _form("packed", written)
+            base32 = base64.b32encode(data).decode().lower()
+            for written in (data.hex(), base32[: len(data) * 8 // 5]):
+                yield _form("digits", written)
+    # A long value may be broken into lines, too; its words alone say nothing.
+    packed = packed_text(value)
+    if len(packed) >= MIN_LINE_CHARS:
+        yield _form("packed", packed, len(packed))
+
+
+def _spellings(text: str, data: bytes) -> set[str]:
+    """Return a text in the usual escapes; those of single characters are a matter of `readings`."""
+    found = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+    # As `html.escape` does, whose module has a table of 2,000 characters.
+    markup = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    quoted = markup.replace('"', "&quot;").replace("'", "&#x27;")
+    # JSON inside JSON, as written by tools that log requests.
+    found |= {json.dumps(form)[1:-1] for form in found} | {markup, quoted}
+    for percent in (quote(data, safe=""), quote(data), quote_plus(data), quote(data, safe=_URL_SAFE)):
+        found |= {percent, re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), percent)}
+    if not text.isascii():
+        # Escapes of single bytes, and of the two halves of a character, are read one by one.
+        halves = text.encode("utf-16-le", "surrogatepass")
+        pairs = zip(halves[::2], halves[1::2], strict=True)
+        found |= {data.decode("latin-1"), "".join(chr(low + 256 * high) for low, high in pairs)}
+    return found
 
 
 _URL_SAFE = "!$&'()*+,;=:@/?-._~"
 """Characters that URL libraries do not encode inside a query."""
 
 
-def _encodings(data: bytes) -> set[str]:
-    forms = {data.hex(), data.hex().upper()}
+def _base64(data: bytes) -> set[str]:
+    forms: set[str] = set()
     for offset in range(3):
         encoded = base64.b64encode(b"\0" * offset + data).decode()
         # The first characters contain bits of the text before, the last ones of the text after.

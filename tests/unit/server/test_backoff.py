@@ -99,8 +99,19 @@ def test_ten_hours_of_crashing_at_once_stay_within_the_table() -> None:
 
 def test_refused_logins_are_tried_after_minutes_and_ever_more_slowly() -> None:
     backoff = Backoff()
-    waits = [backoff.refused(0.5).seconds for _ in range(6)]
+    waits = [backoff.refused(0.0, 0.5).seconds for _ in range(6)]
     assert waits == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
     backoff.ready(0.0)
-    assert backoff.refused(0.5).seconds == 60.0
+    assert backoff.refused(0.0, 0.5).seconds == 60.0
     assert backoff.failed(1.0, 0.5).seconds == 0.5
+
+
+def test_calls_try_a_server_that_required_a_login_ever_more_rarely() -> None:
+    backoff = Backoff()
+    for wait in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
+        backoff.refused(100.0, 0.5)
+        assert not backoff.allows_call(100.0 + wait - 0.01)
+        assert backoff.allows_call(100.0 + wait)
+    backoff.ready(0.0)
+    backoff.refused(100.0, 0.5)
+    assert backoff.allows_call(100.5)

@@ -100,6 +100,6 @@ def test_no_state_is_dead_for_good() -> None:
         assert S.READY in reached, state
 
 
-def test_call_starts_what_is_idle_or_failed_and_leaves_a_planned_retry_alone() -> None:
+def test_call_starts_what_is_idle_or_failed_or_waits_for_a_login_and_leaves_a_planned_retry_alone() -> None:
     opened = [state for state in ServerState if Order.OPEN in step(state, Signal.CALL).orders]
-    assert opened == [S.IDLE, S.FAILED]
+    assert opened == [S.IDLE, S.NEEDS_AUTH, S.FAILED]

@@ -343,6 +343,15 @@ KEY = "q7XhUnt3rZk29Vbs0pQe81"
         [f'{{token: "{S}"}}'],
         [f'{{"token": "{S}'],
         ["set", "api_key", S],
+        [f"-k={S}"],
+        [f"-K={S}"],
+        [f"-k:{S}"],
+        [f"-t={S}"],
+        [f"-p={S}"],
+        [f"-s={S}"],
+        [f'-k="{S}"'],
+        ["-k", S],
+        ["-c", f"server -k={S} --verbose"],
         ["-c", f"export API_KEY={S} && run"],
         ["-c", f"mysql -u root -p{S} db"],
         ["-c", f"curl -H 'X-Anything: {S}' https://x"],
@@ -401,6 +410,13 @@ def test_a_uuid_is_masked_in_a_url_and_nowhere_else() -> None:
         ["node:20@sha256:" + "ab12" * 16],
         ["-p", "8080:80"],
         ["-p8080:80"],
+        ["-p=8080"],
+        ["-p=tsconfig.json"],
+        ["-t=stdio"],
+        ["-t=30"],
+        ["-s=user"],
+        ["-k", "https://example.com/mcp"],
+        ["-k=/etc/ssl/key.pem"],
         ["-p", "tsconfig.json"],
         ["-p", "127.0.0.1:80:80"],
         ["-print", "-project", "foo"],
@@ -453,3 +469,14 @@ def test_an_ordinary_argument_stays_as_it_is(args: list[str]) -> None:
 )
 def test_an_ordinary_address_stays_as_it_is(url: str) -> None:
     assert mask_url(url) == url
+
+
+@pytest.mark.parametrize("value", ["SECRET", "swordfish", "Swordfish", "a.b", "x/y", "pa.ss-wd", "ключ-1"])
+def test_the_value_of_the_short_option_for_a_key_is_masked_even_if_it_is_a_word(value: str) -> None:
+    assert mask_args([f"-k={value}"]) == [f"-k={MASK}"]
+
+
+@pytest.mark.parametrize("word", ["limit", "tools/call", "logging/setLevel", "resources/templates/list"])
+def test_a_word_after_token_is_no_token(word: str) -> None:
+    assert mask_text(f"token {word} is ok") == f"token {word} is ok"
+    assert mask_text(f"token {word}1 is ok") == f"token {MASK} is ok"

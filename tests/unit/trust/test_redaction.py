@@ -6,8 +6,11 @@ import base64
 import html
 import json
 import pickle
+import quopri
+import re
 import string
 import threading
+from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -27,6 +30,9 @@ from dragoman.trust.redaction import (
     spec_values,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 ODD = 'pa"ss\\wörd @/&<é>\n2'
 DRESSES = {
     "plain": lambda value: value,
@@ -44,20 +50,78 @@ DRESSES = {
     "basic": lambda value: base64.b64encode(b"user:" + value.encode()).decode(),
     "inside base64": lambda value: base64.b64encode(b"x" + value.encode() + b"yz").decode(),
     "hex": lambda value: value.encode().hex(),
+    "base64 in lines of 64": lambda value: wrapped(base64.b64encode(BEFORE + value.encode() + AFTER), 64),
+    "base64 in lines of 76": lambda value: wrapped(
+        base64.b64encode(BEFORE + value.encode() + AFTER), 76, "\r\n"
+    ),
+    "base64 in short lines": lambda value: wrapped(base64.b64encode(value.encode()), 5, "\n    "),
+    "base64 in groups": lambda value: wrapped(base64.urlsafe_b64encode(value.encode()), 4, " "),
+    "base64 in lines in JSON": lambda value: json.dumps(wrapped(base64.b64encode(value.encode()), 7)),
+    "base64 in quoted lines": lambda value: wrapped(base64.b64encode(value.encode()), 9, '" +\n  "'),
+    "base32": lambda value: base64.b32encode(value.encode()).decode(),
+    "base32 in lines": lambda value: wrapped(base64.b32encode(value.encode()).lower(), 11),
+    "upper hex": lambda value: value.encode().hex().upper(),
+    "mixed hex": lambda value: "".join(
+        one.upper() if at % 3 else one for at, one in enumerate(value.encode().hex())
+    ),
+    "hex with colons": lambda value: value.encode().hex(":"),
+    "hex as numbers": lambda value: ", ".join(f"0x{byte:02X}" for byte in value.encode()),
+    "hex in lines": lambda value: wrapped(value.encode().hex().encode(), 10),
+    "each percent": lambda value: "".join(f"%{byte:02X}" for byte in value.encode()),
+    "each percent mixed": lambda value: "".join(
+        f"%{byte:02x}" if byte % 2 else f"%{byte:02X}" for byte in value.encode()
+    ),
+    "each percent twice": lambda value: "".join(f"%25{byte:02x}" for byte in value.encode()),
+    "some percent": lambda value: "".join(
+        f"%{byte:02x}" if byte % 2 or byte == 0x25 else chr(byte) for byte in value.encode()
+    ),
+    "each percent of JavaScript": lambda value: "".join(f"%u{unit:04x}" for unit in units(value)),
+    "each byte": lambda value: "".join(f"\\x{byte:02x}" for byte in value.encode()),
+    "each letter": lambda value: "".join(f"\\u{unit:04x}" for unit in units(value)),
+    "each letter in JSON": lambda value: json.dumps("".join(f"\\u{unit:04X}" for unit in units(value))),
+    "each letter in braces": lambda value: "".join(f"\\u{{{ord(one):x}}}" for one in value),
+    "each long letter": lambda value: "".join(f"\\U{ord(one):08x}" for one in value),
+    "each octal": lambda value: "".join(f"\\{byte:03o}" for byte in value.encode()),
+    "each entity": lambda value: "".join(f"&#{ord(one)};" for one in value),
+    "each hex entity": lambda value: "".join(f"&#x{ord(one):04X};" for one in value),
+    "entities by name": lambda value: (
+        value.replace("&", "&amp;").replace("<", "&lt;").replace("/", "&sol;").replace("é", "&eacute;")
+    ),
+    "each quoted printable": lambda value: "".join(f"={byte:02X}" for byte in value.encode()),
+    "quoted printable": lambda value: quopri.encodestring(value.encode(), quotetabs=True).decode("latin-1"),
+    "quoted printable in lines": lambda value: "=\r\n".join(
+        quopri.encodestring(value[at : at + 4].encode()).decode("latin-1") for at in range(0, len(value), 4)
+    ),
+    "escaped for a pattern": re.escape,
 }
+BEFORE, AFTER = b'{"user":"someone who has a name","secret":"', b'"} and a few words more'
 
 
-@pytest.mark.parametrize("dress", DRESSES.values(), ids=DRESSES)
-@pytest.mark.parametrize("value", [ODD, "correct-horse-battery", "x" * 12 + "y"])
-def test_a_value_is_masked_in_every_dress(value: str, dress: object) -> None:
-    worn = dress(value)  # type: ignore[operator]
+def units(text: str) -> list[int]:
+    """Return the units of a text in UTF-16."""
+    data = text.encode("utf-16-le")
+    return [low + 256 * high for low, high in zip(data[::2], data[1::2], strict=True)]
+
+
+def wrapped(data: bytes, width: int, between: str = "\n") -> str:
+    text = data.decode()
+    return between.join(text[at : at + width] for at in range(0, len(text), width))
+
+
+@pytest.mark.parametrize("name", DRESSES)
+@pytest.mark.parametrize("value", [ODD, "correct-horse-battery", "x" * 12 + "y", "schlüssel-😀-42"])
+def test_a_value_is_masked_in_every_dress(value: str, name: str) -> None:
+    worn = DRESSES[name](value)  # type: ignore[operator]
     masked = Redactor([value]).mask_known(f"before {worn} after")
     assert MASK in masked
     assert masked.startswith("before ")
     assert masked.endswith(" after")
     # Base64 shares its first and last characters with the neighbours; what stays holds less than two bytes.
-    assert len(masked.replace(MASK, "")) <= len("before  after") + 12
+    around = 2 * (len(BEFORE) + len(AFTER)) if "base64 in lines of" in name else 0
+    assert len(masked.replace(MASK, "")) <= len("before  after") + 12 + around
     assert value not in masked
+    assert not Redactor([value]).holds(masked)
+    assert Redactor([value]).mask_known(masked) == masked
 
 
 @given(
@@ -310,7 +374,9 @@ def test_a_value_that_changes_with_every_call_takes_no_more_room() -> None:
         if number % 100 == 0:
             assert redactor.mask_known(f"with token-{number:06}-abcdef") == f"with {MASK}"
     assert len(redactor) == MAX_PASSING
-    assert sum(1 for _ in redactor._all_forms()) < MAX_PASSING * 40
+    assert (
+        sum(1 for kind in ("text", "packed", "digits") for _ in redactor._all_forms(kind)) < MAX_PASSING * 40
+    )
 
 
 def test_a_text_that_was_masked_before_is_masked_anew_once_a_value_passes() -> None:
@@ -350,3 +416,67 @@ def test_values_that_several_threads_add_are_all_known() -> None:
 def test_the_working_folder_and_what_desktops_set_are_no_secrets() -> None:
     env = {"PWD": "/home/li/project", "XDG_SESSION_TYPE": "wayland", "MY_PWD": "hunter2-hunter2"}
     assert secret_values(Stdio("x"), env) == {"hunter2-hunter2"}
+
+
+# ── Paths under sensitive names
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/home/me/work/sa.json"),
+        ("TOKEN_FILE", "/run/secrets/token"),
+        ("TOKEN_FILE", "secrets/token.txt"),
+        ("TOKEN_FILE", "token.txt"),
+        ("SSH_PRIVATE_KEY_PATH", "~/.ssh/id_ed25519"),
+        ("ssh-private-key-path", "./keys/id rsa.pem"),
+        ("PRIVATE_KEY_PATH", "C:\\Users\\me\\key.pem"),
+        ("SECRETS_DIR", "/home/me/My Secrets/now"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "../aws/credentials"),
+    ],
+)
+def test_a_path_under_a_name_for_one_is_no_secret(name: str, value: str) -> None:
+    for found in (secret_values(Stdio("x", env={name: value})), secret_values(Stdio("x"), {name: value})):
+        assert found == set()
+    assert not is_secret(value, name)
+    assert spec_values(ServerSpec("x", Stdio("x", env={name: value})), on_disk=False) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DB_CREDENTIALS", "joe:hunter2hunter2"),
+        ("DB_CREDENTIALS", "joe.hunter2"),
+        ("DB_CREDENTIALS", "/s3cr3t!"),
+        ("AWS_CREDENTIALS", "AKIDEXAMPLE/wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+        ("API_CREDENTIALS", "/9fK2xQ7vB4mN8pL0wRt/aB3dE5gH"),
+        ("TOKEN_FILE", "ghp_abcdefghijklmnopqrstuvwxyz0123"),
+        ("TOKEN_FILE", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"),
+        ("API_KEY", "/srv/secret-name"),
+        ("API_KEY", "word"),
+        ("PASSWORD", "//host/share"),
+        ("KEY_PATH", "\\\\host\\share\\key.pem"),
+        ("PROFILE_TOKEN", "/home/me/none.json"),
+    ],
+)
+def test_everything_else_under_a_sensitive_name_is_secret(name: str, value: str) -> None:
+    assert value in secret_values(Stdio("x", env={name: value}))
+    assert value in secret_values(Stdio("x"), {name: value})
+
+
+def test_a_path_that_exists_is_no_secret_under_any_name(tmp_path: Path) -> None:
+    key = tmp_path / "my key"
+    key.write_text("x", "utf-8")
+    entry = Stdio("x", ["--private-key", str(key)], env={"PRIVATE_KEY": str(key), "API_TOKEN": f"{key}-none"})
+    assert secret_values(entry, {"GH_TOKEN": str(tmp_path)}) == {f"{key}-none", f"{tmp_path}/my", "key-none"}
+    # Before an entry is approved, its values are not looked up.
+    assert str(key) in spec_values(ServerSpec("x", entry), on_disk=False)
+    # An address or a header is none.
+    remote = Http(f"https://h.io/?key={tmp_path}", headers={"X-Api-Key": str(tmp_path)})
+    assert secret_values(remote) == {str(tmp_path)}
+
+
+def test_the_folders_of_a_path_stay_readable_in_errors() -> None:
+    env = {"GOOGLE_APPLICATION_CREDENTIALS": "/home/me/w/sa.json", "TOKEN_FILE": "/home/me/w/token"}
+    text = "ENOENT: no such file or directory, open '/home/me/w/nope.txt'"
+    assert Redactor(secret_values(Stdio("x", env=env), env)).mask(text) == text

@@ -169,6 +169,8 @@ class ConnectAttempt:
     """The status of the last HTTP response."""
     challenge: str = ""
     """The login challenge of a refusal."""
+    sent_login: bool = False
+    """Whether the last request that was refused with 401 had credentials."""
     is_page: bool = False
     """Whether the last HTTP response was a web page."""
     network: tuple[str, str] = ("", "")

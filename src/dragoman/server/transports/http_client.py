@@ -122,8 +122,14 @@ def check_exposed(url: URL, headers: Mapping[str, str], name: str) -> None:
     Raises:
         ConnectError: A header or the address has a credential; the message does not show its value.
     """
-    if not is_exposed(url):
-        return
+    if is_exposed(url) and (found := credential_in(url, headers)):
+        msg = f"server `{name}`: {found} is not sent over plain http, where others can read it"
+        hint = "use an https address, or set `allow_http = true` in the entry of the server"
+        raise ConnectError(msg, server=name, stage="connect", hint=hint)
+
+
+def credential_in(url: URL, headers: Mapping[str, str]) -> str:
+    """Return which part of a request is a credential, without its value; empty if none is."""
     found = next((f"the header `{key}`" for key, value in headers.items() if _is_credential(key, value)), "")
     query = next(
         (key for key, value in url.query.items() if is_sensitive_name(key) or _has_token(value)), None
@@ -132,10 +138,7 @@ def check_exposed(url: URL, headers: Mapping[str, str], name: str) -> None:
         found = f"`{query}` in the query of the address"
     if not found and (url.user is not None or _has_token(url.path)):
         found = "a credential in the address"
-    if found:
-        msg = f"server `{name}`: {found} is not sent over plain http, where others can read it"
-        hint = "use an https address, or set `allow_http = true` in the entry of the server"
-        raise ConnectError(msg, server=name, stage="connect", hint=hint)
+    return found
 
 
 def _is_credential(name: str, value: str) -> bool:
@@ -413,6 +416,7 @@ class HttpClient:
         """
         url = url or self.url
         challenges = redirects = pauses = 0
+        is_repeated = False
         until = self._loop.time() + (self._busy_seconds if safe else 0.0)
         while True:
             merged = await self._merge(method, url, headers, body)
@@ -426,11 +430,16 @@ class HttpClient:
             status = response.status
             if status < HTTPStatus.MULTIPLE_CHOICES:
                 return response
+            lacks_login = status == HTTPStatus.UNAUTHORIZED and not self._note_login(url, merged, headers)
             if status in (301, 302, 303, 307, 308):
                 url = self._next_url(response, url)
                 redirects += 1
                 if redirects > MAX_REDIRECTS:
                     raise self._no_redirect(status, "it redirects too often")
+            elif lacks_login and not is_repeated:
+                # It may be a mistake of the server, and the request did not run: try once more before a
+                # person is asked.
+                is_repeated = True
             elif status in LOGIN and self._auth is not None and challenges < MAX_CHALLENGES:
                 challenges += 1
                 if not await self._auth.on_challenge(await self._answer(method, url, merged, body, response)):
@@ -548,6 +557,13 @@ class HttpClient:
         if self._auth is not None:
             merged.update(await self._auth.headers(HttpRequest(method, str(url), merged, body or b"")))
         return merged
+
+    def _note_login(self, url: URL, merged: Mapping[str, str], headers: Mapping[str, str]) -> bool:
+        """Note on the attempt whether a refused request had credentials, and return it."""
+        ours = {name.lower() for name in headers if name.lower() != "authorization"}
+        given = {name: value for name, value in merged.items() if name.lower() not in ours}
+        self.attempt.sent_login = bool(credential_in(url, given))
+        return self.attempt.sent_login
 
     async def _answer(
         self,

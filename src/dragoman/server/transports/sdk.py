@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TextIO, TypeAlias, TypeVar, cast
 
 import httpx2
@@ -173,10 +174,17 @@ class SdkLogin(httpx2.Auth):
         """Send a request with credentials, and again after a refusal if the authorizer says so."""
         await self._prepare(request)
         unsigned = request.headers.copy()
-        for _ in range(MAX_CHALLENGES + 1):
+        is_repeated = False
+        for _ in range(MAX_CHALLENGES + 2):
             request.headers = unsigned.copy()
             await self._sign(request)
             response = yield request
+            if response.status_code == HTTPStatus.UNAUTHORIZED:
+                self._attempt.sent_login = "authorization" in request.headers
+                if not (is_repeated or self._attempt.sent_login):
+                    # As in `HttpClient.request`: it may be a mistake.
+                    is_repeated = True
+                    continue
             if response.status_code not in LOGIN or not await self._on_refusal(response, request):
                 return
 
