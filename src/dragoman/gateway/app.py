@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from dragoman.errors import UnknownServerError
@@ -27,7 +26,7 @@ from dragoman.gateway.users import UserGateways
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from starlette.types import Receive, Scope, Send
 
@@ -114,7 +113,7 @@ class Guard:
         """The last one that was let in: most requests have the same."""
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
-    def check_address(self, headers: Headers) -> Refused | None:
+    def check_address(self, headers: Mapping[str, str]) -> Refused | None:
         """Return why a request from this page or to this name is refused: DNS rebinding uses both."""
         host = headers.get("host", "")
         if host != self._known_host:
@@ -133,7 +132,7 @@ class Guard:
         is_own = parts.scheme in ("http", "https") and parts.host in LOOPBACK
         return None if is_own else Refused("wrong origin", status=403)
 
-    async def user(self, headers: Headers) -> AccessToken | None:
+    async def user(self, headers: Mapping[str, str]) -> AccessToken | None:
         """Return who makes a request; `None` if no token is needed.
 
         Raises:
@@ -205,9 +204,7 @@ class GatewayApp:
             await self._live(receive, send)
         elif scope["type"] == "http":
             self.gateway.start()
-            # Not every parser of HTTP takes the white space around a value away.
-            headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-            await self._answer({**scope, "headers": headers}, receive, send)
+            await self._answer(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -254,7 +251,7 @@ class GatewayApp:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _route(scope)
-        headers = Headers(scope=scope)
+        headers = read_headers(scope)
         response: Response | None = None
         if (refused := self._guard.check_address(headers)) is not None:
             response = self._refusal(refused, scope)
@@ -271,7 +268,7 @@ class GatewayApp:
                 if path == "/metrics":
                     response = PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
                 else:
-                    response = await self._serve(path, user, scope, receive, send)
+                    response = await self._serve(path, user, scope, headers, receive, send)
                     if response is None:
                         return
             except Refused as exc:
@@ -279,15 +276,21 @@ class GatewayApp:
         await (response or _NOT_FOUND)(scope, receive, send)
 
     async def _serve(
-        self, path: str, user: AccessToken | None, scope: Scope, receive: Receive, send: Send
+        self,
+        path: str,
+        user: AccessToken | None,
+        scope: Scope,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: Send,
     ) -> Response | None:
         """Answer a request with a token; return the response if it is none of MCP."""
         principal = "" if user is None else user.principal
         if self._users is None or user is None:
-            return await self._reach(self._endpoints, path, principal, scope, receive, send)
+            return await self._reach(self._endpoints, path, principal, scope, headers, receive, send)
         one = await self._users.enter(user.user)
         with self._users.using(one) as endpoints:
-            return await self._reach(endpoints, path, principal, scope, receive, send)
+            return await self._reach(endpoints, path, principal, scope, headers, receive, send)
 
     async def _reach(
         self,
@@ -295,6 +298,7 @@ class GatewayApp:
         path: str,
         principal: str,
         scope: Scope,
+        headers: Mapping[str, str],
         receive: Receive,
         send: Send,
     ) -> Response | None:
@@ -309,7 +313,7 @@ class GatewayApp:
                 server = server.removesuffix(f"/{MESSAGES}")
             root = scope.get("root_path", "")
             await endpoints.sse.handle(
-                scope, receive, send, principal=principal, path=f"{root}{plain}", server=server
+                scope, headers, receive, send, principal=principal, path=f"{root}{plain}", server=server
             )
             return None
         if plain == self._path:
@@ -320,7 +324,7 @@ class GatewayApp:
             endpoint = None
         if endpoint is None:
             return _NOT_FOUND
-        await endpoint.handle(scope, receive, send, principal)
+        await endpoint.handle(scope, headers, receive, send, principal=principal)
         return None
 
     def _metrics(self) -> str:
@@ -359,6 +363,19 @@ class GatewayApp:
         if verifier.scopes:
             facts["scopes_supported"] = list(verifier.scopes)
         return JSONResponse(facts)
+
+
+def read_headers(scope: Scope) -> dict[str, str]:
+    """Return the headers of a request, by their names in lower case; the values of one name are joined.
+
+    A header that decides something is then never the one of two that another reader would not take.
+    """
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        # Not every parser of HTTP takes the white space around a value away.
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
 
 
 def _route(scope: Scope) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.gateway.connection import CANCELLED, INITIALIZE, MAX_RUNNING
@@ -24,7 +25,6 @@ from dragoman.server.protocol.envelope import (
     MODERN_PROTOCOL_VERSIONS,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
-    check_headers,
     check_notification,
     declared,
     decode,
@@ -298,10 +298,19 @@ class Endpoint:
         self._max_body_bytes = max_body_bytes
         self._watch = Watch()
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send, principal: str) -> None:
-        """Answer one HTTP request."""
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        version = next((value for name, value in headers if name == "mcp-protocol-version"), None)
+    async def handle(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, *, principal: str
+    ) -> None:
+        """Answer one HTTP request.
+
+        Args:
+            scope: The request.
+            headers: Its headers, by their names in lower case; the values of one name are joined.
+            receive: Gives its body.
+            send: Takes the response.
+            principal: Who makes it.
+        """
+        version = headers.get("mcp-protocol-version")
         is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
         try:
             match scope["method"]:
@@ -323,19 +332,18 @@ class Endpoint:
 
     async def _post(
         self,
-        headers: list[tuple[str, str]],
+        headers: Mapping[str, str],
         receive: Receive,
         send: Send,
         *,
         principal: str,
         is_modern: bool,
     ) -> None:
-        given = dict(headers)
-        if given.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
             raise RefusedError(415, f"Unsupported Media Type: Content-Type must be {_JSON}")
-        if not (_accepts(headers, _JSON) and _accepts(headers, _STREAM)):
+        if not accepts(headers.get("accept", ""), _JSON, _STREAM):
             raise RefusedError(406, f"Not Acceptable: Client must accept both {_JSON} and {_STREAM}")
-        body = await read_body(given, receive, self._max_body_bytes)
+        body = await read_body(headers, receive, self._max_body_bytes)
         if body is None:
             return  # The client has gone before it had said everything: nothing runs.
         try:
@@ -354,30 +362,28 @@ class Endpoint:
     async def _modern(
         self,
         message: dict[str, Any],
-        headers: list[tuple[str, str]],
+        headers: Mapping[str, str],
         receive: Receive,
         send: Send,
         principal: str,
     ) -> None:
-        given = dict(headers)
         if "method" not in message:
             raise RefusedError(400, _ONE_MESSAGE)
         if "id" not in message:
             # A modern client cancels by hanging up; whatever else it tells has no request to belong to.
-            version = given["mcp-protocol-version"]
+            version = headers["mcp-protocol-version"]
             if version not in MODERN_PROTOCOL_VERSIONS:
                 raise RefusedError(400, "Unsupported protocol version", code=UNSUPPORTED_PROTOCOL_VERSION)
             await respond(send, 202, b"")
             return
         reply = Reply(send, message["id"])
         try:
-            check_headers(headers)
-            version, capabilities = declared(message, given)
+            version, capabilities = declared(message, headers)
             request = Request(
                 message, version=version, capabilities=capabilities, put=reply.put, principal=principal
             )
             if request.method == "tools/call":
-                self.view.check_mirrored(request, given)
+                self.view.check_mirrored(request, headers)
         except MCPError as exc:
             outcome = {"error": error_of(exc)}
             await reply.finish(outcome, status_of(outcome))
@@ -396,8 +402,8 @@ class Endpoint:
 
     # Older clients
 
-    def _session(self, headers: list[tuple[str, str]], principal: str) -> Session:
-        key = next((value for name, value in headers if name == "mcp-session-id"), None)
+    def _session(self, headers: Mapping[str, str], principal: str) -> Session:
+        key = headers.get("mcp-session-id")
         if key is None:
             raise RefusedError(400, "Bad Request: Missing session ID")
         return self._gateway.sessions.get(key, self.view.only, principal)
@@ -405,13 +411,12 @@ class Endpoint:
     async def _older(
         self,
         message: dict[str, Any],
-        headers: list[tuple[str, str]],
+        headers: Mapping[str, str],
         send: Send,
         principal: str,
     ) -> None:
-        given = dict(headers)
         session: Session | None = None
-        is_new = message.get("method") == INITIALIZE and "mcp-session-id" not in given
+        is_new = message.get("method") == INITIALIZE and "mcp-session-id" not in headers
         if not self._stateless:
             if is_new:
                 session = self._gateway.sessions.open(self.view.only, principal)
@@ -419,13 +424,13 @@ class Endpoint:
                 session = self._session(headers, principal)
         peer = session.peer if session is not None else None
         if "method" not in message or "id" not in message:
-            self._take(message, peer, given.get("mcp-protocol-version", DEFAULT_VERSION))
+            self._take(message, peer, headers.get("mcp-protocol-version", DEFAULT_VERSION))
             await respond(send, 202, b"")
             return
         about = [(b"mcp-session-id", peer.key.encode())] if is_new and peer is not None else []
         reply = Reply(send, message["id"], headers=about)
         try:
-            request = self._request(message, given, peer, reply, principal)
+            request = self._request(message, headers, peer, reply, principal)
         except MCPError as exc:
             if is_new and session is not None:
                 self._gateway.sessions.end(session)
@@ -491,11 +496,9 @@ class Endpoint:
         elif check_notification(method, version, params):
             self.view.take_notification(method, peer)
 
-    async def _get(
-        self, headers: list[tuple[str, str]], receive: Receive, send: Send, principal: str
-    ) -> None:
+    async def _get(self, headers: Mapping[str, str], receive: Receive, send: Send, principal: str) -> None:
         """Open the stream of what belongs to no request; a new one takes the place of the one before."""
-        if not _accepts(headers, _STREAM):
+        if not accepts(headers.get("accept", ""), _STREAM):
             raise RefusedError(406, f"Not Acceptable: Client must accept {_STREAM}")
         if self._stateless:
             raise RefusedError(405, "Method Not Allowed: this gateway keeps no sessions")
@@ -565,11 +568,8 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) ->
     return b"".join(parts)
 
 
-def _accepts(headers: list[tuple[str, str]], kind: str) -> bool:
-    wanted = {kind, f"{kind.partition('/')[0]}/*", "*/*"}
-    return any(
-        part.partition(";")[0].strip().lower() in wanted
-        for name, value in headers
-        if name == "accept"
-        for part in value.split(",")
-    )
+@lru_cache(maxsize=256)
+def accepts(header: str, *kinds: str) -> bool:
+    """Return whether a client takes all of these media types; clients send the same header each time."""
+    given = {part.partition(";")[0].strip().lower() for part in header.split(",")}
+    return all(not given.isdisjoint({kind, f"{kind.partition('/')[0]}/*", "*/*"}) for kind in kinds)

@@ -9,6 +9,7 @@ part of what a small answer costs.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -29,6 +30,8 @@ RESERVED_DESCRIPTORS = 64
 """Kept for servers and files when connections are counted against the limit of the process."""
 PER_ADDRESS_SHARE = 0.75
 """How much of all connections one address may have."""
+SWEEP_SECONDS = 1.0
+"""How often connections are looked at."""
 _HEAD = b"HTTP/1."
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -56,6 +59,7 @@ class Connections:
         self._most = most_connections() if most is None else most
         self._open: dict[LimitedProtocol, str] = {}
         """With the address of each; the one that was idle for longest comes first."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, protocol: LimitedProtocol, address: str) -> bool:
         """Count a connection; return whether there is room, made by ending an idle one if need be."""
@@ -65,7 +69,13 @@ class Connections:
         if len(self._open) >= self._most and not self._end_idle(self._open):
             return False
         self._open[protocol] = address
+        self._plan()
         return True
+
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return len(self._open)
 
     def used(self, protocol: LimitedProtocol) -> None:
         """Note that a connection has just been in use."""
@@ -75,6 +85,18 @@ class Connections:
     def remove(self, protocol: LimitedProtocol) -> None:
         """Count a connection no longer."""
         self._open.pop(protocol, None)
+
+    def _plan(self) -> None:
+        # One timer for all: two for each request would cost as much as parsing it.
+        if self._timer is None and self._open:
+            self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for protocol in [one for one in self._open if one.deadline < now]:
+            protocol.expire()
+        self._plan()
 
     def _end_idle(self, among: Iterable[LimitedProtocol]) -> bool:
         idle = next((one for one in among if one.is_idle), None)
@@ -134,8 +156,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reading = "head"
         """`head`, `body`, or empty between two requests."""
         self._head_bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
+        self.deadline = math.inf
+        """When the client has taken too long, on the clock of the event loop."""
         self._is_over = False
         super().connection_made(cast("asyncio.Transport", JoinedWrites(transport)))
         if self.limits.add(self, self.client[0] if self.client else ""):
@@ -147,9 +169,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """Count the connection no longer."""
         self._is_over = True
         self.limits.remove(self)
-        for timer in (self._timer, self._stalled):
-            if timer is not None:
-                timer.cancel()
         super().connection_lost(exc)
 
     @property
@@ -203,7 +222,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Wait for nothing while the request is in progress."""
         self._reading = ""
-        self._wait(None)
+        self._wait(math.inf)
         if not self._is_over:
             self.limits.used(self)
             super().on_message_complete()
@@ -216,29 +235,26 @@ class LimitedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Give a client that does not read some time."""
         super().pause_writing()
-        if self._stalled is None:
-            self._stalled = self.loop.call_later(STALL_SECONDS, self.abort)
+        self._wait(STALL_SECONDS)
 
     def resume_writing(self) -> None:
         """Go on: the client reads."""
         super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+        self._wait(math.inf)
 
-    def _wait(self, seconds: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if seconds is not None:
-            self._timer = self.loop.call_later(seconds, self._end, _TIMED_OUT)
+    def expire(self) -> None:
+        """End the connection: the client has taken too long."""
+        self._end(_TIMED_OUT)
+
+    def _wait(self, seconds: float) -> None:
+        self.deadline = self.loop.time() + seconds
 
     def _end(self, answer: bytes) -> None:
         """Answer, if that can still be done, and close the connection."""
         if self._is_over:
             return
         self._is_over = True
-        if self.is_idle:
+        if self.is_idle and not self._raw.get_write_buffer_size():
             self._raw.write(answer)
             self._raw.close()
         else:

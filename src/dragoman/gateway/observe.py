@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from dragoman.call import summary
@@ -15,10 +14,11 @@ from dragoman.server.protocol.envelope import MCPError
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dragoman.gateway.request import Request
     from dragoman.manager.manager import McpManager
+    from dragoman.observe.telemetry import ServerSpan
 
 access = logging.getLogger("dragoman.access")
 
@@ -33,9 +33,11 @@ _COUNTERS = {"calls": "Calls of a server's tools.", "failed": "Calls that failed
 class Seen:
     """How a request ended."""
 
-    __slots__ = ("error", "result")
+    __slots__ = ("began", "error", "result", "span")
 
-    def __init__(self) -> None:
+    def __init__(self, span: ServerSpan | None) -> None:
+        self.began = time.monotonic()
+        self.span = span
         self.result: Mapping[str, Any] | None = None
         self.error: Exception | None = None
 
@@ -64,27 +66,34 @@ class Observer:
         self._ended: Counter[tuple[str, str]] = Counter()
         """What was counted for users who have ended, by counter and server: a counter never falls."""
 
-    @contextmanager
-    def watching(self, request: Request, *, is_known: bool) -> Generator[Seen]:
-        """Count a request; its end is written to the object that this gives."""
-        began, seen = time.monotonic(), Seen()
+    def begin(self, request: Request) -> Seen:
+        """Begin to count a request."""
         self.in_progress += 1
         span = serving(request.method, request.params, version=request.version, request_id=request.id)
-        try:
-            with span or nullcontext():
-                yield seen
-                if span is not None:
-                    span.end(seen.result, seen.error)
-        finally:
-            self.in_progress -= 1
-            if not self.in_progress:
-                self._idle.set()
-            seconds, outcome = time.monotonic() - began, seen.outcome
-            method = request.method if is_known else OTHER
-            self._requests[method, outcome.partition(" ")[0]] += 1
-            self._seconds[method] += seconds  # pyright: ignore[reportArgumentType] -- a counter of seconds
-            if access.isEnabledFor(logging.INFO):
-                access.info("%s", _line(request, method, outcome, seconds))
+        if span is not None:
+            span.__enter__()
+        return Seen(span)
+
+    def end(self, request: Request, seen: Seen, *, is_known: bool) -> None:
+        """Count how it ended.
+
+        Args:
+            request: The request.
+            seen: What `begin` returned, with its result or its error.
+            is_known: Whether its method is one that is answered.
+        """
+        if seen.span is not None:
+            seen.span.end(seen.result, seen.error)
+            seen.span.__exit__(None, None, None)
+        self.in_progress -= 1
+        if not self.in_progress:
+            self._idle.set()
+        seconds, outcome = time.monotonic() - seen.began, seen.outcome
+        method = request.method if is_known else OTHER
+        self._requests[method, outcome.partition(" ")[0]] += 1
+        self._seconds[method] += seconds  # pyright: ignore[reportArgumentType] -- a counter of seconds
+        if access.isEnabledFor(logging.INFO):
+            access.info("%s", _line(request, method, outcome, seconds))
 
     def refuse(self, reason: str, client: Any) -> None:
         """Count and log an HTTP request that was not let in."""

@@ -46,12 +46,21 @@ class SseEndpoint:
         self._open: dict[str, Connection] = {}
 
     async def handle(
-        self, scope: Scope, receive: Receive, send: Send, *, principal: str, path: str, server: str | None
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: Send,
+        *,
+        principal: str,
+        path: str,
+        server: str | None,
     ) -> None:
         """Answer one HTTP request.
 
         Args:
             scope: The request.
+            headers: Its headers, by their names in lower case.
             receive: Gives its body.
             send: Takes the response.
             principal: Who makes it.
@@ -62,7 +71,7 @@ class SseEndpoint:
             if scope["method"] == "GET":
                 await self._stream(receive, send, principal=principal, path=path, server=server)
             elif scope["method"] == "POST":
-                await self._take(scope, receive, send, principal)
+                await self._take(scope, headers, receive, send, principal)
             else:
                 await respond(send, 405, b"", [(b"allow", b"GET, POST")])
         except RefusedError as exc:
@@ -100,12 +109,13 @@ class SseEndpoint:
             await outbox.close(flush=False)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _take(self, scope: Scope, receive: Receive, send: Send, principal: str) -> None:
+    async def _take(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, principal: str
+    ) -> None:
         key = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("session", [""])[0]
         connection = self._open.get(key)
         if connection is None or connection.peer.principal != principal:
             raise RefusedError(404, "Session not found")
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = await read_body(headers, receive, self._max_body_bytes)
         if body is None:
             return

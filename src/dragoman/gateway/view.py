@@ -152,20 +152,20 @@ class View:
             client: What is equal for requests of the same client; the request itself by default.
         """
         observer = self._gateway.observer
-        with observer.watching(request, is_known=request.method in self._handlers) as seen:
-            try:
-                check_params(request.method, request.version, request.params)
-                handler = self._handlers.get(request.method)
-                if handler is None:
-                    raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=request.method)
-                # Every request begins with no caller: one is set for the time it is at a server.
-                request.client = client
-                result = await handler(request)
-                seen.result = result
-                return {"result": shaped(request.method, request.version, result, self._info)}
-            except Exception as exc:  # noqa: BLE001 -- mapped to an error answer
-                seen.error = exc
-                return outcome_of(exc)
+        handler = self._handlers.get(request.method)
+        seen = observer.begin(request)
+        try:
+            check_params(request.method, request.version, request.params)
+            if handler is None:
+                raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=request.method)
+            request.client = client
+            seen.result = await handler(request)
+            return {"result": shaped(request.method, request.version, seen.result, self._info)}
+        except Exception as exc:  # noqa: BLE001 -- mapped to an error answer
+            seen.error = exc
+            return outcome_of(exc)
+        finally:
+            observer.end(request, seen, is_known=handler is not None)
 
     def check_mirrored(self, request: Request, headers: Mapping[str, str]) -> None:
         """Check the headers that mirror arguments of a tool call.
@@ -539,10 +539,12 @@ class View:
 
     async def _run(self, request: Request, server: str, job: Job) -> Mapping[str, Any]:
         """Run a request at a server; questions go to the client in the way that its protocol has."""
-        with self.refusing():
+        try:
             if request.is_modern:
                 return await self._run_round(request, server, job)
             return await _as_caller(AskedNow(request), job(None, request.report))
+        except (DragomanError, TimeoutError) as exc:
+            raise _refusal(exc) from exc
 
     async def _run_round(self, request: Request, server: str, job: Job) -> Mapping[str, Any]:
         """Run one round of a modern request, and seal what its client has to come back with."""

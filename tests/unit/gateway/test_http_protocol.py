@@ -1,11 +1,23 @@
-"""The writes of a response: head and body together, and a head alone without delay."""
+"""HTTP below the application: head and body in one write, and limits for clients that do not behave."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from dragoman.gateway.http_protocol import JoinedWrites
+import pytest
+import uvicorn
+from tests.unit.gateway.test_app import TOKEN, VERSION, notes, running
+
+from dragoman.gateway import http_protocol
+from dragoman.gateway.http_protocol import Connections, JoinedWrites, LimitedProtocol
+from dragoman.testing import ScriptedServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -58,3 +70,199 @@ async def test_a_head_is_written_before_the_end() -> None:
     transport.close()
     assert recorder.done == [HEAD, "closed"]
     assert transport.is_closing()
+
+
+# Limits: a real listener, and clients that do not behave
+
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {
+        "name": "mcp_notes_add",
+        "arguments": {"text": "milk"},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": VERSION,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    },
+}
+BODY = json.dumps(CALL).encode()
+HEADERS = (
+    b"Host: 127.0.0.1\r\nAuthorization: Bearer %b\r\nContent-Type: application/json\r\n"
+    b"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: %b\r\n"
+    b"Mcp-Method: tools/call\r\nMcp-Name: mcp_notes_add\r\n" % (TOKEN.encode(), VERSION.encode())
+)
+
+
+@dataclass
+class Listener:
+    port: int
+    server: ScriptedServer
+    connections: Connections
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def answer(self, data: bytes, *, end: bool = False) -> bytes:
+        """Send something, and return all that comes back until the gateway closes the connection."""
+        reader, writer = await self.connect()
+        try:
+            writer.write(data)
+            if end:
+                writer.write_eof()
+            return await reader.read()
+        except ConnectionError:
+            return b"reset"
+        finally:
+            writer.close()
+
+    async def call(self) -> int:
+        """Make a proper call, and return its status."""
+        head = b"POST /mcp HTTP/1.1\r\n%bContent-Length: %d\r\nConnection: close\r\n\r\n"
+        answer = await self.answer(head % (HEADERS, len(BODY)) + BODY)
+        return int(answer.split()[1])
+
+
+@asynccontextmanager
+async def listening(most: int = 100, **how: Any) -> AsyncGenerator[Listener]:
+    scripted = how.pop("server", None) or notes()
+    connections = Connections(most)
+    protocol = type("Protocol", (LimitedProtocol,), {"limits": connections})
+    async with running(scripted, **how) as (app, _):
+        config = uvicorn.Config(app, http=protocol, lifespan="off", log_config=None, ws="none", port=0)
+        server = uvicorn.Server(config)
+        server.install_signal_handlers = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
+        try:
+            port = server.servers[0].sockets[0].getsockname()[1]
+            async with asyncio.timeout(30):
+                yield Listener(port, scripted, connections)
+        finally:
+            await server.shutdown()
+
+
+async def test_a_proper_call_is_answered() -> None:
+    async with listening() as listener:
+        assert await listener.call() == 200
+    assert len(listener.server.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"X-Long: " + b"a" * 200_000,
+        b"\r\n".join(b"X-%d: %b" % (number, b"a" * 500) for number in range(400)),
+        b"a" * 200_000,
+    ],
+)
+async def test_a_head_of_more_than_64_kb_is_refused(head: bytes) -> None:
+    async with listening() as listener:
+        answer = await listener.answer(b"POST /mcp HTTP/1.1\r\n%b%b\r\n\r\n" % (HEADERS, head))
+        assert answer == b"reset" or answer.split()[1] in (b"431", b"400")
+        answer = await listener.answer(b"POST /%b HTTP/1.1\r\n" % (b"a" * 200_000))
+        assert answer == b"reset" or answer.split()[1] in (b"431", b"400")
+        assert await listener.call() == 200
+    assert len(listener.server.calls) == 1
+
+
+async def test_trailers_are_not_kept() -> None:
+    async with listening() as listener:
+        head = b"POST /mcp HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" % HEADERS
+        chunk = b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+        trailers = b"".join(b"X-%d: %b\r\n" % (number, b"a" * 100) for number in range(1000))
+        answer = await listener.answer(head + chunk + trailers + b"\r\n")
+        assert b'"added milk 0"' in answer
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /mcp HTT", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+async def test_a_client_that_does_not_say_what_it_wants_is_not_waited_for(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(http_protocol, "SWEEP_SECONDS", 0.01)
+    async with listening() as listener:
+        assert (await listener.answer(sent)).split()[1] == b"408"
+
+
+async def test_a_body_that_does_not_come_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(http_protocol, "SWEEP_SECONDS", 0.01)
+    async with listening() as listener:
+        head = b"POST /mcp HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (HEADERS, len(BODY) + 10)
+        assert await listener.answer(head + BODY) in (b"", b"reset")
+        assert await listener.answer(head + BODY, end=True) in (b"", b"reset")
+        assert await listener.call() == 200
+    assert len(listener.server.calls) == 1
+
+
+async def test_silent_connections_make_room_for_others() -> None:
+    async with listening(most=20) as listener:
+        silent = [await listener.connect() for _ in range(60)]
+        try:
+            assert await listener.call() == 200
+        finally:
+            for _, writer in silent:
+                writer.close()
+
+
+async def test_a_connection_with_a_request_in_progress_is_not_ended_for_another() -> None:
+    go_on, server = asyncio.Event(), ScriptedServer("notes")
+
+    @server.tool
+    async def add(text: str) -> str:
+        """Add."""
+        if text == "milk":
+            await go_on.wait()
+        return f"added {text} 0"
+
+    async with listening(most=12, server=server) as listener:
+        calls = [asyncio.create_task(listener.call()) for _ in range(9)]
+        while len(server.calls) < 9:
+            await asyncio.sleep(0)
+        silent = [await listener.connect() for _ in range(30)]
+        # One address may not take everything.
+        assert await listener.call() == 503
+        go_on.set()
+        assert await asyncio.gather(*calls) == [200] * 9
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(http_protocol, "SWEEP_SECONDS", 0.01)
+    server = ScriptedServer("notes")
+
+    @server.tool
+    def add(text: str) -> str:
+        """Add."""
+        return text * 2_000_000
+
+    async with listening(server=server) as listener:
+        reader, writer = await listener.connect()
+        writer.write(b"POST /mcp HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (HEADERS, len(BODY)) + BODY)
+        while listener.connections.open or not server.calls:
+            await asyncio.sleep(0.01)
+        writer.close()
+        del reader
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"Host: [", b"400"),
+        (b"Host: 127.0.0.1]:", b"400"),
+        (b"Host: a@127.0.0.1", b"400"),
+        (b"Host: 127.0.0.1/x", b"400"),
+        (b"Host: 127.0.0.1\r\nOrigin: http://[", b"400"),
+        (b"Host: 127.0.0.1\r\nHost: evil.example", b"400"),
+        (b"Host: evil.example", b"421"),
+    ],
+)
+async def test_an_address_that_is_none_is_refused(headers: bytes, status: bytes) -> None:
+    async with listening() as listener:
+        answer = await listener.answer(b"GET /healthz HTTP/1.1\r\n%b\r\nConnection: close\r\n\r\n" % headers)
+        assert answer.split()[1] == status

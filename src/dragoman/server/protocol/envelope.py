@@ -20,13 +20,11 @@ from mcp.shared.inbound import (
     ERROR_CODE_HTTP_STATUS,
     InboundLadderRejection,
     classify_inbound_request,
-    find_duplicated_routing_header,
     validate_mcp_param_headers,
 )
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
-    HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -66,7 +64,6 @@ __all__ = [
     "PROTOCOL_VERSION_META_KEY",
     "UNSUPPORTED_PROTOCOL_VERSION",
     "MCPError",
-    "check_headers",
     "check_mirrored",
     "check_notification",
     "check_params",
@@ -205,16 +202,6 @@ def declared(message: Mapping[str, Any], headers: Mapping[str, str] | None) -> t
         msg = f"{CLIENT_CAPABILITIES_META_KEY} must be an object"
         raise MCPError(code=INVALID_PARAMS, message=msg)
     return found.protocol_version, cast("dict[str, Any]", capabilities)
-
-
-def check_headers(headers: list[tuple[str, str]]) -> None:
-    """Check that no header that routes a request is given twice: two readers may take different ones.
-
-    Raises:
-        MCPError: One is.
-    """
-    if (twice := find_duplicated_routing_header(headers)) is not None:
-        raise MCPError(code=HEADER_MISMATCH, message=f"{twice} header appears more than once")
 
 
 def check_mirrored(

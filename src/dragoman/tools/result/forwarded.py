@@ -1,7 +1,7 @@
 """Answers that are passed on to another client: the server's own blocks, and what the library would add.
 
-A client behind the gateway gets what the server sent. Where the library adds something to the text of a result
-(sources, a note that a fallback answered), it is added as a block of its own and in `_meta`.
+A client behind the gateway gets what the server sent. Where the library adds something to the text of a
+result (sources, a note that a fallback answered), it is added as a block of its own and in `_meta`.
 """
 
 from __future__ import annotations
