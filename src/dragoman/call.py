@@ -266,7 +266,10 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> 
             return await _run_here(tool, call, fields)
         return await _send(context, tool, call, fields)
     except ToolUnavailableError as exc:
-        return await _answered_instead(context, tool, call, exc) or _failed(context, tool, call, exc)
+        try:
+            return await _answered_instead(context, tool, call, exc) or _failed(context, tool, call, exc)
+        except InvalidResultError as wrong:
+            return _failed(context, tool, call, wrong)
     except ToolExecutionError as exc:
         return _failed(context, tool, call, exc)
 

@@ -1,13 +1,19 @@
-"""The status of a gateway's servers, for `GET /status` and `dragoman status --of`."""
+"""The status of a gateway's servers: `GET /status`, and how to ask for it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.errors import ConfigError, DragomanError
+from dragoman.trust.addresses import is_loopback, split_url
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
     from dragoman.manager.manager import McpManager
+
+SECONDS = 10.0
+MAX_BYTES = 4 * 1024 * 1024
 
 
 def status_rows(mcp: McpManager) -> list[dict[str, Any]]:
@@ -30,3 +36,55 @@ def status_rows(mcp: McpManager) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+async def _body(response: Any) -> bytes:
+    body = b""
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > MAX_BYTES:
+            msg = "the answer is too long"
+            raise ValueError(msg)
+    return body
+
+
+async def read_status(address: str, token: str = "") -> list[dict[str, Any]]:
+    """Ask a running gateway for the state of its servers.
+
+    Args:
+        address: Where it is, with or without `/mcp`.
+        token: What it wants as `Authorization: Bearer …`.
+
+    Raises:
+        ConfigError: This is not an address that a token may be sent to.
+        DragomanError: It does not answer, or refuses.
+    """
+    import aiohttp
+
+    parts = split_url(address if "://" in address else f"http://{address}")
+    if parts is None or parts.scheme not in ("http", "https") or not parts.host:
+        msg = f"`{address}` is not the address of a gateway"
+        raise ConfigError(msg, hint="write it as `serve` prints it: http://127.0.0.1:8000/mcp")
+    if token and parts.scheme == "http" and not is_loopback(parts.host):
+        msg = f"the token is not sent to `{parts.host}` over plain http, where others can read it"
+        raise ConfigError(msg, hint="use https")
+    root = parts.path.rstrip("/").removesuffix("/mcp")
+    url = f"{parts.scheme}://{parts.netloc}{root}/status"
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as session,
+            session.get(url, headers=headers, allow_redirects=False) as response,
+        ):
+            if response.status in (401, 403):
+                msg = f"the gateway at {parts.netloc} refused the token"
+                raise DragomanError(msg, hint="set DRAGOMAN_TOKEN to the token that `serve` printed")
+            found: object = json.loads(await _body(response))
+    except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as exc:
+        msg = f"no gateway answered at {parts.netloc}: {exc or 'it took too long'}"
+        raise DragomanError(msg, hint="start one: dragoman serve --http 8000") from exc
+    rows = cast("dict[str, Any]", found).get("servers") if isinstance(found, dict) else None
+    if not isinstance(rows, list):
+        msg = f"what answered at {parts.netloc} is not a gateway of dragoman"
+        raise DragomanError(msg, hint="give the address that `dragoman serve --http` printed")
+    return [cast("dict[str, Any]", row) for row in cast("list[object]", rows) if isinstance(row, dict)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -39,14 +40,17 @@ _COLOURS = {"ready": "green", "degraded": "yellow"}
 @yes_option
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=SERVERS)
 @click.option("--no-connect", is_flag=True, help="Start no servers; show configuration and cache.")
+@click.option("--of", "gateway", metavar="URL", help="Ask a running gateway (token: DRAGOMAN_TOKEN).")
 @click.pass_obj
-def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
+def status(options: Options, names: tuple[str, ...], no_connect: bool, gateway: str | None) -> None:
     """Show servers: state, transport, protocol, tools and latency; and why a server is not ready.
 
     Servers are started for this, once each, and stopped afterwards. A server is shown as soon as it is ready,
     the others at the end. Without `--wait`, the `timeouts.connect` of each server is the limit. The exit code
     is 0 if every enabled server is ready.
     """
+    if gateway is not None:
+        raise click.exceptions.Exit(run(_ask(options, gateway, names)))
     names = take_servers(options, names)
     settings = find_servers(options)
     exits.insist(settings)
@@ -57,7 +61,12 @@ def status(options: Options, names: tuple[str, ...], no_connect: bool) -> None:
     show = (
         None
         if options.json
-        else _Lines(specs, logged, [one["name"] for one in broken], connects=not no_connect)
+        else _Lines(
+            {spec.name: spec.enabled for spec in specs},
+            logged,
+            [one["name"] for one in broken],
+            connects=not no_connect,
+        )
     )
     if no_connect:
         known = known_tools(settings, specs)
@@ -116,6 +125,56 @@ async def _connect(
         async with connected(options, settings, list(on.values()), once=True, on_settled=on_settled):
             pass
     return list(rows.values()), codes
+
+
+async def _ask(options: Options, gateway: str, names: Sequence[str]) -> Exit:
+    """Show the servers of a running gateway, which starts none."""
+    from dragoman.gateway.status import read_status
+    from dragoman.model import Origin
+
+    found = await read_status(gateway, os.environ.get("DRAGOMAN_TOKEN", ""))
+    rows: list[StatusShape] = []
+    for one in found:
+        if names and one.get("name") not in names:
+            continue
+        version, error = one.get("protocol_version"), one.get("last_error")
+        rows.append(
+            {
+                "name": str(one.get("name")),
+                "state": str(one.get("state")),
+                "enabled": one.get("state") != "closed",
+                "transport": str(one.get("transport") or ""),
+                "protocol_version": version,
+                "era": None if version is None else "modern" if version >= _MODERN else "legacy",
+                "server_name": one.get("server_name"),
+                "server_version": one.get("server_version"),
+                "pid": None,
+                "tools": one.get("tools"),
+                "latency": None,
+                "logged": None,
+                "cause": error,
+                "next_step": None,
+                "last_error": error,
+                "error_code": one.get("error_code"),
+                "login_url": "",
+                "retry_in": one.get("retry_in"),
+                "crash_loop": False,
+                "origin": output.origin_json(Origin(source=gateway)),
+            }
+        )
+    if options.json:
+        report: StatusReport = {
+            "connected": True,
+            "servers": rows,
+            "broken": [],
+            "unapproved": [],
+            "problems": 0,
+        }
+        output.say_json(report)
+    else:
+        lines = _Lines({row["name"]: row["enabled"] for row in rows}, {}, [], connects=True)
+        lines.finish(rows, [], connected=True)
+    return Exit.DONE if all(row["state"] == "ready" for row in rows if row["enabled"]) else Exit.UNREACHABLE
 
 
 def _row(
@@ -212,21 +271,21 @@ class _Lines:
 
     def __init__(
         self,
-        specs: Sequence[ServerSpec],
+        servers: Mapping[str, bool],
         logged: Mapping[str, LoggedShape],
         broken: Sequence[str],
         *,
         connects: bool,
     ) -> None:
-        names = [output.one_line(name) for name in (*(spec.name for spec in specs), *broken)]
-        calls = any(spec.name in logged for spec in specs)
+        names = [output.one_line(name) for name in (*servers, *broken)]
+        calls = any(name in logged for name in servers)
         self._logged = logged
         self._heads = ["server", "state", "transport", "protocol", "tools", "latency"]
         self._heads += ["calls", "p95"] if calls else []
         width = min(LONGEST_NAME, max(map(output.width_of, names), default=0))
         # Only these words stand in the table: what has trouble is not in it.
         words = {"ready": 5, "disabled": 8, "not started": 11}
-        state = words["disabled" if any(not spec.enabled for spec in specs) else "ready"]
+        state = words["ready" if all(servers.values()) else "disabled"]
         state = state if connects else words["not started"]
         self._widths = [max(width, 6), state, 9, 10, 5, 7, 12, 7][: len(self._heads)]
         self._is_begun = False
@@ -285,10 +344,10 @@ class _Lines:
 def told(cause: str, step: str, indent: int) -> list[str]:
     """Return a cause and the next step as lines that fit into the terminal; the command is not broken."""
     width = output.columns()
-    whole = f"{cause} → {step}"
+    whole = f"{cause} → {step}" if step else cause
     if width is None or output.width_of(whole) <= width - indent:
         return [whole]
-    return [*output.wrapped(cause, max(30, width - indent)), f"→ {step}"]
+    return [*output.wrapped(cause, max(30, width - indent)), *([f"→ {step}"] if step else [])]
 
 
 def _state(row: StatusShape) -> str:
