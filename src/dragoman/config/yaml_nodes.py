@@ -104,7 +104,7 @@ def _check_events(text: str, *, has_aliases: bool) -> None:
             depth -= 1
         elif isinstance(event, yaml.AliasEvent) and not has_aliases:
             problem = "aliases are not allowed here"
-            raise yaml.constructor.ConstructorError(None, None, problem, event.start_mark)
+            raise yaml.YAMLError(problem)
 
 
 def _find_repeats(
