@@ -589,7 +589,7 @@ async def follow_task(
     until = None if call.timeout is None else call.began + call.timeout
     try:
         raw = await follower.result(until=until, wait_first=wait_first)
-        return await _built(context, tool, call, supervisor, to_answer(raw))
+        return await _built(context, tool, call, supervisor, await asyncio.to_thread(to_answer, raw))
     except TimeoutError as exc:
         msg = f"the task of `{tool.name}` did not end within {call.timeout:g} s, and was cancelled"
         error = CallTimeoutError(msg, seconds=call.timeout or 0.0, tool=tool.name, server=tool.server)

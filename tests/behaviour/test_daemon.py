@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.cli.program import PROGRAM, configure, dragoman, entry, misfits
+from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman, entry, misfits
 from tests.unit.cli.terminal import at_terminal
 
 from dragoman.cli.json_shapes import DaemonReport
 from dragoman.gateway import client
 from dragoman.gateway.client import Client, DaemonError, NoDaemonError, OutcomeUnknownError
+from dragoman.gateway.daemon import Daemon
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ECHO = Path(__file__).resolve().parents[2] / "bench" / "echo_server.py"
 
@@ -404,6 +405,103 @@ except ConnectionError:
     finally:
         stop()
         subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def of_nobody(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    if os.geteuid():
+        pytest.skip("only root can make a folder of another user")
+    os.chown(folder, 65534, 65534)
+
+
+def open_to_all(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def a_link(folder: Path) -> None:
+    target = folder.with_name("target")
+    target.mkdir(mode=0o700)
+    folder.symlink_to(target)
+
+
+@pytest.mark.parametrize("plant", [of_nobody, open_to_all, a_link])
+@pytest.mark.anyio
+async def test_a_daemon_in_the_foreground_uses_no_folder_that_another_user_could_have_made(
+    plant: Callable[[Path], None], tmp_path: Path
+) -> None:
+    folder = tmp_path / "planted"
+    plant(folder)
+    where = client.Paths(str(folder), f"{folder}/d", f"{folder}/d.sock")
+    daemon = Daemon(where, load=lambda _: pytest.fail("not reached"), run=lambda _: None)
+    with pytest.raises(DaemonError, match="planted"):
+        await daemon.serve(on_ready=daemon.stop)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.anyio
+async def test_a_daemon_follows_no_link_in_its_folder(tmp_path: Path) -> None:
+    folder, precious = tmp_path / "daemon", tmp_path / "precious"
+    folder.mkdir(mode=0o700)
+    (folder / "d.lock").symlink_to(precious)
+    where = client.Paths(str(folder), f"{folder}/d", f"{folder}/d.sock")
+    daemon = Daemon(where, load=lambda _: pytest.fail("not reached"), run=lambda _: None)
+    with pytest.raises(OSError, match=r"d\.lock"):
+        await daemon.serve(on_ready=daemon.stop)
+    assert not precious.exists()
+
+
+TELLING = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+from jsonrpc import serve, text, tool
+mask = os.umask(0)
+found = {**os.environ, "umask": oct(mask)}
+serve({"tools/list": lambda _: {"tools": [tool("tell")]}, "tools/call": lambda *_: text(json.dumps(found))})
+"""
+
+
+def told(server: str, **environment: str) -> dict[str, str]:
+    done = dragoman("call", server, "tell", "--raw", **environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+TERMINAL = {
+    "SSH_CONNECTION": "of-a",
+    "TMUX_PANE": "of-a",
+    "GPG_TTY": "of-a",
+    "TERM": "of-a",
+    "OLDPWD": "of-a",
+}
+
+
+def test_a_server_has_nothing_of_the_shell_that_started_the_daemon(
+    stopped: None, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "deep" / "er"))
+    arguments = ["-c", TELLING, str(SERVERS)]
+    entries = {wire: {"inherit_env": "all", "wire": wire} for wire in ("dragoman", "sdk")}
+    configure(
+        **{wire: {"command": sys.executable, "args": arguments, **more} for wire, more in entries.items()}
+    )
+    before = os.umask(0)
+    try:
+        for name, value in TERMINAL.items():
+            monkeypatch.setenv(name, value)
+        start()
+    finally:
+        os.umask(before)
+    folders = [home / "deep", home / "deep/er", home / "deep/er/dragoman", Path(client.paths().folder)]
+    assert [oct(folder.stat().st_mode & 0o777) for folder in folders] == ["0o700"] * 4
+    for wire in entries:
+        found = told(wire, **TERMINAL, OTHER="one")
+        assert TERMINAL.keys() & found.keys() == set()
+        assert found["umask"] == "0o77"
+        assert found["OTHER"] == "one"
+        assert found["PWD"] == str(Path.cwd())
+        # Another terminal shares it, since it would get the same.
+        assert told(wire, **dict.fromkeys(TERMINAL, "of-b"), OTHER="one") == found
 
 
 # ── Programs

@@ -7,8 +7,9 @@ import json
 import stat
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.behaviour.test_apps import managed, modern
@@ -18,10 +19,12 @@ from dragoman import CallTimeoutError, DragomanError, Handlers, McpManager, Prot
 from dragoman.blocking import McpManager as BlockingManager
 from dragoman.cli import slash
 from dragoman.model import Continuation
-from dragoman.server.tasks import MAX_QUESTIONS
+from dragoman.server.tasks import MAX_QUESTIONS, TaskFollower
 from dragoman.storage.files import data_folder
+from dragoman.storage.tasks import TaskRecord, TaskStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +93,51 @@ async def test_may_go_on_with_the_states_that_the_server_announces(state: Path) 
     listened = [one["notifications"] for one in requests(state, "subscriptions/listen")]
     assert listened == [{"taskIds": ["secret-0"]}, {"taskIds": ["secret-1"]}]
     assert requests(state, "tasks/get") == []
+
+
+class State(dict[str, Any]):
+    """A state that can be referred to weakly."""
+
+
+class Announcing:
+    """A session that announces states."""
+
+    direct = has_tasks = False
+
+    def __init__(self) -> None:
+        self.task_watchers: dict[str, Callable[[dict[str, Any]], None]] = {}
+
+
+async def test_of_many_announced_states_only_the_newest_is_kept(state: Path) -> None:
+    record = TaskRecord(id="1", server="m", server_key="k", task_id="t", tool="w", original_name="w")
+    follower, session = TaskFollower(record, cast("Any", None), TaskStore(state)), Announcing()
+    follower._listen(cast("Any", session))
+    kept: list[Any] = []
+    for number in range(1000):
+        made = State(taskId="t", status="working", statusMessage=str(number))
+        kept.append(weakref.ref(made))
+        session.task_watchers["t"](made)
+    del made
+    assert [one()["statusMessage"] for one in kept if one() is not None] == ["999"]
+
+
+async def test_the_end_of_a_task_is_not_lost_in_a_flood_of_states(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        result = await mcp.call("mcp_m_work", {"kind": "flood", "poll": 3_600_000})
+    assert result.text == "flood done {}"
+
+
+@pytest.mark.parametrize("kind", ["number", "blocks", "block"])
+async def test_an_invalid_result_of_a_task_is_an_error_of_its_call(state: Path, kind: str) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        result = await mcp.call("mcp_m_work", {"kind": kind})
+    assert isinstance(result.exception, ProtocolError)
+    assert "with an invalid result" in str(result.error)
+
+
+async def test_times_of_a_task_may_be_integers_of_any_size(state: Path) -> None:
+    async with managed(modern("m", str(state))) as mcp:
+        assert (await mcp.call("mcp_m_work", {"ttl": 10**400, "polls": 1})).success
 
 
 async def test_a_task_that_failed_is_the_error_of_its_call(state: Path) -> None:

@@ -248,6 +248,9 @@ PROMISES: dict[str, list[str]] = {
     ],
     "The daemon serves one user": [
         f"{DAEMON}::test_another_user_of_the_machine_is_refused",
+        f"{DAEMON}::test_a_daemon_in_the_foreground_uses_no_folder_that_another_user_could_have_made",
+        f"{DAEMON}::test_a_daemon_follows_no_link_in_its_folder",
+        f"{DAEMON}::test_a_server_has_nothing_of_the_shell_that_started_the_daemon",
         f"{DAEMON}::test_a_variable_that_an_entry_uses_decides_who_shares_and_no_value_is_shown",
         f"{DAEMON}::test_a_project_is_trusted_per_client_and_folder",
     ],

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 OPEN, SENT, OK, FAILED, UNKNOWN = range(5)
 """The states of a row."""
 _STATES: dict[str, int] = {"ok": OK, "failed": FAILED, "unknown": UNKNOWN}
-_ENTRY = re.compile(rb'\{"(sent|unsent|again|row)":(\d{1,12})(?:,"(?:mark":(\d+)|status":"(\w+)"))?')
+_ENTRY = re.compile(rb'\{"(sent|unsent|again|row)":(\d{1,12})(?:,"(?:mark":(\d{1,10})\}|status":"(\w+)"))?')
 FORMAT = "dragoman map 1"
 MAX_HEADER = 1 << 20
 MORE_ROWS = 4096
+MAX_GAP = 1_000_000
+"""How far ahead of the number of entries a row can be: rows are sent in order, a limited number at once."""
 WINDOW = 1 << 20
 """How much of the file is mapped, and how much it grows at once."""
 INTERRUPTED = "the run ended before an answer came; the tool may have run"
@@ -288,18 +290,28 @@ class Journal:
 
     def _take(self, line: bytes, number: int) -> None:
         found = _ENTRY.match(line)
-        if found is None or (found[1] == b"row" and (found[4] or b"").decode() not in _STATES):
+        if found is None or not _is_valid(found) or int(found[2]) > number + MAX_GAP:
             msg = f"{self.path}, line {number}: this is not an entry of a journal"
             raise BulkError(msg, hint="it was changed or damaged; restore it, or begin again without it")
         row = int(found[2])
         match found[1]:
             case b"sent":
                 self._set(row, SENT)
-                self._marks[row] = int(found[3] or 0)
+                self._marks[row] = int(found[3])
             case b"row":
                 self._set(row, _STATES[found[4].decode()])
             case _:
                 self._set(row, OPEN)
+
+
+def _is_valid(entry: re.Match[bytes]) -> bool:
+    match entry[1]:
+        case b"sent":
+            return entry[3] is not None and int(entry[3]) < 1 << 32
+        case b"row":
+            return (entry[4] or b"").decode() in _STATES
+        case _:
+            return True
 
 
 def discard(path: Path) -> None:

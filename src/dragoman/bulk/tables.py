@@ -31,8 +31,13 @@ MAX_SHEET_ROWS = 1_048_576
 CUT = "… [cut]"
 MAX_LINE_BYTES = 64 << 20
 _DELIMITERS = ",;\t"
-_FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?")
+_FORMULA = re.compile(r'^(?=[\t\r])|(?:^|(?<=[,;|\t\r\n]))[ "]{0,8}(?=[=+\-@＝＋－＠])')
+"""Where a formula may begin: at the start of a cell, and behind every character that separates cells or rows.
+
+In many countries spreadsheets separate at `;`; they ignore the quotes of a line that we separate at `,`.
+"""
+_NUMBER_CELL = re.compile(rf"{_NUMBER.pattern} *(?:[;|\t\r\n]|$)")
 _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 """Characters that the XML of a workbook cannot hold."""
 
@@ -322,9 +327,15 @@ def _write_csv(path: Path, header: list[str], records: Iterator[list[Any]]) -> N
 
 
 def _not_formula(cell: Any) -> Any:
-    if not isinstance(cell, str) or not _FORMULA.match(cell) or _NUMBER.fullmatch(cell):
+    if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
         return cell
-    return f"'{cell}"
+    return _FORMULA.sub(_as_text, cell)
+
+
+def _as_text(found: re.Match[str]) -> str:
+    """Return the start of a possible formula with an apostrophe; a number among others stays as it is."""
+    is_number = found.start() > 0 and _NUMBER_CELL.match(found.string, found.end())
+    return found[0] if is_number else f"{found[0]}'"
 
 
 def _write_xlsx(path: Path, header: list[str], records: Iterator[list[Any]]) -> None:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dragoman.cli import interrupts
+
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from dragoman.model import ServerStatus, Settings
 
@@ -187,14 +189,18 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         EndedError: A signal ended the program.
+        KeyboardInterrupt: Ctrl-C did; more of them have no effect.
     """
     from dragoman.cli.remote import current_command
 
     if (command := current_command.get()) is not None:
         return command.wait(work)
     import asyncio  # takes longer than everything else that a light command needs
+    import signal
 
     received: list[int] = []
+    running: list[Callable[[], object]] = []
+    is_interrupted: list[bool] = []
 
     async def watched() -> T:
         task = asyncio.current_task()
@@ -209,17 +215,34 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             # Not available on Windows, nor outside the main thread.
             with suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, end, number)
+        running.append(lambda: loop.call_soon_threadsafe(end, signal.SIGINT))
+        if is_interrupted:
+            end(signal.SIGINT)
         return await work
 
+    def interrupt() -> None:
+        interrupts.begin_end()
+        is_interrupted.append(True)
+        for end in running:
+            with suppress(RuntimeError):  # the loop has ended
+                end()
+
     try:
-        result = asyncio.run(watched())
+        with interrupts.calling(interrupt):
+            result = asyncio.run(watched())
     except BaseException:
         if received:
-            raise EndedError(received[0]) from None
+            raise _ending(received[0]) from None
         raise
     if received:
-        raise EndedError(received[0])
+        raise _ending(received[0])
     return result
+
+
+def _ending(number: int) -> BaseException:
+    import signal
+
+    return KeyboardInterrupt() if number == signal.SIGINT else EndedError(number)
 
 
 async def confirm(question: str) -> bool:

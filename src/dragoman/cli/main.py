@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dragoman.cli import interrupts
 from dragoman.cli.exits import EndedError, Exit, code_of
 from dragoman.cli.options import Options, common_options, yes_option
 
@@ -154,10 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Most objects of a command are modules and classes that stay: look through them rarely, and not at exit.
     gc.set_threshold(50_000, 20, 50)
     code = run(arguments)
+    interrupts.begin_end()
     try:
         sys.stdout.flush()
-    except OSError:
-        _close_quietly()
+    except OSError as error:
+        code = _close_quietly(error)
     gc.freeze()
     sys.exit(code)
 
@@ -175,11 +177,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             _close_quietly()
         return 128 + ended.number
     except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        # The terminal is closed, so an error message cannot be shown.
+        # The terminal is closed or the disk is full, so an error message cannot be shown.
         _close_quietly()
-        return Exit.HUNG_UP
+        return Exit.HUNG_UP if error.errno == errno.EIO else Exit.FAILED
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -205,17 +205,23 @@ def run_with(arguments: Sequence[str] | None, options: Options) -> int:
         return error.exit_code
     except click.ClickException as error:
         return _explain_use(error, as_json=options.json)
-    except BrokenPipeError:
-        return _close_quietly()
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename is not None:
+            return _report(error, options)
+        return _close_quietly(error)
     except GoAloneError:
         raise
     except UseDaemonError:
         return _in_daemon(list(arguments) if arguments is not None else sys.argv[1:])
     except Exception as error:  # noqa: BLE001 -- any error is shown in one line
-        if options.debug:
-            _show_traceback(error)
-        return _explain(error, as_json=options.json)
+        return _report(error, options)
     return result if isinstance(result, int) else 0
+
+
+def _report(error: Exception, options: Options) -> int:
+    if options.debug:
+        _show_traceback(error)
+    return _explain(error, as_json=options.json)
 
 
 def _in_daemon(words: Sequence[str]) -> int:
@@ -269,10 +275,11 @@ def _explain_use(error: click.ClickException, *, as_json: bool) -> int:
     return error.exit_code
 
 
-def _close_quietly() -> int:
-    """Exit silently when the reader of a pipe is gone, as other programs do."""
-    import os
-
+def _close_quietly(error: OSError | None = None) -> int:
+    """Write nothing more to standard output and error; say why, unless the reader of a pipe is gone."""
+    if error is not None and not isinstance(error, BrokenPipeError):
+        with suppress(OSError):
+            click.secho(f"error: the output cannot be written: {error.strerror}", fg="red", err=True)
     devnull = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

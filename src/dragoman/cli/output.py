@@ -20,6 +20,7 @@ import click
 
 from dragoman.errors import DragomanError
 from dragoman.model import Http, Sse, Stdio
+from dragoman.storage.files import private_folder
 from dragoman.trust.masking import mask_args, mask_url, mask_values
 from dragoman.trust.sanitizing import for_json, for_terminal
 
@@ -273,7 +274,7 @@ def save(parts: Sequence[Part], folder: Path | None, stem: str) -> Mapping[int, 
     if folder is None:
         return saved
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         for index, part in enumerate(parts):
             if part.data:
                 path = _write(folder, f"{_plain(stem)}{{}}{_ending(part.mime_type)}", part.data)

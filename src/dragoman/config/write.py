@@ -32,7 +32,7 @@ from dragoman.config.templates import ExpansionContext, expand_home, variables
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
 from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Http, Origin, ServerSpec, Stdio, Timeouts
-from dragoman.storage.files import is_ours, private_folder, write_atomically
+from dragoman.storage.files import private_folder, write_atomically
 from dragoman.suggest import suggest
 
 if TYPE_CHECKING:
@@ -381,10 +381,7 @@ def change_text(
     """
     try:
         real = path.resolve()
-        if is_ours(real.parent):
-            private_folder(real.parent)
-        else:
-            real.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(real.parent)
         with _locked(real):
             data, status = _bytes(real)
             mark, encoding = next((pair for pair in _MARKS if data.startswith(pair[0])), (b"", "utf-8"))

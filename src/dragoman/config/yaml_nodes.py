@@ -20,13 +20,17 @@ MAX_LINES = 1_000_000
 """Aliases multiply keys; beyond this many, a key has the line of what is around it."""
 
 
-def load(text: str) -> tuple[Any, dict[Pointer, int]]:
+def load(text: str, *, has_aliases: bool = True) -> tuple[Any, dict[Pointer, int]]:
     """Return the data of a text, and the keys that stand twice in one mapping, each with its last line.
+
+    Args:
+        text: The text.
+        has_aliases: Whether it may have aliases, by which a few lines become gigabytes as JSON.
 
     Raises:
         yaml.YAMLError: It is not valid YAML, or not plain data.
     """
-    loader = _Loader(text)
+    loader = _Loader(text, has_aliases=has_aliases)
     try:
         node = loader.get_single_node()
         if node is None:
@@ -67,8 +71,8 @@ _Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class _Loader(_Base):
     """The safe loader; every failure has a place and quotes no value."""
 
-    def __init__(self, text: str) -> None:
-        _refuse_deep(text)
+    def __init__(self, text: str, *, has_aliases: bool = True) -> None:
+        _check_events(text, has_aliases=has_aliases)
         super().__init__(text)
         self._merged = 0
 
@@ -88,7 +92,8 @@ class _Loader(_Base):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
-def _refuse_deep(text: str) -> None:
+def _check_events(text: str, *, has_aliases: bool) -> None:
+    """Refuse what is nested too deep, and aliases."""
     depth = 0
     for event in yaml.parse(text, Loader=_Base):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if isinstance(event, yaml.CollectionStartEvent):
@@ -97,6 +102,9 @@ def _refuse_deep(text: str) -> None:
                 raise RecursionError
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+        elif isinstance(event, yaml.AliasEvent) and not has_aliases:
+            problem = "aliases are not allowed here"
+            raise yaml.YAMLError(problem)
 
 
 def _find_repeats(

@@ -247,8 +247,8 @@ def start(seconds: float = START_SECONDS, *, options: Sequence[str] = ()) -> dic
 
     where = paths()
     until = time.monotonic() + seconds
-    _private(where.folder)
-    descriptor = os.open(where.start, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_private(where.folder)
+    descriptor = open_private(where.start, os.O_RDWR)
     try:
         while True:
             try:
@@ -287,23 +287,30 @@ def _greet(path: str) -> dict[str, Any]:
     return channel.daemon
 
 
-def _private(folder: str) -> None:
+def make_private(folder: str) -> None:
     """Create the daemon's folder for this user alone, or check that it is one.
 
     Raises:
-        DaemonError: It belongs to another user.
+        DaemonError: It belongs to another user, others may write to it, or it is a link.
+        OSError: It cannot be created.
     """
-    above = os.path.dirname(folder)  # noqa: PTH120 -- pathlib costs 10 ms
-    os.makedirs(above, mode=0o700, exist_ok=True)  # noqa: PTH103 -- as above
-    try:  # noqa: SIM105 -- `contextlib` is one import more
-        os.mkdir(folder, 0o700)  # noqa: PTH102 -- as above
-    except FileExistsError:
-        pass
+    from pathlib import Path  # here it may cost 10 ms: a daemon is started
+
+    from dragoman.storage.files import private_folder
+
+    private_folder(Path(folder))
     status = os.lstat(folder)
-    if status.st_uid != os.getuid() or not os.path.isdir(folder) or os.path.islink(folder):  # noqa: PTH112, PTH114 -- as above
+    if status.st_uid != os.getuid() or status.st_mode & 0o170000 != 0o040000:  # S_IFMT, S_IFDIR
         _refuse(f"`{folder}` is not a folder of this user")
+    if status.st_mode & 0o022:
+        _refuse(f"other users may write to `{folder}`: remove it")
     if status.st_mode & 0o077:
-        os.chmod(folder, 0o700)  # noqa: PTH101 -- as above
+        os.chmod(folder, 0o700)  # noqa: PTH101 -- a text
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file of the daemon, or create it for this user alone; never follows a link."""
+    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def _spawn(where: Paths, options: Sequence[str]) -> None:
@@ -312,7 +319,7 @@ def _spawn(where: Paths, options: Sequence[str]) -> None:
     command = [sys.executable, "-m", "dragoman", "daemon", "start", "--foreground", *options]
     if os.path.exists(where.log) and os.path.getsize(where.log) > LARGEST_LOG:  # noqa: PTH110, PTH202 -- as above
         os.replace(where.log, f"{where.log}.1")  # noqa: PTH105 -- as above
-    log = os.open(where.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = open_private(where.log, os.O_WRONLY | os.O_APPEND)
     try:
         # It outlives this process and its terminal; its working folder must not keep a disk in use.
         child = subprocess.Popen(

@@ -32,6 +32,8 @@ from dragoman.gateway.client import (
     Paths,
     dial,
     hello,
+    make_private,
+    open_private,
     peer_user,
 )
 from dragoman.gateway.workspace import Place, Workspaces
@@ -103,6 +105,7 @@ class Daemon:
 
         Raises:
             AlreadyRunningError: Another daemon is running and answers.
+            DaemonError: Its folder is not this user's alone.
             OSError: The socket cannot be made.
         """
         lock = await self._take_lock()
@@ -188,8 +191,8 @@ class Daemon:
         self._last_used = time.monotonic()
 
     async def _take_lock(self) -> int:
-        os.makedirs(self._paths.folder, mode=0o700, exist_ok=True)  # noqa: PTH103 -- a text
-        descriptor = os.open(self._paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        make_private(self._paths.folder)
+        descriptor = open_private(self._paths.lock, os.O_RDWR)
         until = time.monotonic() + LOCK_SECONDS
         try:
             while True:

@@ -45,7 +45,7 @@ _NOISE = frozenset(
     | {"SSH_TTY", "SSH_CONNECTION", "SSH_CLIENT", "TMUX_PANE", "STY", "TERM_SESSION_ID", "XDG_SESSION_ID"}
     | {"WINDOW", "GPG_TTY", "INVOCATION_ID", "JOURNAL_STREAM", "DRAGOMAN_DAEMON"}
 )
-"""Variables that differ between terminals and mean nothing to a server."""
+"""Variables that differ between terminals; clients share a server, so it gets none of them."""
 
 current_handlers: ContextVar[Handlers | None] = ContextVar("current_handlers", default=None)
 """What answers the questions about calls of the current command."""
@@ -57,13 +57,17 @@ class Place:
 
     root: str
     env: Mapping[str, str]
+    """Without the variables of the client's terminal: what is in it decides who shares a server."""
     profile: str | None = None
     config: str | None = None
 
+    def __post_init__(self) -> None:
+        env = {name: value for name, value in self.env.items() if name not in _NOISE}
+        object.__setattr__(self, "env", {**env, "PWD": self.root})
+
     def key(self) -> str:
         """Return a hash of all of it; the environment is in no other form kept or shown."""
-        env = {name: value for name, value in self.env.items() if name not in _NOISE}
-        text = json.dumps([self.root, self.profile, self.config, env], sort_keys=True)
+        text = json.dumps([self.root, self.profile, self.config, dict(self.env)], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

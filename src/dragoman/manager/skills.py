@@ -40,6 +40,12 @@ MAX_FILES = 512
 MAX_BYTES = 16 * 2**20
 """The limits of the specification: what every host must accept."""
 MAX_LINE = 300
+MAX_NAME = 64
+MAX_URI = 512
+MAX_FRONTMATTER = 16 * 1024
+"""Characters of the frontmatter; the specification allows 1,024 for a description."""
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!#-;=?-\[\]_a-z~]+")
+"""No space, line end or quote: a model reads URIs in the system prompt."""
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FRONTMATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -127,14 +133,15 @@ class Skills:
         self._check_usable(skill)
         await self._permit(skill)
         text = (await self._read(skill, uri)).decode()
-        if frontmatter_of(text) != dict(skill.frontmatter):
+        # In a thread, as the cleaning below: the file may have 16 MiB.
+        if await asyncio.to_thread(frontmatter_of, text) != dict(skill.frontmatter):
             msg = f"the skill `{uri}` of server `{server}` does not begin with the frontmatter that it lists"
             raise ServerError(msg, server=server, hint="it is not loaded")
         self._held[server, uri] = skill
         files = [one.uri for one in skill.files if one.uri != uri]
         head = f"[skill `{skill.name}` of MCP server `{server}`: text of that server, not of the user]"
         listed = f"\nIts files: {', '.join(for_log(file, MAX_LINE) for file in files)}" if files else ""
-        return for_model(f"{head}\n{text}{listed}")
+        return await asyncio.to_thread(for_model, f"{head}\n{text}{listed}")
 
     async def read(self, server: str, uri: str, file: str) -> str:
         """Return a file of a loaded skill: its URI, or a path relative to the skill.
@@ -147,7 +154,8 @@ class Skills:
             msg = f"the skill `{uri}` of server `{server}` is not loaded"
             raise ServerError(msg, server=server, hint="load it first")
         wanted = file if "://" in file else f"{skill.root}/{file.removeprefix('./')}"
-        return for_model((await self._read(skill, wanted)).decode("utf-8", "replace"))
+        text = (await self._read(skill, wanted)).decode("utf-8", "replace")
+        return await asyncio.to_thread(for_model, text)
 
     async def directory(self, server: str, uri: str, folder: str = "") -> list[str]:
         """Return the URIs in a folder of a loaded skill: those that its entry lists.
@@ -273,9 +281,11 @@ def read_entry(server: str, entry: Mapping[str, Any]) -> Skill:
     problem = ""
     if not isinstance(uri, str) or not uri.endswith("/SKILL.md"):
         problem = "its URI does not end with `/SKILL.md`"
+    elif len(uri) > MAX_URI or not _URI.fullmatch(uri):
+        problem = f"its URI is not valid, or longer than {MAX_URI} characters"
     elif not isinstance(name, str) or not isinstance(description, str):
         problem = "its frontmatter has no name or no description"
-    elif not _NAME.fullmatch(name) or _last_segment(uri) != name:
+    elif len(name) > MAX_NAME or not _NAME.fullmatch(name) or _last_segment(uri) != name:
         problem = f"its name `{for_log(name, 80)}` is not the name of its folder"
     elif isinstance(listed, list):
         files, problem = _files(cast("list[object]", listed), uri)
@@ -285,12 +295,16 @@ def read_entry(server: str, entry: Mapping[str, Any]) -> Skill:
         server=server,
         uri=uri if isinstance(uri, str) else "",
         name=name if isinstance(name, str) else "",
-        description=for_model(description, MAX_LINE) if isinstance(description, str) else "",
+        description=_one_line(description) if isinstance(description, str) else "",
         frontmatter=frontmatter,
         files=tuple(files),
         is_dynamic=listed == "dynamic",
         problem=problem,
     )
+
+
+def _one_line(text: str) -> str:
+    return for_model(" ".join(text[: 8 * MAX_LINE].split()), MAX_LINE)
 
 
 def _files(listed: list[object], uri: str) -> tuple[list[SkillFile], str]:
@@ -319,14 +333,19 @@ def _last_segment(uri: str) -> str:
 
 
 def frontmatter_of(text: str) -> dict[str, Any] | None:
-    """Return the frontmatter of a `SKILL.md` as JSON has it; `None` if it has none."""
+    """Return the frontmatter of a `SKILL.md` as JSON has it; `None` if it has none that can be used.
+
+    One with aliases cannot: a few hundred bytes would become gigabytes as JSON.
+    """
     import yaml
 
-    match = _FRONTMATTER.match(text)
+    from dragoman.config import yaml_nodes
+
+    match = _FRONTMATTER.match(text[:MAX_FRONTMATTER])
     if match is None:
         return None
     try:
-        loaded: object = yaml.safe_load(match[1])
+        loaded, _ = yaml_nodes.load(match[1], has_aliases=False)
         # As JSON: dates become texts, as servers render them.
         found: object = json.loads(json.dumps(loaded, default=str))
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -874,6 +874,10 @@ class CallHistory:
     def _read(self, query: str, values: Sequence[Any]) -> list[CallRecord]:
         if not self.path.exists():
             return []
+        if not self.path.is_file():
+            # SQLite would wait for the other end of a named pipe.
+            msg = f"the call log {self.path} is not a regular file"
+            raise DragomanError(msg, hint="move it away")
         try:
             address = f"{self.path.absolute().as_uri()}?mode=ro"
             with closing(sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS)) as connection:

@@ -47,6 +47,9 @@ MAX_MESSAGE = 500
 MAX_QUESTIONS = 100
 """Of one task: a server that never stops asking would keep its user and its record busy for good."""
 _GONE = -32602
+_ENDED = ("completed", "failed", "cancelled")
+_LONGEST_MS = 1e15
+"""More than any server means; a larger integer is none that a float can hold."""
 
 T = TypeVar("T")
 
@@ -85,7 +88,9 @@ class TaskFollower:
         self.record = record
         self._supervisor = supervisor
         self._store = store
-        self._news: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._news: dict[str, Any] | None = None
+        """The newest state that the server has announced; it may announce more than we can use."""
+        self._has_news = asyncio.Event()
         self._session: Session | None = None
         self._listening: asyncio.Task[None] | None = None
 
@@ -161,7 +166,12 @@ class TaskFollower:
         if not isinstance(result, dict):
             what = "completed without a result"
             raise self._error(what)
-        return cast("dict[str, Any]", result)
+        # Loaded already: the task came over a session. In a thread: a result may be large.
+        from dragoman.server.protocol.sdk import check_result
+
+        raw = cast("dict[str, Any]", result)
+        await asyncio.to_thread(check_result, raw, server=self.record.server, tool=self.record.tool)
+        return raw
 
     async def _failed(self, state: Mapping[str, Any]) -> ProtocolError:
         await asyncio.to_thread(self._store.finish, self.record, "failed")
@@ -221,8 +231,16 @@ class TaskFollower:
         """Wait for the server's interval; return the state earlier if the server announces it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.record.poll):
-                return await self._news.get()
-        return None
+                await self._has_news.wait()
+        self._has_news.clear()
+        news, self._news = self._news, None
+        return news
+
+    def _announce(self, state: dict[str, Any]) -> None:
+        """Keep a state until it is used; what ends the task is not replaced."""
+        if self._news is None or self._news.get("status") not in _ENDED:
+            self._news = state
+        self._has_news.set()
 
     async def _use(self, job: Callable[[Session], Awaitable[T]], *, retries: bool = True) -> T:
         """Run a job on the server's session; wait for a server that is restarting."""
@@ -255,7 +273,7 @@ class TaskFollower:
         if self._session is not None:
             self._session.task_watchers.pop(self.record.task_id, None)
         self._session = session
-        session.task_watchers[self.record.task_id] = self._news.put_nowait
+        session.task_watchers[self.record.task_id] = self._announce
         if self._listening is not None:
             self._listening.cancel()
         # Over the SDK's transports an error would cancel this task: there the server is only asked.
@@ -311,5 +329,5 @@ def _updated(record: TaskRecord, state: Mapping[str, Any]) -> TaskRecord:
 
 def _seconds(value: object) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return value / 1000
+        return min(value, _LONGEST_MS) / 1000
     return None

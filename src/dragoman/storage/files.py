@@ -175,11 +175,6 @@ def private_opener(path: str | os.PathLike[str], flags: int) -> int:
     return descriptor
 
 
-def is_ours(folder: Path) -> bool:
-    """Return whether a folder is one of dragoman's own, or inside of one."""
-    return bool(_ours(folder))
-
-
 def _ours(folder: Path) -> list[Path]:
     """Return the folder and its parents up to dragoman's own one, outermost first; else nothing."""
     bases = _bases(Path.home(), tuple(os.environ.get(name, "") for name in _BASES))
@@ -355,7 +350,7 @@ class StoredFile(Generic[T]):
         import filelock
 
         if not self.private:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path.parent)
         # The lock of a project's file lies in the user's folder: the project gets only the file asked for.
         folder = self.path.parent if self.private else data_folder()
         private_folder(folder)

@@ -139,6 +139,28 @@ def test_a_damaged_entry_is_named_by_its_line(tmp_path: Path) -> None:
         opened(tmp_path / "j")
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b'{"sent":300000000000,"mark":1}',
+        b'{"row":300000000000,"status":"ok"}',
+        b'{"unsent":300000000000}',
+        b'{"again":9999999999999999}',
+        b'{"sent":1,"mark":4294967296}',
+        b'{"sent":1,"mark":' + b"9" * 5000 + b"}",
+        b'{"sent":1}',
+    ],
+)
+def test_a_number_that_no_run_has_written_is_a_damaged_entry_and_takes_no_memory(
+    entry: bytes, tmp_path: Path
+) -> None:
+    opened(tmp_path / "j").close()
+    with (tmp_path / "j").open("ab") as file:
+        file.write(entry + b"\n")
+    with pytest.raises(BulkError, match=r"line 2: .*not an entry"):
+        opened(tmp_path / "j")
+
+
 def test_only_one_process_has_a_journal(tmp_path: Path) -> None:
     journal = opened(tmp_path / "j")
     script = "import sys; from pathlib import Path; from dragoman.bulk.journal import discard; discard(Path(sys.argv[1]))"

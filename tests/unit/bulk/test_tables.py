@@ -147,6 +147,39 @@ def test_numbers_of_a_server_stay_numbers_in_csv(table: Table, tmp_path: Path) -
         assert [row["result"] for row in csv.DictReader(file)] == ["-5", "+1,5", "'-5 apples"]
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=1+1",
+        "a;=1+1;b",
+        "a; @SUM(1)",
+        'a;"=1+1";b',
+        "first\n=1+1",
+        "first\r+1+1|x",
+        "a,-cmd|' /C calc'!A0",
+        "a;-5 +cmd",
+        "a\t＝1",
+        "a|=1",
+    ],
+)
+def test_no_cell_is_a_formula_whatever_a_spreadsheet_separates_at(
+    text: str, separator: str, table: Table, tmp_path: Path
+) -> None:
+    write_results(tmp_path / "out.csv", table, [RowOutcome(row=1, status="ok", text=text)])
+    lines = (tmp_path / "out.csv").read_text("utf-8-sig").removeprefix("name,error,").split("=own,old,")[1]
+    # As a spreadsheet reads it: quotes count only at the start of a cell.
+    for cells in csv.reader(lines.splitlines(), delimiter=separator):
+        assert [cell for cell in cells if cell.strip(' "')[:1] in tuple("=+-@＝")] == []
+
+
+def test_numbers_and_words_between_separators_stay_as_they_are(table: Table, tmp_path: Path) -> None:
+    text = "1;-5;+1,5\n-3\nwell-known, a=b; x @ y"
+    write_results(tmp_path / "out.csv", table, [RowOutcome(row=1, status="ok", text=text)])
+    with (tmp_path / "out.csv").open(encoding="utf-8-sig", newline="") as file:
+        assert next(csv.DictReader(file))["result"] == text
+
+
 def test_workbook_results_are_texts_that_excel_can_open(table: Table, tmp_path: Path) -> None:
     long = RowOutcome(row=3, status="ok", text="x\x07" * 40_000)
     write_results(tmp_path / "out.xlsx", table, [*OUTCOMES[:2], long])

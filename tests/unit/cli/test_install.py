@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,6 @@ from dragoman.config.load import load
 from dragoman.manager.manager import McpManager
 from dragoman.model import ServerSpec, ServerState, Stdio
 from dragoman.trust.own_gateway import is_own_gateway
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SERVERS: Any = {"time": {"command": "uvx", "args": ["mcp-server-time"]}, "fs": {"command": "fs-server"}}
 FILES = {
@@ -51,6 +50,32 @@ def test_servers_move_to_dragoman_and_come_back(
     assert run(["install", host, "--undo"]) != 0
 
 
+@pytest.mark.parametrize("has_script", [True, False])
+def test_an_app_gets_this_program_and_never_one_of_the_project(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_script: bool
+) -> None:
+    planted = tmp_path / "node_modules" / ".bin" / "dragoman"
+    planted.parent.mkdir(parents=True)
+    planted.write_text("#!/bin/sh\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"./node_modules/.bin:{planted.parent}:/usr/bin:/bin")
+    if not has_script:
+        monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    file = home / ".cursor/mcp.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"mcpServers": SERVERS}))
+    assert run(["install", "cursor", "--write"]) == 0
+    written = json.loads(file.read_text())["mcpServers"]["dragoman"]
+    if has_script:
+        assert (written["command"], written["args"]) == (
+            str(Path(sys.executable).with_name("dragoman")),
+            ["serve"],
+        )
+    else:
+        assert (written["command"], written["args"]) == (sys.executable, ["-P", "-m", "dragoman", "serve"])
+    assert run(["install", "cursor", "--undo"]) == 0
+
+
 def test_a_file_that_changed_since_is_not_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = home / ".cursor/mcp.json"
     file.parent.mkdir()
@@ -84,6 +109,7 @@ def test_another_server_with_the_same_name_stays_in_the_host(
         (Stdio("dragoman", ["serve"]), True),
         (Stdio("/opt/bin/dragoman", ["--profile", "x", "serve", "--only", "a"]), True),
         (Stdio("python3", ["-m", "dragoman", "serve"]), True),
+        (Stdio("python3", ["-P", "-m", "dragoman", "serve"]), True),
         (Stdio("uvx", ["dragoman", "serve"]), True),
         (Stdio("dragoman", ["demo"]), False),
         (Stdio("python3", ["server.py", "serve"]), False),

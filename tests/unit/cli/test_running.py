@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.cli.program import PROGRAM, SERVERS, configure
-from tests.unit.cli.terminal import PROMPT, Terminal, at_terminal
+from tests.unit.cli.program import PROGRAM, SERVERS, configure, dragoman
+from tests.unit.cli.terminal import CTRL_C, PROMPT, Terminal, at_terminal
 
 from dragoman.cli.exits import EndedError, run
 from dragoman.server.process.orphans import identify
@@ -22,6 +22,7 @@ from dragoman.server.process.orphans import identify
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ECHO = Path(__file__).resolve().parents[3] / "bench" / "echo_server.py"
 SERVER = f"""
 import os, signal, subprocess, sys
 sys.path.insert(0, {str(SERVERS)!r})
@@ -196,6 +197,85 @@ def test_second_signal_does_not_break_off_what_the_first_one_began() -> None:
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
     insist_on_their_end(numbers)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "sign"),
+    [
+        (["call", "s", "slow"], "answers", "called"),
+        (["status"], "mute", "pids"),
+        (["chat"], "answers", "pids"),
+    ],
+    ids=("call", "status", "chat"),
+)
+def test_more_interrupts_change_nothing_while_the_first_one_ends_the_command(
+    words: list[str], kind: str, sign: str
+) -> None:
+    server(kind)
+    with subprocess.Popen(
+        [*PROGRAM, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(sign)
+        numbers = pids()
+        # Until the very end: also while it reports the first one, and while Python ends.
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.002)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    # At the very end Python has no handlers any more, and the system ends the process.
+    assert process.returncode in (130, -signal.SIGINT), said
+    assert said.endswith("interrupted\n")
+    assert said.count("interrupted") == 1
+    assert "Traceback" not in said
+    assert "Exception" not in said
+    insist_on_their_end(numbers)
+
+
+def test_thirty_interrupts_at_the_prompt_end_a_session_quietly() -> None:
+    server()
+    with at_terminal("chat") as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        numbers = pids()
+        person.type(30 * CTRL_C)
+        assert person.wait_for_end() in (0, 130)
+    assert "Traceback" not in person.written
+    assert "Exception" not in person.written
+    insist_on_their_end(numbers)
+
+
+@pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["chat", "call echo echo text=hi"])
+def test_closed_streams_are_as_good_as_none(words: str, stream: str) -> None:
+    configure(echo={"command": sys.executable, "args": [str(ECHO)]})
+    line = f'exec "$@" {words} {stream}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line, "sh", *PROGRAM], input="/tools\n", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "error" not in done.stderr.lower()
+    # The first file that the program opens must not get the number of the closed stream.
+    assert words != "call echo echo text=hi" or ">&-" in stream.split() or done.stdout == "hi\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "has_daemon"),
+    [("tools", False), ("chat", False), ("call echo echo text=hi", False), ("call echo echo text=hi", True)],
+)
+def test_a_full_disk_is_an_error_of_one_line(words: str, has_daemon: bool) -> None:
+    configure(echo={"command": sys.executable, "args": [str(ECHO)]})
+    if has_daemon:
+        assert dragoman("daemon", "start").returncode == 0
+    try:
+        with open("/dev/full", "wb") as full:  # noqa: PTH123 -- a device
+            done = subprocess.run(
+                [*PROGRAM, *words.split()], input=b"/tools\n", stdout=full, stderr=-1, check=False
+            )
+    finally:
+        if has_daemon:
+            assert dragoman("daemon", "stop").returncode == 0
+    assert done.returncode == 1
+    assert done.stderr.decode() == "error: the output cannot be written: No space left on device\n"
 
 
 def test_hang_up_that_is_ignored_stays_so() -> None:

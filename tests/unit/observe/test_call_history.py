@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.unit.observe.conftest import CANARY, Clock, ids, note
 
+from dragoman.errors import DragomanError
 from dragoman.observe.call_log import CallHistory, CallLog
 
 if TYPE_CHECKING:
@@ -39,6 +42,14 @@ def test_calls_are_listed_the_latest_first_and_filtered(path: Path) -> None:
     assert ids(history.list(text="%")) == ["c-1"]
     assert ids(history.list(text="_FS_")) == ["c-1", "c-0"]
     assert history.list(text="\\") == history.list(text="' OR 1=1 --") == history.list(limit=-1) == []
+
+
+@pytest.mark.timeout(20)
+def test_a_named_pipe_in_the_place_of_the_log_is_an_error(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(DragomanError, match="not a regular file"):
+        CallHistory(path).list()
 
 
 def test_one_call_is_shown_by_its_number_or_its_id(log: CallLog) -> None:

@@ -18,7 +18,6 @@ from dragoman.server.process import orphans
 from dragoman.storage import manifests, results
 from dragoman.storage.files import (
     data_folder,
-    is_ours,
     move_old_files,
     private_folder,
     private_opener,
@@ -187,7 +186,6 @@ def test_folder_that_the_user_chose_stays_as_it_is(tmp_path: Path, name: str) ->
     folder.chmod(0o755)
     private_folder(folder)
     assert mode(folder) == 0o755
-    assert not is_ours(folder)
 
 
 def test_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:

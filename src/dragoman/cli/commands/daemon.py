@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
@@ -119,7 +120,7 @@ def status(options: Options) -> int:
 def logs(*, lines: int) -> int:
     """Show the last lines of the daemon's log."""
     path = Path(client.paths().log)
-    if not path.exists():
+    if not path.is_file():
         output.say("No log yet. Start a daemon: dragoman daemon start")
         return Exit.DONE
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -158,7 +159,6 @@ def _fail(message: str) -> dict[str, Any]:
 
 def _is_locked(path: str) -> bool:
     import fcntl
-    import os
 
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -181,6 +181,8 @@ def _serve(options: Options, idle: float | None) -> int:
     from dragoman.gateway.daemon import IDLE_SECONDS, AlreadyRunningError, Daemon
 
     _log(options)
+    # Not that of the shell which happens to start it: servers of all clients inherit it.
+    os.umask(0o077)
     where = client.paths()
 
     async def serve() -> None:
@@ -198,6 +200,8 @@ def _serve(options: Options, idle: float | None) -> int:
         asyncio.run(serve())
     except AlreadyRunningError:
         output.say("The daemon is already running.")
+    except (client.DaemonError, OSError) as error:
+        raise DragomanError(str(error)) from error
     return Exit.DONE
 
 

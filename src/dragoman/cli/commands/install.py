@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
+import sysconfig
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -68,9 +70,12 @@ def _line(move: dict[str, Any]) -> str:
 
 
 def _command() -> Stdio:
-    """Return what starts the gateway; by its full path, since apps rarely have the shell's PATH."""
-    program = shutil.which("dragoman")
-    return Stdio(program, ["serve"]) if program else Stdio(sys.executable, ["-m", "dragoman", "serve"])
+    """Return what starts this very program; never what `PATH` has, which may be a folder of a project."""
+    program = Path(sysconfig.get_path("scripts"), "dragoman" if os.name == "posix" else "dragoman.exe")
+    if program.is_file():
+        return Stdio(str(program), ["serve"])
+    # `-P`: the app's folder, which may be a project, is not searched for modules.
+    return Stdio(sys.executable, ["-P", "-m", "dragoman", "serve"])
 
 
 def _say(options: Options, facts: dict[str, Any], lines: list[str]) -> None:

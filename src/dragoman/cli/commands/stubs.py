@@ -31,11 +31,11 @@ def stubs(options: Options, *, folder: Path, names: tuple[str, ...], refresh: bo
     The types are those that programs of a model are checked against. Files of other servers in DIR stay.
     """
     from dragoman.agent.code.stubs import modules_of
-    from dragoman.storage.files import write_atomically
+    from dragoman.storage.files import private_folder, write_atomically
 
     _, _, registry, codes = collect(options, names, refresh=refresh)
     modules = modules_of(tool for tool in registry if "model" in tool.audience)
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     for module in modules.values():
         write_atomically(folder / f"{module.name}.pyi", module.documented().encode("utf-8"), mode=None)
     if options.json:

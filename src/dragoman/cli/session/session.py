@@ -10,17 +10,17 @@ import asyncio
 import json
 import os
 import shlex
-import signal
 import sys
 import threading
 import time
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.history import History
 from rich.text import Text
 
-from dragoman.cli import slash
+from dragoman.cli import interrupts, slash
 from dragoman.cli.output import one_line, safe
 from dragoman.cli.session.line_editor import LineEditor, Listed, SlashCompleter, TerminalAsker, fitted
 from dragoman.cli.session.questions import AbandonedError
@@ -31,7 +31,7 @@ from dragoman.storage.files import private_folder, private_opener, state_folder,
 from dragoman.trust.masking import MASK, mask_args, mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable
     from pathlib import Path
 
     from prompt_toolkit.formatted_text import FormattedText
@@ -173,7 +173,8 @@ class Session:
             toolbar=self._toolbar,
         )
         async with _beside(self._listed.follow(editor.refresh)):
-            with _on_interrupt(self._interrupt):
+            loop = asyncio.get_running_loop()
+            with interrupts.calling(partial(loop.call_soon_threadsafe, self._interrupt)):
                 while True:
                     self._interrupted = False
                     try:
@@ -316,20 +317,3 @@ async def _beside(job: Any) -> AsyncGenerator[None]:
     finally:
         task.cancel()
         await asyncio.wait({task})
-
-
-@contextmanager
-def _on_interrupt(action: Callable[[], None]) -> Generator[None]:
-    """Call `action` on Ctrl-C instead of raising KeyboardInterrupt."""
-    loop = asyncio.get_running_loop()
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        loop.add_signal_handler(signal.SIGINT, action)
-    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)

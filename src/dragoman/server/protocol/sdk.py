@@ -450,6 +450,18 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
             return ProtocolError(msg, tool=tool, server=server)
 
 
+def check_result(raw: dict[str, Any], *, server: str, tool: str) -> None:
+    """Check the result of a call that came by another way than an answer: with the state of a task.
+
+    Raises:
+        ProtocolError: It is not a valid result.
+    """
+    try:
+        types.CallToolResult.model_validate(raw)
+    except ValidationError as exc:
+        raise call_error(exc, server=server, tool=tool) from None
+
+
 def _has_token(spec: ServerSpec) -> bool:
     """Return whether the entry has an `Authorization` header of its own, which rules out OAuth."""
     transport = spec.transport

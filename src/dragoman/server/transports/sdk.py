@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
@@ -22,9 +23,8 @@ from dragoman.errors import AuthRequiredError, ConnectionLostError
 from dragoman.model import Http, Sse, Stdio
 from dragoman.server.process.environment import (
     StderrTail,
-    child_environment,
     kill_group,
-    removed_variables,
+    whole_environment,
 )
 from dragoman.server.process.stderr_log import stderr_log
 from dragoman.server.protocol.sdk import child_of
@@ -294,12 +294,12 @@ async def _stdio(
     stdio: Stdio, name: str, env: Mapping[str, str], attempt: ConnectAttempt
 ) -> AsyncGenerator[TransportStreams]:
     attempt.enter("variables")
-    given = child_environment(stdio, env)
+    given = whole_environment(stdio, env)
     attempt.enter("spawn")
     command, args = stdio.command, list(stdio.args)
-    removed = [name for name in removed_variables(stdio) if name in DEFAULT_INHERITED_ENV_VARS]
+    removed = [name for name in DEFAULT_INHERITED_ENV_VARS if name not in given and name in os.environ]
     if removed and sys.platform != "win32":
-        # The SDK always adds its default variables, so `env -u` removes those that the entry sets to null.
+        # The SDK always adds its default variables from our own environment, so `env -u` removes the others.
         args = [*(f"-u{name}" for name in removed), command, *args]
         command = "env"
     parameters = StdioServerParameters(
