@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -193,12 +192,14 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     if (command := current_command.get()) is not None:
         return command.wait(work)
     import asyncio  # takes longer than everything else that a light command needs
+    from functools import partial
+
+    from dragoman.server.process.signals import on_signal
 
     received: list[int] = []
 
     async def watched() -> T:
         task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
 
         def end(number: int) -> None:
             received.append(number)
@@ -206,9 +207,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
                 task.cancel()
 
         for number in _numbers():
-            # Not available on Windows, nor outside the main thread.
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, end, number)
+            on_signal(number, partial(end, number))
         return await work
 
     try:

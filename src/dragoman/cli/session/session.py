@@ -27,6 +27,7 @@ from dragoman.cli.session.questions import AbandonedError
 from dragoman.cli.session.render_turn import Running, talk
 from dragoman.errors import DragomanError
 from dragoman.model import ServerState
+from dragoman.server.process.signals import on_signal
 from dragoman.storage.files import private_folder, private_opener, state_folder, write_atomically
 from dragoman.trust.masking import MASK, mask_args, mask_text
 
@@ -321,15 +322,8 @@ async def _beside(job: Any) -> AsyncGenerator[None]:
 @contextmanager
 def _on_interrupt(action: Callable[[], None]) -> Generator[None]:
     """Call `action` on Ctrl-C instead of raising KeyboardInterrupt."""
-    loop = asyncio.get_running_loop()
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        loop.add_signal_handler(signal.SIGINT, action)
-    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
-        yield
-        return
+    undo = on_signal(signal.SIGINT, action)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+        undo()
