@@ -18,7 +18,7 @@ DragomanError                     code (stable string), hint
 │   ├── UnknownToolError          suggestions
 │   ├── ToolUnavailableError      its server is down, lost or needs a login; may_have_run
 │   ├── InvalidArgumentsError     problems, worded for a model
-│   ├── CallDeniedError           rule, pending
+│   ├── CallDeniedError           rule, pending, public_message
 │   ├── CallTimeoutError          seconds (also a TimeoutError)
 │   ├── ProtocolError             rpc_code, data
 │   ├── InvalidResultError        the result breaks the output schema: problems, result
@@ -328,6 +328,11 @@ class CallDeniedError(ToolExecutionError):
     rule: str = ""
     pending: bool = False
     """Whether a person is being asked, and the call will be made again with the answer: not a failure."""
+    public_message: str = ""
+    """The whole text for a client on another machine: it names no file and no path of this one."""
+
+    def __post_init__(self) -> None:
+        self.public_message = printable(self.public_message or str(self))
 
 
 class CallTimeoutError(ToolExecutionError, TimeoutError):

@@ -26,6 +26,8 @@ from dragoman.agent.code.sandbox import CodeLimits
 from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.errors import AgentError
+from dragoman.gateway.code import MOST_AT_ONCE, ProgramTool
+from dragoman.gateway.questions import Questions
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.files import data_folder
 from dragoman.storage.programs import ProgramStore
@@ -144,6 +146,29 @@ async def test_long_output_is_cut_and_can_be_read_elsewhere(local: ToolRegistry)
     (said,) = await ran(local, "print('word ' * 20_000)", result_tokens=500)
     assert len(said) < 4_000
     assert "the file `" in said
+
+
+@pytest.mark.parametrize("value", ["10**5000", "[{'x': -10**5000}]", "{10**5000: 1}", "{1, 10**5000}"])
+async def test_a_last_value_that_cannot_be_written_is_an_error_of_the_program(
+    local: ToolRegistry, value: str
+) -> None:
+    first, second = await ran(local, f"print('before')\nkept = 7\n{value}", "kept")
+    assert first.startswith("before\nThe program failed.\nThe last value cannot be shown")
+    assert second == "7"
+
+
+async def test_a_number_that_no_server_can_read_is_an_error_in_the_program() -> None:
+    server = ScriptedServer("s")
+
+    @server.tool
+    def note(x: Any) -> str:
+        """Take anything."""
+        return "taken"
+
+    programs = [f"from s import note\nnote(x={value})" for value in ("10**5000", "float('nan')", "[1e999]")]
+    async with managed(server.spec()) as mcp:
+        for text in await ran(mcp, *programs):
+            assert "invalid arguments" in text
 
 
 async def test_errors_of_tools_are_errors_in_the_program(tmp_path: Path) -> None:
@@ -485,3 +510,38 @@ async def test_tools_that_change_between_programs_are_seen(local: ToolRegistry) 
             said = outputs(await agent.run("Again."))
     assert said[0] == "new"
     assert "Name `x` used when not defined" in said[1]
+
+
+# ── Behind the gateway
+
+
+async def test_programs_of_all_endpoints_of_a_gateway_take_turns() -> None:
+    started: asyncio.Queue[None] = asyncio.Queue()
+    release = asyncio.Semaphore(0)
+    server = ScriptedServer("s")
+
+    @server.tool
+    async def hold() -> str:
+        """Wait to be released."""
+        started.put_nowait(None)
+        await release.acquire()
+        return "held"
+
+    holding = {"code": "from s import hold\nprint(hold())"}
+    with anyio.fail_after(GUARD):
+        async with managed(server.spec()) as mcp:
+            first, second = (ProgramTool(mcp, mcp.tools, Questions()) for _ in range(2))
+            jobs = [asyncio.create_task(first.run(holding)) for _ in range(MOST_AT_ONCE)]
+            for _ in jobs:
+                await started.get()
+            jobs.append(asyncio.create_task(first.run(holding)))
+            other = asyncio.create_task(second.run({"code": "print(1)"}))
+            release.release()
+            # The turn that is free now goes to the program that waits longest.
+            await started.get()
+            assert not other.done()
+            for _ in range(MOST_AT_ONCE):
+                release.release()
+            assert (await other)["content"][0]["text"] == "1"
+            for result in await asyncio.gather(*jobs):
+                assert result["content"][0]["text"] == "held"

@@ -197,6 +197,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return command.wait(work)
     import asyncio  # takes longer than everything else that a light command needs
     import signal
+    from functools import partial
+
+    from dragoman.server.process.signals import on_signal
 
     received: list[int] = []
     running: list[Callable[[], object]] = []
@@ -204,7 +207,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
     async def watched() -> T:
         task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
 
         def end(number: int) -> None:
             received.append(number)
@@ -212,9 +214,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
                 task.cancel()
 
         for number in _numbers():
-            # Not available on Windows, nor outside the main thread.
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, end, number)
+            on_signal(number, partial(end, number))
+        loop = asyncio.get_running_loop()
         running.append(lambda: loop.call_soon_threadsafe(end, signal.SIGINT))
         if is_interrupted:
             end(signal.SIGINT)

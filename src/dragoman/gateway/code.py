@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from dragoman.agent.code.runner import RUN_CODE, CodeRunner
 from dragoman.server.in_progress import current_caller
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from dragoman.model import CallRequest, ToolDef, ToolResult
 
 MOST_AT_ONCE = 4
-"""Programs of all clients that run at the same time; others wait."""
+"""Programs of all clients and endpoints that run at the same time; others wait."""
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+"""The turns of this process: a semaphore belongs to one event loop."""
 RESULT_TOKENS = 25_000
 
 
@@ -67,7 +70,6 @@ class ProgramTool:
         self._tools = tools
         self._catalog = self._runner()
         """Knows the functions; it never runs a program."""
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def definition(self) -> dict[str, Any]:
         """Return the definition of the tool."""
@@ -88,7 +90,7 @@ class ProgramTool:
         if not isinstance(code, str):
             raise MCPError(code=INVALID_PARAMS, message="`code` must be a Python program")
         # Clients share nothing: no variables stay.
-        async with self._turns:
+        async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MOST_AT_ONCE)):
             runner = self._runner()
             try:
                 result = await runner.run(code)

@@ -38,6 +38,7 @@ from dragoman.gateway.client import (
 )
 from dragoman.gateway.workspace import Place, Workspaces
 from dragoman.server.late_import import late_import_module
+from dragoman.server.process.signals import on_signal
 from dragoman.server.sharing import SharedConnections
 from dragoman.version import VERSION
 
@@ -111,9 +112,8 @@ class Daemon:
         lock = await self._take_lock()
         try:
             listener = _listen(self._paths.socket)
-            loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.stop)
+                on_signal(number, self.stop)
             server = await asyncio.start_unix_server(
                 self._accept, sock=listener, limit=LONGEST_LINE, backlog=BACKLOG
             )

@@ -12,6 +12,7 @@ import uvicorn
 
 from dragoman.errors import ConfigError
 from dragoman.gateway.http_protocol import Connections, LimitedProtocol
+from dragoman.server.process.signals import on_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -77,16 +78,14 @@ async def serve_http(
         timeout_graceful_shutdown=1,
     )
     server = _Uvicorn(config, on_ready)
-    loop = asyncio.get_running_loop()
     ending = asyncio.Event()
 
-    def on_signal() -> None:
+    def end() -> None:
         if ending.is_set():
             server.force_exit = True
         ending.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    undo = [on_signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)]
 
     async def drain() -> None:
         await ending.wait()
@@ -98,8 +97,8 @@ async def serve_http(
         await server.serve(sockets=[listener])
     finally:
         draining.cancel()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+        for one in undo:
+            one()
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -583,11 +583,18 @@ def _mask_tokens(text: str) -> str:
     return _TOKEN.sub(MASK, text)
 
 
+MAX_INTEGER_BITS = 1024
+"""Python does not write integers of very many digits, and other parsers read this many as infinity."""
+HUGE_INTEGER = "(a very large integer)"
+
+
 def mask_arguments(arguments: object, *, limit: int = 60, depth: int = MAX_DEPTH) -> Any:
     """Return a call's arguments for a log: sensitive keys masked, long texts shortened."""
     if isinstance(arguments, str):
         text = mask_text(arguments)
         return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+    if isinstance(arguments, int) and arguments.bit_length() > MAX_INTEGER_BITS:
+        return HUGE_INTEGER
     if not isinstance(arguments, Mapping | list | tuple | set | frozenset | bytes | bytearray):
         return arguments
     if depth == 0:
@@ -597,13 +604,18 @@ def mask_arguments(arguments: object, *, limit: int = 60, depth: int = MAX_DEPTH
     if isinstance(arguments, Mapping):
         items = cast("Mapping[object, object]", arguments).items()
         return {
-            mask_text(str(key)): MASK
-            if is_sensitive_name(str(key)) and value is not None
+            mask_text(name): MASK
+            if is_sensitive_name(name) and value is not None
             else mask_arguments(value, limit=limit, depth=depth - 1)
-            for key, value in items
+            for name, value in ((_written(key), value) for key, value in items)
         }
     values = cast("Sequence[object]", arguments)
     return [mask_arguments(item, limit=limit, depth=depth - 1) for item in values]
+
+
+def _written(key: object) -> str:
+    is_huge = isinstance(key, int) and key.bit_length() > MAX_INTEGER_BITS
+    return HUGE_INTEGER if is_huge else str(key)
 
 
 # ── Excerpts: masked before they are cut, so that no half of a secret is left over

@@ -413,11 +413,12 @@ def declared_by(handlers: Handlers | None, server: str) -> str:
 
 def _refusal(name: str, server: str, offer: _Offer) -> CallDeniedError:
     msg = f"`{name}` is withheld: its definition changed since it was approved"
-    hint = f"review the change and run `dragoman trust approve {server}`"
+    hint, public = f"review the change and run `dragoman trust approve {server}`", ""
     if offer.verdict is not None and offer.verdict.problem:
         msg = f"`{name}` is withheld: {_unpinned(offer.verdict.problem)}"
         hint = 'make the file writable, or set `trust = "warn"` in its entry'
-    return CallDeniedError(msg, tool=name, server=server, rule=offer.rule, hint=hint)
+        public = f"`{name}` is withheld: the tools of its server cannot be pinned"
+    return CallDeniedError(msg, tool=name, server=server, rule=offer.rule, hint=hint, public_message=public)
 
 
 def _unpinned(problem: str) -> str:

@@ -94,14 +94,19 @@ class Rule:
     @property
     def label(self) -> str:
         """The rule in a few words: its name, or for example `deny git_commit`."""
-        if self.name:
-            return self.name
-        globs = [*self.tools, *self.resources, *self.prompts]
+        return self.name or self._words([*self.tools, *self.resources, *self.prompts], self.arguments)
+
+    @property
+    def public_label(self) -> str:
+        """As `label`, without resources and arguments: their patterns show paths of this machine."""
+        return self.name or self._words([*self.tools, *self.prompts])
+
+    def _words(self, globs: Sequence[str], arguments: Sequence[ArgumentPattern] = ()) -> str:
         parts = [
             "" if list(self.servers) == ["*"] else f"server={'|'.join(self.servers)}",
             "|".join(globs),
             *self.annotations,
-            *map(str, self.arguments),
+            *map(str, arguments),
         ]
         return for_log(" ".join([self.action, *filter(None, parts)]), 200)
 
@@ -148,6 +153,8 @@ class Decision:
     """The rule that decided; empty if the default did."""
     label: str = ""
     """The rule in a few words, for people."""
+    public_label: str = ""
+    """The same for people who must not see paths of this machine; empty for a call that is allowed."""
     source: str = ""
     """Where the rule stands, as `FILE:LINE`; empty for rules of a program."""
     reason: str = ""
@@ -187,6 +194,7 @@ class Policy:
             action=strictest.action,
             rule=str(strictest),
             label=strictest.label,
+            public_label="" if strictest.action == "allow" else strictest.public_label,
             source="" if strictest.scope == "code" else strictest.source,
             reason=strictest.reason,
         )
@@ -292,17 +300,25 @@ def denial(decision: Decision, *, tool: str, server: str, asked: bool = False) -
         server: Its server.
         asked: Whether a person was asked and declined; otherwise there was no one to ask.
     """
-    by = f"rule `{decision.label or decision.rule}`" if decision.rule else "the policy's default"
-    by += f" in {for_log(decision.source, 300)}" if decision.source else ""
     reason = f": {for_log(decision.reason, 500)}" if decision.reason else ""
     if decision.action == "deny":
-        msg, hint = f"Blocked by {by}{reason}", "use another tool, or ask the user"
+        text, hint = "Blocked by {by}", "use another tool, or ask the user"
     elif asked:
-        msg, hint = f"the user declined `{tool}`{reason}", "do not repeat it; ask what to do instead"
+        text, hint = f"the user declined `{tool}`", "do not repeat it; ask what to do instead"
     else:
-        msg = f"`{tool}` needs confirmation by {by}, but no one can be asked here{reason}"
+        text = f"`{tool}` needs confirmation by {{by}}, but no one can be asked here"
         hint = "run it where a person can answer, or allow it in the policy"
-    return CallDeniedError(msg, tool=tool, server=server, rule=decision.rule or "default", hint=hint)
+    place = f" in {for_log(decision.source, 300)}" if decision.source else ""
+    by = f"rule `{decision.label or decision.rule}`{place}" if decision.rule else "the policy's default"
+    public = f"rule `{decision.public_label}`" if decision.rule else "the policy's default"
+    return CallDeniedError(
+        f"{text.replace('{by}', by)}{reason}",
+        tool=tool,
+        server=server,
+        rule=decision.rule or "default",
+        hint=hint,
+        public_message=f"{text.replace('{by}', public)}{reason} ({hint})",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dragoman.errors import InvalidArgumentsError
+from dragoman.errors import CallDeniedError, InvalidArgumentsError
 from dragoman.trust.policy import (
     MAX_RULES,
     Policy,
@@ -189,6 +189,33 @@ def test_the_error_names_the_line_of_the_rule() -> None:
     read = read_policy({"rules": rules}, scope="user", source="/home/me/dragoman.toml", lines=[3, 4])
     error = denial(combine([("user", read)]).decide(call("git_commit")), tool="mcp_git_commit", server="fs")
     assert error.message == "Blocked by rule `deny git_commit` in /home/me/dragoman.toml:4"
+
+
+@pytest.mark.parametrize("action", ["deny", "ask"])
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ({"tool": "write", "arguments": {"path": "/home/me/private/*"}}, "{action} write"),
+        ({"tool": "write", "name": "no secrets"}, "no secrets"),
+        ({"resource": "file:///home/me/*"}, "{action}"),
+        ({"server": "fs", "annotation": "destructive"}, "{action} server=fs destructive"),
+    ],
+)
+def test_other_machines_are_told_the_rule_without_paths(rule: dict[str, Any], told: str, action: str) -> None:
+    read = read_policy([{"action": action, **rule}], scope="user", source="/home/me/dragoman.toml", lines=[3])
+    wanted = Request(server="fs", tool="write", arguments={"path": "/home/me/private/x"})
+    if "resource" in rule:
+        wanted = Request(server="fs", tool="file:///home/me/x", kind="resource")
+    error = denial(combine([("user", read)]).decide(wanted), tool="mcp_fs_write", server="fs")
+    assert "/home/me/dragoman.toml:3" in str(error)
+    assert f"rule `{told.format(action=action)}`" in error.public_message
+    assert error.hint in error.public_message
+    assert "/home" not in error.public_message
+
+
+def test_an_error_without_another_text_tells_other_machines_the_same() -> None:
+    error = CallDeniedError("no", tool="x", server="s", hint="ask")
+    assert error.public_message == str(error) == "no (ask)"
 
 
 def test_an_unanswered_question_is_a_denial() -> None:

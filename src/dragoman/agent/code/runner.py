@@ -392,11 +392,15 @@ class CodeRunner:
 
     def _ended(self, run: _Run, step: Step) -> ToolResult:
         body = for_model(run.printed).rstrip("\n")
+        if step.kind == "done" and step.value is not None:
+            try:
+                shown = for_model(_shown_value(step.value))
+                body = f"{body}\n{shown}" if body else shown
+            except (ValueError, RecursionError):
+                text = "The last value cannot be shown: it has an integer of too many digits, or is too deep."
+                step = Step("failed", error=text)
         is_done = step.kind == "done"
-        if is_done and step.value is not None:
-            shown = for_model(_shown_value(step.value))
-            body = f"{body}\n{shown}" if body else shown
-        elif not is_done:
+        if not is_done:
             error = for_model(step.error, MAX_ERROR)
             lost = "\nAll variables are lost." if step.is_lost else ""
             made = f"\nCalls made before: {', '.join(run.made)}." if run.made else "\nNo call was made."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -112,21 +111,15 @@ def _on_signals(action: Callable[[], None]) -> Generator[None]:
     """Quit as `q` does when the terminal is closed or a signal arrives."""
     import signal
 
-    loop = asyncio.get_running_loop()
+    from dragoman.server.process.signals import on_signal
+
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    try:
-        for number in numbers:
-            loop.add_signal_handler(number, action)
-    except NotImplementedError:  # Windows: Ctrl-C is a key there too, while the dashboard runs
-        yield
-        return
+    undo = [on_signal(number, action) for number in numbers]
     try:
         yield
     finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+        for one in undo:
+            one()
 
 
 # ── Log lines would disturb the dashboard, so the last ones are kept in memory

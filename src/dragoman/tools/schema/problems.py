@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from dragoman.suggest import suggest
 from dragoman.tools.schema.cost import Node, cut
-from dragoman.trust.masking import MASK, is_sensitive_name, mask_text
+from dragoman.trust.masking import HUGE_INTEGER, MASK, MAX_INTEGER_BITS, is_sensitive_name, mask_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_JSON_CHARS = 1_000_000
 """A longer text is not read as JSON."""
 MAX_NUMBER_CHARS = 40
-_FINITE: frozenset[type] = frozenset({str, int, bool, type(None)})
+_NO_NUMBERS: frozenset[type] = frozenset({str, bool, type(None)})
 
 
 class _Nothing:
@@ -447,17 +447,20 @@ def _or(phrases: list[str]) -> str:
 
 
 def not_finite(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the problem with the first number of the arguments that JSON does not have, if there is one."""
-    if _FINITE.issuperset(map(type, arguments.values())):
-        return []  # as most arguments: a few texts and whole numbers
+    """Return the problem with the first number of the arguments that not every JSON parser can read."""
+    if _NO_NUMBERS.issuperset(map(type, arguments.values())):
+        return []
     nodes: list[tuple[list[str | int], Any]] = [([], arguments)]
     seen: set[int] = set()
     for path, node in nodes:
         members: Any = cast("Any", node).items() if isinstance(node, Mapping) else enumerate(node)
         for step, value in members:
-            if type(value) in _FINITE:
+            if type(value) in _NO_NUMBERS:
                 continue
-            if isinstance(value, float):
+            if isinstance(value, int):
+                if value.bit_length() > MAX_INTEGER_BITS:
+                    return [f"`{place_of(_place(path, step))}`: the integer is too large"]
+            elif isinstance(value, float):
                 if not math.isfinite(value):
                     return [f"`{place_of(_place(path, step))}`: {float(value)!r} is not a number in JSON"]
             elif isinstance(value, Mapping | list | tuple) and id(cast("object", value)) not in seen:
@@ -467,7 +470,9 @@ def not_finite(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _place(path: list[str | int], step: object) -> list[str | int]:
-    return [*path, step if isinstance(step, int) else str(step)]
+    if not isinstance(step, int):
+        return [*path, str(step)]
+    return [*path, step if step.bit_length() <= MAX_INTEGER_BITS else HUGE_INTEGER]
 
 
 def _near(name: str, names: list[str]) -> str:

@@ -77,6 +77,13 @@ def test_a_number_that_json_lacks_is_a_problem_with_its_place(given: dict[str, A
     assert "is not a number in JSON" in str(caught.value)
 
 
+@pytest.mark.parametrize("given", [{"x": 10**5000}, {"x": [{"y": -(10**309)}]}])
+def test_an_integer_that_parsers_read_as_infinite_is_a_problem(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentsError, match="the integer is too large"):
+        check(compile_schema({"type": "object"}), TOOL, given)
+    assert check(compile_schema({"type": "object"}), TOOL, {"x": 10**300, "y": True})[0]["x"] == 10**300
+
+
 def test_arguments_that_contain_themselves_are_looked_at_once() -> None:
     own: list[Any] = [1.5]
     own += [own, own, {"x": own}]
