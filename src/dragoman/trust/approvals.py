@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 from dataclasses import MISSING, asdict, field, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dragoman.errors import ConnectError
@@ -476,6 +477,11 @@ def load_approvals(text: str) -> list[Approval]:
     Raises:
         ValueError: The text is invalid; ignore all of it.
     """
+    return list(_read_approvals(text))
+
+
+@lru_cache(maxsize=1)  # it is read before each start of a server
+def _read_approvals(text: str) -> tuple[Approval, ...]:
     try:
         data: object = json.loads(text)
     except RecursionError:
@@ -487,7 +493,7 @@ def load_approvals(text: str) -> list[Approval]:
     if not isinstance(rows, list) or len(cast("list[object]", rows)) > MAX_APPROVALS:
         msg = "its list of approvals is missing or too long"
         raise ValueError(msg)
-    return [_approval(row) for row in cast("list[object]", rows)]
+    return tuple(_approval(row) for row in cast("list[object]", rows))
 
 
 def _approval(row: object) -> Approval:
