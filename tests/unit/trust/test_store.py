@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.config.load import approvals
 from dragoman.errors import ConfigError
-from dragoman.model import Origin, ServerSpec, Stdio
+from dragoman.model import Http, Origin, ServerSpec, Stdio
 from dragoman.storage.files import MAX_PROJECT_BYTES, data_folder
 from dragoman.trust.approvals import Evidence
 from dragoman.trust.pin_store import Pins
@@ -327,6 +327,14 @@ def test_servers_of_two_projects_and_of_the_user_are_told_apart(tmp_path: Path) 
     assert two.check(SPEC, AFTER).first_use
     assert one.check(mine, AFTER).first_use
     assert not two.check(mine, AFTER).first_use
+    # Two servers of one name are told apart by what they are; another version is the same server.
+    http = [replace(mine, transport=Http(f"https://{host}/mcp")) for host in ("a", "b")]
+    assert one.check(http[0], BEFORE).first_use
+    assert one.check(http[1], AFTER).first_use
+    assert not one.check(http[0], BEFORE).changes
+    assert one.check(replace(mine, transport=Stdio("npx", ["x@1.0"])), BEFORE).first_use
+    assert one.check(replace(mine, transport=Stdio("npx", ["x@1.1"])), AFTER).changes
+    assert one.check(replace(mine, transport=Stdio("npx", ["@x/y"])), AFTER).first_use
     assert one.user_path(replace(mine, name="a/b")) != one.user_path(replace(mine, name="a_b"))
     assert one.user_path(replace(mine, name="../../x")).parent == one.user_path(mine).parent
 
