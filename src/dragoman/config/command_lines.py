@@ -90,6 +90,7 @@ MANIFESTS: Mapping[str, Sequence[str]] = {
 RECIPES = frozenset("make just task rake compose docker-compose podman-compose".split())
 """Programs whose files name other files that they run."""
 KNOWN = SHELLS | WRAPPERS | SCRIPTS | LAUNCHERS | READS.keys()
+CLASSES = KNOWN | PLAIN
 
 SUBCOMMANDS = frozenset("run exec x dlx tool start task compose module shell serve dev -- /c /C".split())
 FLAGS = frozenset(
@@ -113,11 +114,10 @@ def program_name(word: str) -> str:
     return "source" if word == "." else name.rstrip("0123456789.")
 
 
-def is_server(words: Sequence[str]) -> bool:
+def is_server(name: str) -> bool:
     """Return whether the name of a program or package says that it is a server, and not a runner."""
-    name = words[0].lower()
     is_package = name.startswith("@") and "cli" not in name
-    return is_package or bool(re.search(r"mcp|\bserver\b|_server|server_", name)) or "mcp" in words[1:3]
+    return is_package or bool(re.search(r"mcp|(?<!dev-)\bserver\b|_server|server_", name, re.IGNORECASE))
 
 
 def runner_zone(words: Sequence[str]) -> int:
@@ -147,7 +147,7 @@ def takes_line(words: Sequence[str], index: int) -> bool:
         options = [word for word in words[1:index] if word.startswith(("-", "/"))]
         is_first = len(options) == index - 1
         return is_first and any(word in CODE or _COMMAND.fullmatch(word) for word in options)
-    return before == "-c" or (before in CODE and name in SCRIPTS | NODE)
+    return before == "-c" or (before in CODE and name in SCRIPTS)
 
 
 def is_assignment(word: str) -> bool:
@@ -179,8 +179,7 @@ def launched_by(zone: Sequence[str]) -> Sequence[str]:
         return ()
     if name in _MODULES and (zone[-2] in ("-m", "--module") or word.startswith("-m")):
         return (word.removeprefix("-m"),)
-    options = [at for at, one in enumerate(zone[:-1]) if one in ("--from", "-p", "--package")]
-    package = zone[options[0] + 1] if options else word
+    package = zone[zone.index("--from") + 1] if "--from" in zone[:-1] and "--with" not in zone else word
     is_run = name.endswith("x") or name in ("yarn", "bun") or SUBCOMMANDS.intersection(zone[1:])
     is_path = re.match(r"[./~]|.*@\.", package) or os.path.splitext(package)[1] in SUFFIXES  # noqa: PTH122 -- text
     is_word = not word.startswith("-") and word not in SUBCOMMANDS and program_name(word) not in KNOWN

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dragoman.config.command_lines import (
+    CLASSES,
     KNOWN,
     LAUNCHERS,
     MANIFESTS,
@@ -180,7 +181,7 @@ class _Look:
     ) -> None:
         self._spec = spec
         self.root = os.path.abspath(root)
-        self._project = os.path.realpath(root)
+        self._project = _real(root)
         self._home = str(Path.home())
         self._repository = self._find_repository()
         installed = (*SYSTEM, sys.prefix, sys.base_prefix, *map(env.get, ("SYSTEMROOT", "PROGRAMFILES")))
@@ -216,7 +217,7 @@ class _Look:
     def at_command(self, stdio: Stdio) -> None:
         """Cover the files that a command runs."""
         cwd = self._path(stdio.cwd or "")
-        if stdio.cwd and os.path.realpath(cwd) != os.path.normpath(cwd):
+        if stdio.cwd and _real(cwd) != os.path.normpath(cwd):
             self._note_link(cwd)
         self.at_named(stdio.env_file)
         env: dict[str, str] = {}
@@ -314,7 +315,7 @@ class _Look:
             }:
                 self._at_words(words[at:], _Place(folder, place.path, place.installed or name in LAUNCHERS))
         found = self._find_program(words[0], place)
-        if name not in KNOWN | PLAIN or (name not in READS and self._is_own(found, words[0])):
+        if name not in CLASSES or (name not in READS and self._is_own(found, words[0])):
             self._at_unknown(words, found, place)
         elif name in WRAPPERS and not inner and not has_line:
             starts = [at for at, word in enumerate(words) if at and not re.match(r"-|\w+=", word)]
@@ -333,7 +334,7 @@ class _Look:
         of a file that runners look for.
         """
         word, is_own, is_installed = words[0], self._is_own(found, words[0]), place.installed
-        if is_server(words) and not is_own:
+        if is_server(word) and not is_own:
             return
         folders = self._folders(words, place.cwd)
         if is_own:
@@ -390,7 +391,7 @@ class _Look:
         """
         if os.path.dirname(command):
             found = os.path.join(place.cwd, command)
-            found = found if shown or (os.access(found, os.X_OK) and os.path.isfile(found)) else ""
+            found = found if shown or (os.path.isfile(found) and os.access(found, os.X_OK)) else ""
         else:
             path = self._around.env.get("PATH", os.defpath) if place.path is None else place.path
             placed = os.pathsep.join(os.path.join(place.cwd, folder) for folder in path.split(os.pathsep))
@@ -398,7 +399,7 @@ class _Look:
         found = _plain(found)[0] if found else ""
         if shown:
             self._programs.setdefault(shown, found)
-        real = os.path.realpath(found)
+        real = _real(found)
         if found and (self._is_in_project(real) or self._is_own(real, command)):
             self._cover(found)
         elif self._is_own(found, command):
@@ -412,12 +413,12 @@ class _Look:
 
     def _note_link(self, path: str) -> None:
         """Cover where a link leads to, without what is there."""
-        shown, target = self._shown(path), self._shown(os.path.realpath(path))
+        shown, target = self._shown(path), self._shown(_real(path))
         self._files.setdefault(shown, Covered(path=shown, digest="link", target=target))
 
     def _folders(self, words: Iterable[str], cwd: str) -> list[str]:
         """Return the folders that a program searches: up to the repository, and next to its arguments."""
-        found = [os.path.realpath(cwd)]
+        found = [_real(cwd)]
         while self._is_in_project(found[-1]) and found[-1] not in (self._project, self._repository):
             found.append(os.path.dirname(found[-1]))
         found.append(self._project)
@@ -428,9 +429,9 @@ class _Look:
             for piece in sorted({*parts, *(part.lstrip("/") for part in parts)} - {""}):
                 path = os.path.join(cwd, piece)
                 if "\0" not in piece and os.path.exists(path) and self._is_ours(path):
-                    found.append(os.path.realpath(path if os.path.isdir(path) else os.path.dirname(path)))
+                    found.append(_real(path if os.path.isdir(path) else os.path.dirname(path)))
         # A home or a temporary directory holds everything.
-        too_large = (tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir()))
+        too_large = (tempfile.gettempdir(), _real(tempfile.gettempdir()))
         folders = [
             one for one in dict.fromkeys(found) if not _is_in(self._home, one) and one not in too_large
         ]
@@ -554,7 +555,7 @@ class _Look:
 
     def _is_origin(self, path: str) -> bool:
         """Return whether a file is the one with this entry: another entry in it is another server's."""
-        return os.path.realpath(path) == os.path.realpath(os.path.join(self.root, self._spec.origin.source))
+        return _real(path) == _real(os.path.join(self.root, self._spec.origin.source))
 
     def _cover(
         self,
@@ -575,7 +576,7 @@ class _Look:
         except (OSError, ValueError):
             return
         for name in found:
-            real = os.path.realpath(name)
+            real = _real(name)
             if always or self._is_ours(name):
                 self._cover_one(name, real, folders=folders, data=frozenset() if is_code else data)
         if always and not found:
@@ -619,7 +620,7 @@ class _Look:
         whole, size, count = hashlib.sha256(), 0, 0
         seen: set[str] = set()
         for folder, names, files in os.walk(real, followlinks=True):
-            place = os.path.realpath(folder)
+            place = _real(folder)
             # A link may lead to a folder that was visited already.
             names[:] = [] if place in seen else sorted(name for name in names if name not in CACHES)
             files[:] = [] if place in seen else files
@@ -639,7 +640,7 @@ class _Look:
                     break
                 digest, length = self._digest(file)
                 size += length
-                row = [os.path.relpath(file, real), os.path.realpath(file), digest, length]
+                row = [os.path.relpath(file, real), _real(file), digest, length]
                 whole.update(json.dumps(row).encode())
             if count > MAX_FILES:
                 break
@@ -676,7 +677,7 @@ class _Look:
 
     def _is_ours(self, path: str) -> bool:
         """Return whether a path, or what it leads to, is neither the system's nor one of an installation."""
-        places = (path, os.path.realpath(path))
+        places = (path, _real(path))
         return any(map(self._is_in_project, places)) or not self._is_installed(places[1])
 
     def _is_installed(self, path: str) -> bool:
@@ -696,7 +697,7 @@ class _Look:
     def _find_repository(self) -> str:
         """Return the top of the project's repository; the project if it is in none."""
         folder = self._project
-        while not _is_in(self._home, folder):
+        while not _is_in(self._home, folder) and folder != os.path.dirname(folder):
             if os.path.exists(os.path.join(folder, ".git")):
                 return folder
             folder = os.path.dirname(folder)
@@ -709,6 +710,14 @@ class _Look:
         return path
 
 
+def _real(path: str) -> str:
+    """Return where a path leads to, as the kernel resolves it."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):  # it cannot exist
+        return os.path.normpath(path)
+
+
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
@@ -716,7 +725,7 @@ def _is_in(path: str, folder: str) -> bool:
 def _plain(path: str) -> list[str]:
     """Return a path without dots; if a link makes that another path, both."""
     plain = os.path.normpath(path)
-    is_same = ".." not in path or os.path.realpath(plain) == os.path.realpath(path)
+    is_same = ".." not in path or _real(plain) == _real(path)
     return [plain] if is_same else [path, plain]
 
 
@@ -740,7 +749,7 @@ def _interpreter(path: str) -> list[str]:
 def _is_special(path: str) -> bool:
     try:
         mode = os.stat(path).st_mode
-    except OSError:
+    except (OSError, ValueError):
         return False
     return not stat.S_ISREG(mode)
 

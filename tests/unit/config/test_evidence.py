@@ -175,12 +175,12 @@ def test_the_path_of_the_program_counts_and_its_bytes_only_in_the_project(
     for folder in bins:
         (folder / "prog").write_text("#!/bin/sh\n")
         (folder / "prog").chmod(0o755)
-    one = spec("prog", "mcp")
+    one = spec("prog", cwd="docs")
     before, other = (gather(one, root, env={"PATH": str(folder)}) for folder in bins)
     assert before.programs == {"prog": str(bins[0] / "prog")}
     assert other.programs == {"prog": str(bins[1] / "prog")}
     (bins[0] / "prog").write_text("#!/bin/sh\n# newer\n")
-    assert gather(one, root, env={"PATH": str(bins[0])}) == before
+    assert gather(one, root, env={"PATH": str(bins[0])}) == before, "an upgrade asks nothing"
     named = spec(str(bins[0] / "prog"))
     assert str(bins[0] / "prog") in covered(named, root), "a path in the entry is the entry's own choice"
     ours = spec("node", env={"PATH": f"bin{os.pathsep}{bins[0]}"})
@@ -441,3 +441,8 @@ def test_a_folder_that_links_to_itself_is_walked_once(tmp_path: Path) -> None:
 def test_a_shell_that_works_out_what_it_runs_is_said(tmp_path: Path) -> None:
     gaps = " ".join(seen(spec("bash", "-c", "python $(cat name)"), tmp_path).gaps)
     assert "a shell works out part" in gaps
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "\ud800", "x" * 5000, "\0/*", "\ud800/../x"])
+def test_a_directory_that_cannot_exist_does_no_harm(root: Path, odd: str) -> None:
+    assert seen(spec("make", odd, f"--x={odd}/*", cwd=odd, env={"PATH": odd, "A": odd}), root).programs

@@ -16,7 +16,7 @@ from tests.unit.config.test_evidence import seen, write
 
 from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Origin, ServerSpec, Stdio
-from dragoman.trust.approvals import fingerprint
+from dragoman.trust.approvals import fingerprint, question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -228,6 +228,10 @@ RUNNERS = {
     "members of a workspace": Variant(
         "cargo run", "crates/s/src/main.rs", {"Cargo.toml": '[workspace]\nmembers=["crates/s"]\n'}
     ),
+    "a server for development": Variant("npx webpack-dev-server", "webpack.config.js"),
+    "an environment called mcp": Variant("tox -e mcp", "tox.ini"),
+    "a runner beside a package": Variant("uvx --from mcp --with nox nox", "noxfile.py"),
+    "a runner beside a package of npm": Variant("npx -p mcp-x turbo serve", "turbo.json"),
     "requirements": Variant("frobnicate", "requirements.txt"),
 }
 
@@ -293,7 +297,6 @@ ORDINARY = {
     "an environment elsewhere": ("{home}/env/bin/weather --verbose", {}),
     "a program of the user's": ("{home}/.local/bin/weather", {}),
     "a program on the path": ("mcp-server-git --repository .", {}),
-    "a subcommand": ("gopls mcp", {}),
     "a secret": ("npx -y mcp-x", {"T": "${command:gh auth token}"}),
 }
 
@@ -329,3 +332,18 @@ def test_ordinary_work_in_an_ordinary_project_asks_nothing(tmp_path: Path, home:
     for name, text in changes.items():
         write(root, {name: text})
         assert now() == before, name
+
+
+def test_the_question_says_which_files_are_watched_and_that_the_rest_is_not(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"tox.ini": "1", "steps.py": "1", "notes.md": "1", **{f"{n}.cfg": "1" for n in range(50)}}
+    )
+    spec = ServerSpec("s", Stdio("frobnicate", ["up"]))
+    text = question(spec, str(tmp_path), seen(spec, tmp_path))
+    assert "`frobnicate` is not a known program: the files (not data) at the top of . are watched" in text
+    assert "and nothing else that it reads by itself" in text
+    assert "0.cfg" in text
+    assert "12 more files" in text
+    assert "notes.md" not in text
+    known = ServerSpec("s", Stdio("python", ["steps.py"]))
+    assert "not a known program" not in question(known, str(tmp_path), seen(known, tmp_path))
