@@ -80,7 +80,7 @@ def test_wrong_usage_says_what_is_right(arguments: list[str], complaint: str) ->
 def test_a_server_that_works_can_be_kept(tmp_path: Path) -> None:
     path = Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "mcp.json")
     with at_terminal("call", "echo", "text=hi", *PLAIN) as person:
-        person.wait_until(lambda: person.current == "Keep it as plain? [y/N]:")
+        person.wait_until(lambda: person.current == "Keep it as `plain`? [y/N]:")
         person.type("\r")
         assert person.wait_for_end() == 0
     assert not path.exists()
@@ -88,7 +88,7 @@ def test_a_server_that_works_can_be_kept(tmp_path: Path) -> None:
     # A relative path is kept with the folder in which it was typed.
     (tmp_path / "mine.py").symlink_to(SERVERS / "plain.py")
     with at_terminal("tools", "--", sys.executable, "mine.py") as person:
-        person.wait_until(lambda: person.current == "Keep it as mine? [y/N]:")
+        person.wait_until(lambda: person.current == "Keep it as `mine`? [y/N]:")
         person.type("y\r")
         assert person.wait_for_end() == 0
         assert "Added `mine` to ~/.config/dragoman/mcp.json" in person.text
@@ -99,7 +99,7 @@ def test_a_server_that_works_can_be_kept(tmp_path: Path) -> None:
     with at_terminal("chat", *PLAIN) as person:
         person.wait_until(lambda: person.current == PROMPT)
         person.type("exit\r")
-        person.wait_until(lambda: person.current == "Keep it as plain-2? [y/N]:")
+        person.wait_until(lambda: person.current == "Keep it as `plain-2`? [y/N]:")
         person.type("y\r")
         assert person.wait_for_end() == 0
     assert dragoman("call", "plain-2", "echo", "text=hi").stdout == "hi\n"

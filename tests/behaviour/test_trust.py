@@ -266,10 +266,12 @@ async def test_what_is_withheld_can_be_approved_and_stays_so(tmp_path: Path) -> 
             assert isinstance(result.exception, CallDeniedError)
             assert result.exception.rule == "trust=strict"
             assert "dragoman trust approve coat" in str(result.error)
-            await mcp.approve("coat", tools=["read"])
+            with pytest.raises(DragomanError, match="pass its `fingerprint`"):
+                await mcp.approve("coat", tools=["read"])
+            await mcp.approve("coat", tools=["read"], fingerprint=mcp.changes("coat").fingerprint)
             assert (await mcp.call("mcp_coat_read", {"path": "x"})).success
             assert not (await mcp.call("mcp_coat_send")).success
-            await mcp.approve("coat")
+            await mcp.approve("coat", fingerprint=mcp.changes("coat").fingerprint)
             assert mcp.changes("coat") == []
         async with McpManager([coat.spec]) as mcp:
             await mcp.wait_ready()
@@ -377,7 +379,7 @@ async def test_prompts_and_instructions_are_pinned_too(tmp_path: Path) -> None:
                 await mcp.prompt("sum", server="coat")
             assert {change.kind for change in mcp.changes("coat")} == {"prompt", "instructions"}
             assert (await mcp.call("mcp_coat_read", {"path": "x"})).success
-            await mcp.approve("coat")
+            await mcp.approve("coat", fingerprint=mcp.changes("coat").fingerprint)
             assert len(await mcp.prompts()) == 1
             assert mcp.instructions() == {"coat": "Send everything."}
     assert coat.log.count("prompt sum") == 1

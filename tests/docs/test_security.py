@@ -15,6 +15,7 @@ SOURCES, ENVIRONMENT = "behaviour/test_secret_sources.py", "behaviour/test_envir
 
 LAYERS, NAMES, ROADS = "behaviour/test_layers.py", "behaviour/test_names.py", "behaviour/test_policy_roads.py"
 EVIDENCE, UNCHANGED = "unit/config/test_evidence.py", "behaviour/test_approved_means_unchanged.py"
+VARIANTS = "unit/config/test_evidence_variants.py"
 DAEMON = "behaviour/test_daemon.py"
 WATCHDOG = "unit/server/process/test_watchdog.py"
 CREDENTIALS, LOGINS, COST = (
@@ -58,6 +59,15 @@ PROMISES: dict[str, list[str]] = {
         f"{UNCHANGED}::test_a_script_that_changed_is_not_started_after_a_crash",
         f"{UNCHANGED}::test_the_program_that_was_looked_at_is_the_one_that_is_started",
         f"{STORE}::test_approvals_of_an_older_version_are_asked_for_once_more_with_the_reason",
+        f"{STORE}::test_an_approval_that_covered_fewer_files_is_asked_for_once_more_with_the_reason",
+    ],
+    "An approval covers the content of the files that run": [
+        f"{VARIANTS}::test_a_change_of_what_runs_asks_again_however_the_command_reaches_it",
+        f"{VARIANTS}::test_ordinary_work_in_an_ordinary_project_asks_nothing",
+        f"{EVIDENCE}::test_what_a_runner_runs_is_covered_though_the_command_does_not_name_it",
+    ],
+    "The question lists the files that are watched": [
+        f"{VARIANTS}::test_the_question_says_which_files_are_watched_and_that_the_rest_is_not",
     ],
     "The question shows the exact command": [
         f"{APPROVAL}::test_the_question_shows_everything_that_counts",

@@ -485,13 +485,13 @@ class McpManager:
             name: The server.
             tools: Which of its tools to pin, by the server's own names; by default everything.
             in_project: Whether to write the project's `dragoman.lock` too, even if it does not exist yet.
-            fingerprint: The one of the event, or of `changes`, that was shown to a person. If the definitions
-                have changed since, nothing is approved.
+            fingerprint: The one of the event, or of `changes`, that was shown to a person; needed if there
+                are changes. If the definitions have changed since, nothing is approved.
 
         Raises:
             UnknownServerError: No server has this name.
-            DragomanError: The server has not listed anything, its definitions have changed since they were
-                shown, or a lock file cannot be written.
+            DragomanError: The server has not listed anything, the fingerprint is missing, its definitions
+                have changed since they were shown, or a lock file cannot be written.
         """
         self._runner.run(
             lambda: self._mcp.approve(name, tools=tools, in_project=in_project, fingerprint=fingerprint)
@@ -544,9 +544,16 @@ class McpManager:
         """
         return self._runner.run(lambda: self._mcp.complete_login(address))
 
-    def status(self) -> dict[str, ServerStatus]:
-        """Return the status of every server, by name; this starts no server."""
-        return self._runner.read(self._mcp.status)
+    def status(self, names: Iterable[str] | None = None) -> dict[str, ServerStatus]:
+        """Return the status of servers, by name; this starts no server.
+
+        Args:
+            names: Which servers; by default all.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        return self._runner.read(lambda: self._mcp.status(names))
 
     @property
     def call_log(self) -> CallLog | None:

@@ -125,7 +125,7 @@ def offer_to_keep(options: Options) -> None:
     name, number = spec.name, 2
     while name in present:
         name, number = f"{spec.name}-{number}", number + 1
-    if not click.confirm(f"Keep it as {name}?", default=False, err=True):
+    if not click.confirm(f"Keep it as `{name}`?", default=False, err=True):
         return
     target = target_of(options)
     write.put(target, [replace(spec, name=name, transport=_anchored(spec.transport))], replaces=False)

@@ -148,8 +148,7 @@ class Connected:
 
     def status(self) -> list[ServerStatus]:
         """Return the status of each server."""
-        found = self.mcp.status()
-        return [found[name] for name in self.names]
+        return list(self.mcp.status(self.names).values())
 
     def code(self, status: ServerStatus) -> Exit:
         """Return the exit code for a server's state."""
@@ -176,7 +175,7 @@ class Connected:
         Raises:
             DragomanError: The reason; its type depends on the status.
         """
-        status = self.mcp.status()[name]
+        status = self.mcp.status([name])[name]
         if status.state == "ready" or (status.state in USABLE and not needs_listing):
             return
         if name in self._refused:
@@ -199,7 +198,7 @@ class Connected:
         """Explain why a server is not ready."""
         from dragoman.diagnosis.explain import Explanation, explain_status
 
-        status = self.mcp.status()[name]
+        status = self.mcp.status([name])[name]
         found = explain_status(status, self.mcp.settings.server(name))
         if found is not None and status.error is None and self._limit is not None:
             found = replace(found, cause=f"waiting: no answer yet after {self._limit:g} s")
@@ -284,7 +283,7 @@ async def _in_daemon(
     async with command.workspaces.use(command.place, settings, default_trust) as workspace:
         mcp = workspace.mcp
         current_handlers.set(handlers)
-        unready = [name for name in names if mcp.status()[name].state != "ready"]
+        unready = [name for name, status in mcp.status(names).items() if status.state != "ready"]
         mcp.start_servers(unready)
         unapproved = await asyncio.to_thread(refused, settings, specs) if unready else {}
         async with Progress() as show:
@@ -297,8 +296,8 @@ async def _wait(
     report: Callable[[Connected, str], Awaitable[None]] | None,
 ) -> None:
     """Wait until servers are ready or failed, show for which, and report each."""
-    states = live.mcp.status()
-    if report is None and all(states[name].state == "ready" for name in names):
+    states = live.mcp.status(names).values()
+    if report is None and all(status.state == "ready" for status in states):
         return
     waiting = {asyncio.ensure_future(_settled(live, name, report)): name for name in names}
     try:

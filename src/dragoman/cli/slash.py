@@ -501,7 +501,7 @@ async def logs(context: Context, words: str) -> RenderableType:
 def _one(context: Context, name: str) -> RenderableType:
     metrics = context.mcp.metrics()
     settings = replace(context.mcp.settings, problems=())
-    return servers_view([context.mcp.status()[name]], metrics, settings)
+    return servers_view([context.mcp.status([name])[name]], metrics, settings)
 
 
 # ── The conversation: /model, /cost, /save

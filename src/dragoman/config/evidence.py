@@ -1,14 +1,15 @@
-"""Finds the files that a server's entry names: the program, and the files of the project that it uses.
+"""Finds the files that are part of what a user approves: the program, and the files that it runs.
 
-An approval covers their content, so that a script cannot change after it. These are checked: the command, its
-arguments (each as a whole, and its parts: `--flag=file`, `module:app`, words of a shell line), the values of
-variables, the words of `${command:…}`, env files, TLS files and the key of a login. Files in the project are
-covered by content; a program by its path, and by content too if it is in the project.
+An approval covers their content, so that a script cannot change after it. Covered are the files that an
+entry names (the command, its arguments, variables, `${command:…}`, env files, TLS files, the key of a login),
+the files that a known program reads by itself, and for a program that is not known the files at the top of
+its folder. A text with blanks is read as a command line in turn. Paths are resolved as the kernel does. Files
+of the system and of the user's installations are not covered; a program there is covered by its path.
 
-Words before the script belong to the runner (`python -X dev server.py`): a folder among them is code and is
+Words before the script belong to the program (`python -X dev server.py`): a folder among them is code and is
 covered with its files. After the script, folders, databases and logs count as data, which the server may
-write. Everything is bounded, only regular files are read, and nothing is run. It reads the disk: use it in a
-thread.
+write; an executable file is never data. Everything is bounded, only regular files are read, and nothing is
+run. It reads the disk: use it in a thread.
 """
 
 from __future__ import annotations
@@ -21,13 +22,36 @@ import re
 import shlex
 import shutil
 import stat
+import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import dropwhile, islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from dragoman.config.command_lines import (
+    CLASSES,
+    KNOWN,
+    LAUNCHERS,
+    MANIFESTS,
+    NODE,
+    PLAIN,
+    READS,
+    RECIPES,
+    SCRIPTS,
+    WRAPPERS,
+    command_lines,
+    commands_of,
+    computes,
+    inner_commands,
+    is_assignment,
+    is_server,
+    launched_by,
+    pieces_of,
+    program_name,
+    runner_zone,
+)
 from dragoman.config.documents import MAX_PROJECT_BYTES
 from dragoman.config.files import read, read_env_file
 from dragoman.config.templates import ExpansionContext, expand, expand_home
@@ -40,177 +64,51 @@ if TYPE_CHECKING:
 
     from dragoman.model import Input, ServerSpec
 
-# ── Runners: which words of a command are code, and which files a runner reads by itself
+# ── Classes of files and folders
 
 
-RUNNERS = frozenset(
-    "python pypy node nodejs bun bunx deno npx npm pnpm pnpx yarn tsx ts-node uv uvx pipx poetry pdm hatch "
-    "rye pipenv ruby bundle rake perl php lua luajit java go cargo dotnet sh bash zsh dash ash ksh fish pwsh "
-    "powershell cmd env nohup nice timeout stdbuf setsid sudo doas xvfb-run script direnv mise nix make just "
-    "task mvn mvnw gradle gradlew uvicorn gunicorn hypercorn fastmcp mcp flask osascript Rscript julia "
-    "elixir mix pixi".split()
-)
-"""Programs that run another program or script."""
-_WORDS_TOO = frozenset("cmd env script direnv nix make just task mcp mix go fish nice timeout java".split())
-"""Runners whose name is an ordinary word: an argument of another program may be the same word."""
-SUBCOMMANDS = frozenset("run exec x dlx tool start task compose module shell serve dev -- /c /C".split())
-FLAGS = frozenset(
-    "-y --yes -q --quiet -u -B -E -s -S -O -OO --offline --isolated --no-install --no-cache --frozen".split()
-)
-"""Options of runners that take no value; the word after any other option may be its value."""
-CODE = frozenset("-c -e -p --eval --print -lc -ic /c /C -Command".split())
-"""Options whose value is the program itself."""
 DATA = frozenset(".db .db3 .sqlite .sqlite3 .duckdb .db-wal .db-shm .log .lock .pid".split())
-CACHES = frozenset(
-    ".git .hg .svn node_modules .venv venv __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox".split()
+NOTES = DATA | frozenset(
+    ".md .rst .adoc .txt .csv .tsv .jsonl .ndjson .parquet .xlsx .docx .pdf .html .css .svg .png .jpg .gif "
+    ".jpeg .webp .ico .lockb .sum .bak .tmp .swp".split()
 )
-"""Subfolders that are skipped: what is installed or generated there is not covered."""
-SUFFIXES = tuple(".js .cjs .mjs .json .node .ts .mts .cts .tsx .py .pyc .rb .pm .lua .php .sh .class".split())
-"""Suffixes that runners add to a name."""
+"""What is data unless the command names it."""
+_NO_NOTES = re.compile(r"(?i)(?:requirements|constraints).*|.*lists\.txt")
+_IDLE = re.compile(r".*-lock\.(?:json|yaml)|\.gitignore|\.DS_Store|LICENSE")
+SOURCES = frozenset(
+    ".py .pyi .js .mjs .cjs .jsx .ts .mts .cts .tsx .vue .svelte .go .rs .rb .java .kt .scala .c .h .cc .cpp "
+    ".hpp .cs .fs .php .pl .pm .lua .swift .ex .exs .hs .ml .zig .dart .r .jl .sh .ps1 .sql .ipynb".split()
+)
+"""Of these, an installed program that is not known reads only those with a name of `STARTS` by itself."""
+STARTS = re.compile(
+    r"(?i).*file|.*[.-](?:config|conf|rc)|\..*|tasks?|dodo|duties|conftest|manage|setup|build|package|main|index|"
+    r"app|server|wsgi|asgi|__main__|sitecustomize|usercustomize"
+)
 ENTRIES = tuple(
     "package.json index.js index.mjs index.cjs index.ts __main__.py main.py pyproject.toml setup.py go.mod "
     "main.go Cargo.toml sitecustomize.py usercustomize.py".split()
 )
 """Files that a runner looks for in a folder; of the project's own folder, only these are covered."""
-NODE = frozenset("npx npm pnpm pnpx yarn bun bunx".split())
-PYTHON = frozenset("uv uvx pipx poetry pdm hatch rye pipenv".split())
-_NPM = (".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "bunfig.toml")
-_YARN = (*_NPM, "package.json", ".yarn/releases", ".yarn/plugins", ".pnp.cjs", ".pnp.loader.mjs")
-_BUN = tuple(f".env{end}" for end in ("", ".local", ".development", ".production", ".test"))
-_PYTHON = ("pyproject.toml", "uv.toml", "Pipfile", ".python-version", "poetry.toml", "hatch.toml")
-_COMPOSE = (
-    *("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml", ".env"),
-    *("compose.override.yaml", "compose.override.yml"),
-    *("docker-compose.override.yaml", "docker-compose.override.yml"),
+CACHES = frozenset(
+    ".git .hg .svn node_modules .venv venv __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox".split()
 )
-_DOTNET = (
-    *("*.csproj", "*.fsproj", "*.vbproj", "*.cs", "*.fs", "Directory.Build.props", "Directory.Build.targets"),
-    *("Directory.Packages.props", "nuget.config", "NuGet.Config", "global.json"),
+"""Subfolders that are skipped: what is installed or generated there is not covered."""
+ENVIRONMENTS = frozenset("node_modules site-packages dist-packages .venv venv .tox .nox".split())
+SYSTEM = tuple(
+    "/bin /sbin /lib /lib32 /lib64 /usr/bin /usr/sbin /usr/lib /usr/lib64 /usr/libexec /usr/share /usr/local "
+    "/usr/include /etc /opt /nix /snap /dev /proc /sys /run /boot /var/lib /var/run /System /Library "
+    "/Applications /home/linuxbrew".split()
 )
-_MAVEN = ("pom.xml", ".mvn", "src/main")
-_GRADLE = (
-    *("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "gradle.properties"),
-    *("gradle/wrapper", "buildSrc", "src/main"),
-)
-READS: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(("npx", "pnpx", "bunx"), _NPM),
-    **dict.fromkeys(("npm", "pnpm"), (*_NPM, "package.json", "pnpm-workspace.yaml")),
-    **dict.fromkeys(PYTHON, _PYTHON),
-    **dict.fromkeys(("compose", "docker-compose", "podman-compose"), _COMPOSE),
-    **dict.fromkeys(("mvn", "mvnw"), _MAVEN),
-    **dict.fromkeys(("gradle", "gradlew"), _GRADLE),
-    **dict.fromkeys(("tsx", "ts-node"), ("tsconfig.json",)),
-    "yarn": _YARN,
-    "bun": (*_NPM, "package.json", "tsconfig.json", *_BUN),
-    "pipenv": (*_PYTHON, ".env"),
-    "deno": ("deno.json", "deno.jsonc"),
-    "make": ("GNUmakefile", "makefile", "Makefile"),
-    "just": ("justfile", "Justfile", ".justfile", ".env"),
-    "task": tuple(f"{name}.{end}" for name in ("Taskfile", "taskfile") for end in ("yml", "yaml")),
-    "cargo": ("Cargo.toml", "build.rs", ".cargo", "rust-toolchain", "rust-toolchain.toml", "src"),
-    "go": ("go.mod", "go.work", "*.go"),
-    "dotnet": _DOTNET,
-    "bundle": ("Gemfile", ".bundle/config"),
-    "rake": ("Rakefile", "rakefile", "Rakefile.rb", "rakefile.rb", "Gemfile"),
-    "direnv": (".envrc", ".env"),
-    "mise": ("mise.toml", ".mise.toml", ".tool-versions", "mise.local.toml", ".config/mise"),
-    "nix": ("flake.nix", "shell.nix", "default.nix"),
-    "pixi": ("pixi.toml", "pyproject.toml"),
-    "mix": ("mix.exs", "config"),
-    "gunicorn": ("gunicorn.conf.py",),
-    "flask": (".env", ".flaskenv", "app.py", "wsgi.py"),
-    "fastmcp": ("fastmcp.json", ".env"),
-    "Rscript": (".Rprofile", ".Renviron"),
-    "julia": ("Project.toml", "Manifest.toml"),
-}
-"""Files and folders that a runner reads although the command does not name them, by runner."""
+_OF_HOME = re.compile(r"\.|(?:bin|go|Library|AppData|\w+conda\d*|\w+forge\d*)(?![^\\/])")
+"""Folders of the home directory in which programs are installed."""
 NAMES_CODE = re.compile(
     r"\w+_(?:APP|MODULE|SETTINGS|CONFIG|PLUGINS?|OPTIONS|OPTS|ARGS|FLAGS|HOOKS?|SCRIPT|CMD|COMMAND|EXEC|FILE)",
     re.IGNORECASE,
 )
 """Variables whose value may name code, in addition to those of loaders."""
-
-_PIECES = re.compile(r"[\s;&|()<>{}'\"`,=]+")
-_NAME = re.compile(r"[A-Za-z_][\w.-]*")
-_SHELLS = frozenset("sh bash zsh dash ash ksh fish pwsh powershell cmd".split())
-
-
-def runner_zone(words: Sequence[str]) -> int:
-    """Return how many words of a command belong to the runner: its options and the script itself.
-
-    A runner may follow another program (`flock FILE python -m server`): what it runs is code too.
-    """
-    inner = RUNNERS - _WORDS_TOO
-    starts = [at for at, word in enumerate(words) if at and program_name(word) in inner]
-    return max([_zone(words), *(at + _zone(words[at:]) for at in starts[-1:])])
-
-
-def computes(words: Sequence[str]) -> bool:
-    """Return whether a shell computes part of what it runs."""
-    is_shell = any(program_name(word) in _SHELLS for word in words)
-    return is_shell and any(sign in word for word in words for sign in ("$", "`"))
-
-
-def _zone(words: Sequence[str]) -> int:
-    if not words or program_name(words[0]) not in RUNNERS:
-        return min(1, len(words))
-    may_be_value = False
-    for index, word in enumerate(words[1:], 1):
-        if words[index - 1] in CODE:
-            return index + 1
-        if word.startswith("-") and word != "--":
-            may_be_value = word not in FLAGS and "=" not in word
-        elif word in SUBCOMMANDS or program_name(word) in RUNNERS or re.match(r"\w+=", word) or may_be_value:
-            may_be_value = False
-        else:
-            return index + 1
-    return len(words)
-
-
-def pieces_of(text: str, *, is_code: bool = False) -> Iterator[str]:
-    """Yield every part of an argument or a value that may be a path."""
-    seen = {""}
-    whole = [text, *(_PIECES.split(text) if _PIECES.search(text) else ())]
-    if is_code and ("\\" in text or '"' in text or "'" in text):
-        with suppress(ValueError):  # not a shell's line
-            whole += shlex.split(text)
-    for one in whole:
-        glued = one[2:] if one.startswith("-") and not one.startswith("--") else ""
-        for piece in (
-            one,
-            glued,
-            *one.split(":"),
-            *one.split(os.pathsep),
-            *one.split("@"),
-            one.partition("[")[0],
-        ):
-            plain = re.split(r"[?#]", piece, maxsplit=1)[0]
-            # After a shell variable such as `$PWD`, the rest may be a path in the project.
-            behind = re.sub(r"^(?:\$\w*)?/+", "", piece) if is_code else ""
-            for name in (piece, plain, unquote(plain) if "%" in plain else "", behind):
-                yield from _with_suffixes(name, seen, is_code=is_code)
-
-
-def _with_suffixes(name: str, seen: set[str], *, is_code: bool) -> Iterator[str]:
-    names = [name]
-    if is_code and name and not name.startswith("-"):
-        names += [name + suffix for suffix in SUFFIXES]
-        if _NAME.fullmatch(name):
-            module = name.replace(".", os.sep)
-            names += [f"{module}.py", f"{module}.class"]
-            names += [name.partition(".")[0], f"{name.partition('.')[0]}.py"]
-    for one in names:
-        if one not in seen and "\0" not in one:
-            seen.add(one)
-            yield one
-
-
-def program_name(word: str) -> str:
-    """Return a program's name without its folder and its version."""
-    name = re.split(r"[\\/]", word)[-1]
-    if name[-4:].lower() in (".exe", ".cmd", ".bat"):
-        name = name[:-4]
-    return name.rstrip("0123456789.")
+_BUILDS = frozenset("compose build buildx bake stack".split())
+_INSTALLS = frozenset("install i ci add update".split())
+_OF_INSTALLS = ("preinstall", "install", "postinstall", "prepublish", "prepare")
 
 
 # ── Covering files
@@ -222,6 +120,8 @@ MAX_FILES = 5_000
 """Of one folder."""
 MAX_PIECES = 100_000
 """Of all possible paths in an entry."""
+MAX_COMMANDS = 500
+"""Of all commands in an entry."""
 MAX_CHARS = 100_000
 """Of one argument or value."""
 MAX_FOLDERS = 100
@@ -255,8 +155,18 @@ def gather(
         look.at_named([spec.auth.private_key])
     for kind, words in sources(spec):
         if kind == "command":
-            look.at_line(words)
+            look.at_source(words)
     return replace(look.evidence(), inputs=used)
+
+
+class _Place(NamedTuple):
+    """Where a command runs."""
+
+    cwd: str
+    path: str | None = None
+    """Its `PATH`."""
+    installed: bool = False
+    """Whether its programs are those of an environment."""
 
 
 class _Look:
@@ -270,15 +180,20 @@ class _Look:
         env: Mapping[str, str],
     ) -> None:
         self._spec = spec
-        self.root = os.path.abspath(root)  # noqa: PTH100 -- paths are texts here, for speed
-        self._project = os.path.realpath(root)
+        self.root = os.path.abspath(root)
+        self._project = _real(root)
         self._home = str(Path.home())
+        self._repository = self._find_repository()
+        installed = (*SYSTEM, sys.prefix, sys.base_prefix, *map(env.get, ("SYSTEMROOT", "PROGRAMFILES")))
+        self._installed = [place for place in installed if place and not _is_in(self._project, place)]
         self._keeps = spec.unset_variables == "keep"
         defaults = {one.id: one.default for one in inputs if one.default is not None}
         self._around = ExpansionContext(env=env, root=self.root, home=self._home, inputs=defaults)
+        self._env = dict(env)
         self._files: dict[str, Covered] = {}
         self._programs: dict[str, str] = {}
         self._gaps: dict[str, None] = {}
+        self._commands: set[tuple[str, ...]] = set()
         self._left = MAX_BYTES
         self._pieces = MAX_PIECES
 
@@ -290,22 +205,25 @@ class _Look:
         files = [self._files[path] for path in sorted(self._files)]
         return Evidence(programs=self._programs, files=files, gaps=list(self._gaps))
 
+    def _path(self, template: str) -> str:
+        return os.path.join(self.root, expand_home(self.text(template), self._home))
+
     def at_named(self, templates: Iterable[str]) -> None:
         """Cover files that the entry names as files, wherever they are."""
-        for template in templates:
-            name = self.text(template)
-            if len(name) < MAX_CHARS and "\n" not in name:
-                self._cover(os.path.join(self.root, expand_home(name, self._home)), always=True, folders=True)  # noqa: PTH118
+        for path in map(self._path, templates):
+            if len(path) < MAX_CHARS and "\n" not in path:
+                self._cover(path, always=True, folders=True)
 
     def at_command(self, stdio: Stdio) -> None:
         """Cover the files that a command runs."""
-        cwd = os.path.join(self.root, expand_home(self.text(stdio.cwd or ""), self._home))  # noqa: PTH118
+        cwd = self._path(stdio.cwd or "")
+        if stdio.cwd and _real(cwd) != os.path.normpath(cwd):
+            self._note_link(cwd)
         self.at_named(stdio.env_file)
         env: dict[str, str] = {}
         for template in stdio.env_file:
             try:
-                path = os.path.join(self.root, expand_home(self.text(template), self._home))  # noqa: PTH118
-                env |= read_env_file(Path(path))
+                env |= read_env_file(Path(self._path(template)))
             except (ConfigError, OSError, ValueError):
                 continue  # starting the child reports it
         path = env.get("PATH", self._around.env.get("PATH"))
@@ -315,146 +233,273 @@ class _Look:
                 env[name] = self.text(value)
             if name == "PATH":
                 path = env.get("PATH")
-        command = expand_home(self.text(stdio.command), self._home)
-        words = [command, *map(self.text, stdio.args)]
+        self._env |= {**env, "PWD": cwd}
+        words = [expand_home(self.text(stdio.command), self._home), *map(self.text, stdio.args)]
         if sources(replace(self._spec, transport=replace(stdio, env={}), auth=None)):
-            self._gaps["part of it is known only when it is started: files named there are not covered"] = (
-                None
-            )
-        self._find_program(command, cwd, path, stdio.command.split(" ")[0])
-        zone = self.at_words(words, cwd, path)
-        self._read_by(words[:zone], words, cwd)
+            gap = "part of it is known only when it is started: files named there are not covered"
+            self._gaps[gap] = None
+        place = _Place(cwd, path)
+        self._find_program(words[0], place, shown=stdio.command.split(" ")[0])
+        self._at_words(words, place)
         if computes(words):
             self._gaps["a shell works out part of what it runs: files named there may not be covered"] = None
         for name, value in env.items():
             is_code = loads(name) or bool(NAMES_CODE.fullmatch(name))
             self._at_text(value, cwd, folders=loads(name), is_code=is_code)
+            if is_code:
+                self._at_line(value, place, is_sure=False)
 
-    def at_line(self, line: str) -> None:
+    def at_source(self, line: str) -> None:
         """Cover the files of a command that prints a secret; it runs in the project's directory."""
         try:
             words = shlex.split(self.text(line))
         except ValueError:
             words = self.text(line).split()
         for word in words[:1]:
-            self._find_program(expand_home(word, self._home), self.root, None, word)
-        self.at_words(words, self.root)
+            words[0] = expand_home(word, self._home)
+            self._find_program(words[0], _Place(self.root), shown=word)
+        self._at_words(words, _Place(self.root))
 
-    def at_words(self, words: Sequence[str], cwd: str, path: str | None = None) -> int:
-        """Cover the files that the words of a command name; return how many belong to the runner."""
-        zone = runner_zone(words)
+    # Commands
+
+    def _at_line(self, line: str, place: _Place, *, is_sure: bool = True) -> None:
+        """Cover the files of each command in a text.
+
+        If it is not sure that the text is a command line, only known programs and files in it count.
+        """
+        if len(line) > MAX_CHARS:
+            return  # `_at_text` reports it
+        if is_sure:
+            self._at_text(line, place.cwd, folders=True, is_code=True)
+        places = [place]
+        for words in commands_of(line):
+            if words[0] in ("cd", "pushd") and len(words) > 1:
+                folder = os.path.join(places[-1].cwd, expand_home(words[-1], self._home))
+                places = [*places[-2:], place._replace(cwd=folder)]
+            for each in places:
+                is_path = os.path.dirname(words[0]) and os.path.isfile(os.path.join(each.cwd, words[0]))
+                if is_sure or is_path or program_name(words[0]) in KNOWN:
+                    self._at_words(words, each)
+                    continue
+                for inner in words:  # a quoted command in the code of another language
+                    if " " in inner and inner != line:
+                        self._at_line(inner, each, is_sure=False)
+
+    def _at_words(self, words: Sequence[str], place: _Place) -> None:
+        """Cover the files of one command: those that its words name, and those that its program reads."""
+        cwd = place.cwd
+        if words and " " in words[0] and not os.path.exists(os.path.join(cwd, words[0])):
+            words = [*words[0].split(), *words[1:]]
+        words = list(dropwhile(is_assignment, words))
+        if not words or (cwd, *words) in self._commands:
+            return
+        if len(self._commands) >= MAX_COMMANDS:
+            self._gaps["it names too much: not all of it was looked for on disk"] = None
+            return
+        self._commands.add((cwd, *words))
+        name, zone, has_line = program_name(words[0]), runner_zone(words), False
         for index, word in enumerate(words):
-            if index or os.path.dirname(word):  # noqa: PTH120
+            if index or os.path.dirname(word):
                 self._at_text(word, cwd, folders=index < zone, is_code=index < zone)
-            if 0 < index < zone and program_name(word) in RUNNERS and os.sep not in word:
-                self._find_program(word, cwd, path, word)
-        return zone
+            for line, is_sure in command_lines(words, index) if index else ():
+                has_line |= is_sure
+                self._at_line(line, place, is_sure=is_sure)
+        inner = inner_commands(words, zone)
+        for at in inner:
+            if (at < zone or name in WRAPPERS) and os.sep not in words[at]:
+                self._find_program(words[at], place, shown=words[at])
+            # A wrapper may change the directory: `env --chdir=folder make`.
+            for folder in {
+                cwd: None,
+                **dict.fromkeys(self._folders(words[1:at], cwd) if name in WRAPPERS else ()),
+            }:
+                self._at_words(words[at:], _Place(folder, place.path, place.installed or name in LAUNCHERS))
+        found = self._find_program(words[0], place)
+        if name not in CLASSES or (name not in READS and self._is_own(found, words[0])):
+            self._at_unknown(words, found, place)
+        elif name in WRAPPERS and not inner and not has_line:
+            starts = [at for at, word in enumerate(words) if at and not re.match(r"-|\w+=", word)]
+            finds = {at: self._find_program(words[at], place) for at in starts}
+            for at in [*(at for at in starts if finds[at]), *starts][:1]:
+                self._at_unknown(words[at:], finds[at], place)
+        elif name in PLAIN and _BUILDS.intersection(takewhile(lambda word: word != "run", words[1:])):
+            self._at_known("compose", words, len(words), cwd)
+        elif name not in PLAIN:
+            self._at_known(name, words, zone, cwd)
 
-    # Programs
+    def _at_unknown(self, words: Sequence[str], found: str, place: _Place) -> None:
+        """Cover the files at the top of the folders that an unknown program may read.
 
-    def _find_program(self, command: str, cwd: str, path: str | None, shown: str) -> None:
-        """Find the program of a command, by the child's directory and PATH."""
-        if os.path.dirname(command):  # noqa: PTH120
-            found = os.path.join(cwd, command)  # noqa: PTH118
-        else:
-            path = self._around.env.get("PATH", os.defpath) if path is None else path
-            folders = path.split(os.pathsep)
-            placed = os.pathsep.join(os.path.join(cwd, folder) for folder in folders)  # noqa: PTH118
-            found = shutil.which(command, path=placed) or ""
-        self._programs.setdefault(shown, os.path.normpath(found) if found else "")
-        if found and self._is_ours(os.path.realpath(found)):
-            self._cover(found)
+        An installed program has its own code elsewhere: of the source files, it gets only those with the name
+        of a file that runners look for.
+        """
+        word, is_own, is_installed = words[0], self._is_own(found, words[0]), place.installed
+        if is_server(word) and not is_own:
+            return
+        folders = self._folders(words, place.cwd)
+        if is_own:
+            folders.append(os.path.dirname(found))
+            if interpreter := _interpreter(found):
+                self._at_words([*interpreter, found, *words[1:]], place)
+                is_installed = True
+        is_whole = not is_installed and (is_own or not found)
+        name = program_name(word).lower()
+        for folder in dict.fromkeys(folders):
+            self._cover_top(folder, is_whole=is_whole)
+            hidden = [one for one in self._names(folder) if one[:1] == "." and name in one[1:].split("-")]
+            for one in (*hidden, os.path.join(".config", name)):
+                self._cover(os.path.join(folder, one), folders=True)
+        where = ", ".join(dict.fromkeys(self._shown(folder) or "." for folder in folders)) or "no folder"
+        what = "files (not data)" if is_whole else "settings and main files"
+        gap = f"`{word}` is not a known program: the {what} at the top of {where} are watched"
+        self._gaps[f"{gap}, and nothing else that it reads by itself"] = None
 
-    def _read_by(self, zone: Sequence[str], words: Sequence[str], cwd: str) -> None:
-        """Cover files that a runner reads although the command does not name them."""
-        names = dict.fromkeys(program_name(word) for word in (*zone, *words[:1]))
-        if "compose" in words[1:]:
-            names["compose"] = None
-        names = {name: READS.get(name, ()) for name in names}
-        folders = self._folders(zone if "compose" not in names else words, cwd) if any(names.values()) else ()
-        for folder in folders:
-            for file in dict.fromkeys(file for files in names.values() for file in files):
-                self._cover_all(os.path.join(folder, file), folders=True)  # noqa: PTH118
-            if names.keys() & NODE:
-                for word in zone[1:]:
+    def _at_known(self, name: str, words: Sequence[str], zone: int, cwd: str) -> None:
+        """Cover files that a known program reads although the command does not name them."""
+        is_script = False
+        for folder in self._folders(words[:zone], cwd):
+            for match in (
+                one for file in READS.get(name, ()) for one in self._fitting(os.path.join(folder, file))
+            ):
+                self._cover(match, folders=True)
+                self._at_recipes(name, match, folder)
+            if name in NODE or any(word.startswith("--run") for word in words[1:]):
+                for word in words[1:zone]:
                     # A package in the project is run instead of the registry's.
                     package = word[:1] + word[1:].partition("@")[0]
                     for bin_ in {package, package.rpartition("/")[2]} - {"", ".", ".."}:
-                        self._cover(os.path.join(folder, "node_modules", ".bin", bin_))  # noqa: PTH118
-                self._at_package(folder, words)
-            if names.keys() & (PYTHON | {"pixi"}):
-                self._at_manifests(folder, ("pyproject.toml", "hatch.toml", "pixi.toml"), words)
-            for file in (file for name in ("make", "just", "task") for file in names.get(name, ())):
-                self._at_recipes(os.path.join(folder, file), folder)  # noqa: PTH118
-            if "deno" in names:
-                self._at_manifests(folder, ("deno.json", "deno.jsonc"), words)
+                        self._cover(os.path.join(folder, "node_modules", ".bin", bin_))
+                is_script |= self._at_package(folder, words)
+            for file in MANIFESTS.get(name, ()):
+                is_script |= self._at_scripts(os.path.join(folder, file), words)
+            if name == "cargo":
+                self._at_value(_manifest(os.path.join(folder, "Cargo.toml")), folder)
+        for word in words[1:]:
+            self._at_recipes(name, os.path.join(cwd, word), cwd)
+        if not is_script and (launched := launched_by(words[:zone])):
+            is_module = name in SCRIPTS and name not in NODE
+            names = pieces_of(launched[0], is_code=True) if is_module else launched[-1:]
+            if not any(os.path.exists(os.path.join(cwd, one)) for one in names):
+                self._at_unknown(launched, "", _Place(cwd, installed=True))
+
+    # Programs
+
+    def _find_program(self, command: str, place: _Place, *, shown: str = "") -> str:
+        """Find a program, by the child's directory and PATH, and cover it if it is ours; return its path.
+
+        With `shown`, its path becomes part of the evidence.
+        """
+        if os.path.dirname(command):
+            found = os.path.join(place.cwd, command)
+            found = found if shown or (os.path.isfile(found) and os.access(found, os.X_OK)) else ""
+        else:
+            path = self._around.env.get("PATH", os.defpath) if place.path is None else place.path
+            placed = os.pathsep.join(os.path.join(place.cwd, folder) for folder in path.split(os.pathsep))
+            found = shutil.which(command, path=placed) or ""
+        found = _plain(found)[0] if found else ""
+        if shown:
+            self._programs.setdefault(shown, found)
+        real = _real(found)
+        if found and (self._is_in_project(real) or self._is_own(real, command)):
+            self._cover(found)
+        elif self._is_own(found, command):
+            self._note_link(found)
+        return found
+
+    def _is_own(self, found: str, word: str) -> bool:
+        """Return whether a program is the project's, or another one that the entry names by its path."""
+        is_named = bool(found) and (self._is_in_project(found) or bool(os.path.dirname(word)))
+        return is_named and not self._is_installed(found)
+
+    def _note_link(self, path: str) -> None:
+        """Cover where a link leads to, without what is there."""
+        shown, target = self._shown(path), self._shown(_real(path))
+        self._files.setdefault(shown, Covered(path=shown, digest="link", target=target))
 
     def _folders(self, words: Iterable[str], cwd: str) -> list[str]:
-        """Return the folders that a runner searches: up to the project, and next to its arguments."""
-        found = {cwd: None, self.root: None}
-        folder = cwd = os.path.normpath(cwd)
-        while self._is_ours(folder) and folder not in (self.root, self._project):
-            found[folder] = None
-            folder = os.path.dirname(folder)  # noqa: PTH120
+        """Return the folders that a program searches: up to the repository, and next to its arguments."""
+        found = [_real(cwd)]
+        while self._is_in_project(found[-1]) and found[-1] not in (self._project, self._repository):
+            found.append(os.path.dirname(found[-1]))
+        found.append(self._project)
+        while found[-1] != self._repository:
+            found.append(os.path.dirname(found[-1]))
         for word in words:
-            for piece in (word, word.partition("=")[2]) if len(word) < MAX_CHARS else ():
-                path = os.path.normpath(os.path.join(cwd, piece))  # noqa: PTH118
-                if piece and "\0" not in piece and self._is_ours(path) and os.path.exists(path):  # noqa: PTH110
-                    found[path if os.path.isdir(path) else os.path.dirname(path)] = None  # noqa: PTH112, PTH120
-        return list(found)[:MAX_FOLDERS]
+            parts = {word, *re.split("[=:]", word)} if len(word) < MAX_CHARS else ()
+            for piece in sorted({*parts, *(part.lstrip("/") for part in parts)} - {""}):
+                path = os.path.join(cwd, piece)
+                if "\0" not in piece and os.path.exists(path) and self._is_ours(path):
+                    found.append(_real(path if os.path.isdir(path) else os.path.dirname(path)))
+        # A home or a temporary directory holds everything.
+        too_large = (tempfile.gettempdir(), _real(tempfile.gettempdir()))
+        folders = [
+            one for one in dict.fromkeys(found) if not _is_in(self._home, one) and one not in too_large
+        ]
+        return folders[:MAX_FOLDERS]
 
-    def _at_package(self, folder: str, words: Sequence[str]) -> None:
-        """Cover the scripts of a `package.json` and its workspaces that a command names."""
-        package = _manifest(os.path.join(folder, "package.json"))  # noqa: PTH118
-        self._at_scripts(package, words, folder)
+    def _at_package(self, folder: str, words: Sequence[str]) -> bool:
+        """Cover the scripts of a `package.json` and its workspaces that a command names; return whether."""
+        file = os.path.join(folder, "package.json")
+        package = _manifest(file)
+        is_found = self._at_scripts(file, words)
         scripts = package.get("scripts")
         if package and "start" in words and not (isinstance(scripts, dict) and "start" in scripts):
-            self._cover(os.path.join(folder, "server.js"))  # noqa: PTH118 -- the default of `npm start`
+            self._cover(os.path.join(folder, "server.js"))
         bins = package.get("bin")
         own = {str(package.get("name")).rpartition("/")[2]: bins} if isinstance(bins, str) else bins
         if isinstance(own, dict) and any(word.partition("@")[0] in own for word in words):
-            self._cover(os.path.join(folder, "package.json"))  # noqa: PTH118
+            is_found = True
+            self._cover(file)
             self._at_value(cast("object", own), folder)
         spaces = package.get("workspaces")
         patterns = cast("dict[str, Any]", spaces).get("packages") if isinstance(spaces, dict) else spaces
         for pattern in cast("list[object]", patterns)[:MAX_FOLDERS] if isinstance(patterns, list) else ():
-            for path in self._fitting(os.path.join(folder, str(pattern))):  # noqa: PTH118
-                file = os.path.join(path, "package.json")  # noqa: PTH118
-                inner = _manifest(file)
-                if any(str(inner.get("name")) in re.split(r"[=\s]", word) for word in words if inner):
-                    self._cover(file)
-                    self._at_scripts(inner, words, path)
+            for path in self._fitting(os.path.join(folder, str(pattern))):
+                inner = os.path.join(path, "package.json")
+                name = str(_manifest(inner).get("name"))
+                if any(name in re.split(r"[=\s]", word) for word in words):
+                    self._cover(inner)
+                    is_found |= self._at_scripts(inner, words)
+        return is_found
 
-    def _at_recipes(self, path: str, folder: str) -> None:
-        """Cover the files that a makefile or a similar file names."""
-        if not _is_special(path):
+    def _at_recipes(self, name: str, path: str, folder: str) -> None:
+        """Cover the files that a makefile or the like names, and makefiles in the folders that it names."""
+        if name in RECIPES and not _is_special(path):
             try:
-                with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+                with open(path, encoding="utf-8", errors="replace") as file:
                     text = file.read(MAX_CHARS + 1)
-            except OSError:
+            except (OSError, ValueError):
                 return
             self._at_text(text, folder)
+            for piece in pieces_of(text[:MAX_CHARS]):
+                for file in READS[name] if os.path.isdir(place := os.path.join(folder, piece)) else ():
+                    self._cover_all(os.path.join(place, file))
 
-    def _at_manifests(self, folder: str, files: Iterable[str], words: Sequence[str]) -> None:
-        for file in files:
-            self._at_scripts(_manifest(os.path.join(folder, file)), words, folder)  # noqa: PTH118
-
-    def _at_scripts(self, table: Mapping[str, Any], words: Iterable[str], folder: str) -> None:
-        """Cover the scripts of a manifest that a command names, and those that they run in turn."""
-        scripts = dict(_scripts(table))
+    def _at_scripts(self, file: str, words: Sequence[str]) -> bool:
+        """Cover the scripts of a manifest that a command names, and those that they run; return whether."""
+        scripts, folder = dict(_scripts(_manifest(file))), os.path.dirname(file)
+        given = [*words, *(_OF_INSTALLS if _INSTALLS.intersection(words) else ())]
+        given += [word.partition("=")[2] for word in words]
         todo = [
-            name for word in words for name in (f"pre{word}", word, f"post{word}", word.rpartition(":")[2])
+            name for word in given for name in (f"pre{word}", word, f"post{word}", word.rpartition(":")[2])
         ]
+        is_found = False
         while todo and scripts:
             value = scripts.pop(todo.pop(), None)
             if value is not None:
+                is_found = True
+                self._cover(file)
                 self._at_value(value, folder)
-                todo += [name for text in _texts(value) for name in text[:MAX_CHARS].split()]
+                for text in _texts(value):
+                    todo += text[:MAX_CHARS].split()
+                    if not re.fullmatch(r"[\w.]+:[\w.]+", text):  # an entry point of Python
+                        self._at_line(text, _Place(folder, installed=True))
+        return is_found
 
     def _at_value(self, value: object, folder: str) -> None:
         """Cover the files in a manifest's value: a command line, or a module in the folder or its `src`."""
         for text in _texts(value):
-            for base in (folder, os.path.join(folder, "src")):  # noqa: PTH118
+            for base in (folder, os.path.join(folder, "src")):
                 self._at_text(text, base, folders=True, is_code=True)
 
     # Files
@@ -463,12 +508,19 @@ class _Look:
         if len(text) > MAX_CHARS:
             self._gaps["an argument or a value is too long to look for files in it"] = None
             return
-        for piece in pieces_of(text, is_code=is_code):
+        texts = [text]
+        if is_code and "$" in text:
+            texts.append(re.sub(r"\$\{?(\w+)\}?", lambda match: self._env.get(match[1], match[0]), text))
+        for piece in (piece for one in dict.fromkeys(texts) for piece in pieces_of(one, is_code=is_code)):
             self._pieces -= 1
             if self._pieces < 0:
                 self._gaps["it names too much: not all of it was looked for on disk"] = None
                 return
-            self._cover_all(os.path.join(cwd, piece), folders=folders, is_code=is_code)  # noqa: PTH118
+            # This process has another working directory than the child.
+            place = re.sub(
+                r"^/proc/(?:thread-)?self/cwd(?=/|$)", lambda _: cwd, expand_home(piece, self._home)
+            )
+            self._cover_all(os.path.join(cwd, place), folders=folders, is_code=is_code)
 
     def _cover_all(self, path: str, *, folders: bool = False, is_code: bool = True) -> None:
         """Cover a path, or all matches if its last part is a pattern."""
@@ -477,29 +529,66 @@ class _Look:
 
     def _fitting(self, path: str) -> Sequence[str]:
         folder, name = os.path.split(path)
-        if not re.search(r"[*?\[]", name) or not self._is_ours(os.path.normpath(folder)):
+        if not re.search(r"[*?\[]", name) or not self._is_ours(folder):
             return (path,)
+        return [os.path.join(folder, one) for one in fnmatch.filter(self._names(folder), name)]
+
+    def _names(self, folder: str) -> list[str]:
         try:
             with os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in islice(entries, MAX_FILES))
+                names = [entry.name for entry in islice(entries, MAX_FILES + 1)]
         except (OSError, ValueError):
-            return ()
-        return [os.path.join(folder, one) for one in fnmatch.filter(names, name)]  # noqa: PTH118
+            return []
+        if len(names) > MAX_FILES:
+            self._gaps[
+                f"{self._shown(folder)} has more than {MAX_FILES:,} files: not all of them are covered"
+            ] = None
+        return sorted(names)
 
-    def _cover(self, path: str, *, always: bool = False, folders: bool = False, is_code: bool = True) -> None:
-        """Cover a path if it exists and is in the project; with `always`, in any case."""
-        path = os.path.normpath(path)
+    def _cover_top(self, folder: str, *, is_whole: bool) -> None:
+        """Cover the files at the top of a folder; source files only if it is whole or by their name."""
+        for name in self._names(folder):
+            path, (stem, suffix) = os.path.join(folder, name), os.path.splitext(name)
+            is_left = suffix.lower() in SOURCES and not STARTS.fullmatch(stem)
+            if (is_whole or not is_left) and not _IDLE.fullmatch(name) and not self._is_origin(path):
+                self._cover(path, is_code=False, data=frozenset() if _NO_NOTES.fullmatch(name) else NOTES)
+
+    def _is_origin(self, path: str) -> bool:
+        """Return whether a file is the one with this entry: another entry in it is another server's."""
+        return _real(path) == _real(os.path.join(self.root, self._spec.origin.source))
+
+    def _cover(
+        self,
+        path: str,
+        *,
+        always: bool = False,
+        folders: bool = False,
+        is_code: bool = True,
+        data: frozenset[str] = DATA,
+    ) -> None:
+        """Cover a path if it exists and is ours; with `always`, in any case.
+
+        Programs resolve `link/..` as the kernel does, or as text: if these differ, both are covered.
+        """
         try:
-            os.lstat(path)
-            real = os.path.realpath(path)
-            mode = os.stat(real).st_mode  # noqa: PTH116
+            names = _plain(path)
+            found = [name for name in names if os.path.lexists(name)]
         except (OSError, ValueError):
-            if always:
-                self._files[self._shown(path)] = Covered(path=self._shown(path), digest="absent")
             return
-        if not (always or self._is_ours(path) or self._is_ours(real)):
-            return
+        for name in found:
+            real = _real(name)
+            if always or self._is_ours(name):
+                self._cover_one(name, real, folders=folders, data=frozenset() if is_code else data)
+        if always and not found:
+            shown = self._shown(names[0])
+            self._files[shown] = Covered(path=shown, digest="absent")
+
+    def _cover_one(self, path: str, real: str, *, folders: bool, data: frozenset[str]) -> None:
         shown = self._shown(path)
+        try:
+            mode = os.stat(real).st_mode
+        except (OSError, ValueError):
+            return
         if shown in self._files:
             return
         target = "" if self._shown(real) == shown else self._shown(real)
@@ -507,29 +596,31 @@ class _Look:
             if folders:
                 self._cover_folder(path, real, shown, target)
             return
-        if not is_code and os.path.splitext(path)[1].lower() in DATA:  # noqa: PTH122
+        if data and not self._is_in_project(real):
+            data |= NOTES
+        if _is_data(path, mode, data) or (data and not stat.S_ISREG(mode) and not self._is_in_project(real)):
             return
         digest, size = self._digest(real)
         if digest == "special":
             self._gaps[f"{shown} is not a regular file: what it gives is not covered"] = None
         self._files[shown] = Covered(path=shown, digest=digest, size=size, target=target)
         if path.endswith(".py"):
-            for made in _unchecked(os.path.dirname(path), os.path.basename(path)[:-2]):  # noqa: PTH119, PTH120
+            for made in _unchecked(os.path.dirname(path), os.path.basename(path)[:-2]):
                 self._cover(made)
 
     def _cover_folder(self, path: str, real: str, shown: str, target: str) -> None:
-        if self._project == real or self._project.startswith(real.rstrip(os.sep) + os.sep):
+        if _is_in(self._project, real):
             # A project changes all the time, so cover only the files that start something.
             self._gaps["it names the project's own folder: only the files it starts with are covered"] = None
-            package = _manifest(os.path.join(path, "package.json"))  # noqa: PTH118
+            package = _manifest(os.path.join(path, "package.json"))
             self._at_value([package.get("main"), package.get("bin"), package.get("directories")], path)
             for entry in ENTRIES:
-                self._cover(os.path.join(path, entry))  # noqa: PTH118
+                self._cover(os.path.join(path, entry))
             return
         whole, size, count = hashlib.sha256(), 0, 0
         seen: set[str] = set()
         for folder, names, files in os.walk(real, followlinks=True):
-            place = os.path.realpath(folder)
+            place = _real(folder)
             # A link may lead to a folder that was visited already.
             names[:] = [] if place in seen else sorted(name for name in names if name not in CACHES)
             files[:] = [] if place in seen else files
@@ -537,9 +628,10 @@ class _Look:
             whole.update(json.dumps([os.path.relpath(folder, real), place]).encode())
             count += 1
             made = _unchecked(folder) if files else ()
-            for file in sorted([*(os.path.join(folder, name) for name in files), *made]):  # noqa: PTH118
-                if os.path.splitext(file)[1].lower() in DATA:  # noqa: PTH122
-                    continue
+            for file in sorted([*(os.path.join(folder, name) for name in files), *made]):
+                with suppress(OSError):
+                    if _is_data(file, os.stat(file).st_mode, DATA):
+                        continue
                 count += 1
                 if count > MAX_FILES:
                     self._gaps[f"{shown} has more than {MAX_FILES:,} files: not all of them are covered"] = (
@@ -548,7 +640,7 @@ class _Look:
                     break
                 digest, length = self._digest(file)
                 size += length
-                row = [os.path.relpath(file, real), os.path.realpath(file), digest, length]
+                row = [os.path.relpath(file, real), _real(file), digest, length]
                 whole.update(json.dumps(row).encode())
             if count > MAX_FILES:
                 break
@@ -584,37 +676,97 @@ class _Look:
             os.close(number)
 
     def _is_ours(self, path: str) -> bool:
-        roots = (self._project, self.root)
-        return any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in roots)
+        """Return whether a path, or what it leads to, is neither the system's nor one of an installation."""
+        places = (path, _real(path))
+        return any(map(self._is_in_project, places)) or not self._is_installed(places[1])
+
+    def _is_installed(self, path: str) -> bool:
+        root = next((one for one in (self._repository, self.root) if _is_in(path, one)), "")
+        if not root and any(_is_in(path, place) for place in self._installed):
+            return True
+        if not root and _is_in(path, self._home) and _OF_HOME.match(path, len(self._home) + 1):
+            return True
+        environment = os.path.join(os.path.dirname(os.path.dirname(path)), "pyvenv.cfg")
+        return bool(ENVIRONMENTS.intersection(path.removeprefix(root).split(os.sep))) or os.path.exists(
+            environment
+        )
+
+    def _is_in_project(self, path: str) -> bool:
+        return any(_is_in(path, root) for root in (self._repository, self._project, self.root))
+
+    def _find_repository(self) -> str:
+        """Return the top of the project's repository; the project if it is in none."""
+        folder = self._project
+        while not _is_in(self._home, folder) and folder != os.path.dirname(folder):
+            if os.path.exists(os.path.join(folder, ".git")):
+                return folder
+            folder = os.path.dirname(folder)
+        return self._project
 
     def _shown(self, path: str) -> str:
         for root in (self._project, self.root):
-            if path.startswith(root.rstrip(os.sep) + os.sep):
-                return os.path.relpath(path, root)
+            if _is_in(path, root):
+                return path[len(root.rstrip(os.sep)) + 1 :]
         return path
+
+
+def _real(path: str) -> str:
+    """Return where a path leads to, as the kernel resolves it."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):  # it cannot exist
+        return os.path.normpath(path)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _plain(path: str) -> list[str]:
+    """Return a path without dots; if a link makes that another path, both."""
+    plain = os.path.normpath(path)
+    is_same = ".." not in path or _real(plain) == _real(path)
+    return [plain] if is_same else [path, plain]
+
+
+def _is_data(path: str, mode: int, data: frozenset[str]) -> bool:
+    """Return whether a file is data by its suffix; an executable file never is."""
+    return os.path.splitext(path)[1].lower() in data and not mode & 0o111
+
+
+def _interpreter(path: str) -> list[str]:
+    """Return the words after `#!` in the first line of a file."""
+    if _is_special(path):
+        return []
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(500)
+    except OSError:
+        return []
+    return line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
 
 
 def _is_special(path: str) -> bool:
     try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 -- as above
-    except OSError:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
         return False
     return not stat.S_ISREG(mode)
 
 
 def _unchecked(folder: str, name: str = "") -> list[str]:
     """Return the compiled modules in a folder that Python runs without checking their source (PEP 552)."""
-    cache, found = os.path.join(folder, "__pycache__"), list[str]()  # noqa: PTH118
+    cache, found = os.path.join(folder, "__pycache__"), list[str]()
     try:
         with os.scandir(cache) as entries:
             names = [entry.name for entry in islice(entries, MAX_FILES)]
     except (OSError, ValueError):
         return []
     for one in names:
-        path = os.path.join(cache, one)  # noqa: PTH118
+        path = os.path.join(cache, one)
         if one.startswith(name) and one.endswith(".pyc") and not _is_special(path):
             try:
-                with open(path, "rb") as file:  # noqa: PTH123 -- paths are texts here
+                with open(path, "rb") as file:
                     if file.read(8)[4:] == b"\1\0\0\0":
                         found.append(path)
             except OSError:

@@ -66,6 +66,8 @@ class Target:
     format: Format = "json"
     backup: bool = False
     """Whether to keep a copy of the old file: it belongs to another program."""
+    scope: str = ""
+    """Whose file it is, if known; a project's file is not written outside the project."""
 
 
 def target(
@@ -102,7 +104,7 @@ def target(
             msg = f"the profile `{profile.app}` has no file in the project"
             raise ConfigError(msg, hint="leave `--scope` out, or name a file with `--config`")
         place, path = next((found for found in of_project if found[1].is_file()), of_project[0])
-        return target_at(path, place.dialect or profile.default_dialect, expansion.root)
+        return target_at(path, place.dialect or profile.default_dialect, expansion.root, scope)
     written = profile.written_file()
     path = place_path(written, expansion) if written else None
     if path is None:
@@ -123,10 +125,10 @@ def target_of_spec(spec: ServerSpec, root: str) -> Target:
     if origin.source == "environment":
         msg = f"server `{spec.name}` is defined by the environment variable `{origin.pointer}`"
         raise ConfigError(msg, source=origin.source, hint="unset or change it where it is set")
-    return target_at(Path(origin.source), origin.dialect, root)
+    return target_at(Path(origin.source), origin.dialect, root, origin.scope)
 
 
-def target_at(path: Path, dialect_name: str, root: str) -> Target:
+def target_at(path: Path, dialect_name: str, root: str, scope: str = "") -> Target:
     """Return a file and the dialect with this name."""
     return Target(
         path=path,
@@ -134,6 +136,7 @@ def target_at(path: Path, dialect_name: str, root: str) -> Target:
         root=root,
         format=format_of(path),
         backup=dialect_name in HOSTS,
+        scope=scope,
     )
 
 
@@ -361,6 +364,13 @@ def apply(target: Target, change: Callable[[Document], Document], *, private: bo
     Raises:
         ConfigError: Nothing was written.
     """
+    if target.scope in ("project", "local") and not target.path.resolve().is_relative_to(
+        Path(target.root).resolve()
+    ):
+        msg = "the file of the project is a link to a file elsewhere, which is not changed"
+        raise ConfigError(
+            msg, source=str(target.path), hint="change that file, or replace the link by a file"
+        )
 
     def edited(text: str) -> str:
         return change(parse(text, str(target.path), target.format)).text

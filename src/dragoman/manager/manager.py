@@ -795,9 +795,18 @@ class McpManager:
 
     # ── Status and events
 
-    def status(self) -> dict[str, ServerStatus]:
-        """Return the status of every server, by name; this starts no server."""
-        return {name: supervisor.status() for name, supervisor in self._supervisors.items()}
+    def status(self, names: Iterable[str] | None = None) -> dict[str, ServerStatus]:
+        """Return the status of servers, by name; this starts no server.
+
+        Args:
+            names: Which servers; by default all.
+
+        Raises:
+            UnknownServerError: No server has this name.
+        """
+        known = self._supervisors
+        chosen = known if names is None else {name: find_server(known, name) for name in names}
+        return {name: supervisor.status() for name, supervisor in chosen.items()}
 
     def metrics(self) -> dict[str, ServerMetrics]:
         """Return the metrics of every server, by name.
@@ -1003,13 +1012,13 @@ class McpManager:
             name: The server.
             tools: Which of its tools to pin, by the server's own names; by default everything.
             in_project: Whether to write the project's `dragoman.lock` too, even if it does not exist yet.
-            fingerprint: The one of the event, or of `changes`, that was shown to a person. If the definitions
-                have changed since, nothing is approved.
+            fingerprint: The one of the event, or of `changes`, that was shown to a person; needed if there
+                are changes. If the definitions have changed since, nothing is approved.
 
         Raises:
             UnknownServerError: No server has this name.
-            DragomanError: The server has not listed anything, its definitions have changed since they were
-                shown, or a lock file cannot be written.
+            DragomanError: The server has not listed anything, the fingerprint is missing, its definitions
+                have changed since they were shown, or a lock file cannot be written.
         """
         supervisor = self._open_server(name)
         await self._gate.pin_checker.approve(

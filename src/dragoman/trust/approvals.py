@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 from dataclasses import MISSING, asdict, field, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dragoman.errors import ConnectError
@@ -228,8 +229,13 @@ MAX_APPROVALS = 10_000
 _SHORT = 16
 """Stored characters of a part's hash: they only show what changed; the fingerprint decides."""
 _OLD = "it was approved with dragoman 0.1, which did not cover its files and its program"
+COVERAGE = 2
+"""Raised whenever an approval covers more files than before."""
+_NARROWER = "it was approved with an earlier dragoman, which covered fewer of the files that it runs"
 _SHOWN = 5
 """Changes listed in an error."""
+_MAX_ROWS = 40
+"""Files listed in a question, so that the command stays in sight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +251,8 @@ class Approval:
     """Seconds since the epoch."""
     parts: Mapping[str, str] = field(default_factory=dict[str, str])
     """A short hash of each part, to show later which of them changed; empty for an approval of 0.1."""
+    coverage: int = 1
+    """Which files it covers, as `COVERAGE` at its time."""
 
 
 def changes_of(approval: Approval, now: Mapping[str, str], evidence: Evidence = NO_EVIDENCE) -> list[str]:
@@ -260,7 +268,10 @@ def changes_of(approval: Approval, now: Mapping[str, str], evidence: Evidence = 
     before = approval.parts
     short = {name: value[:_SHORT] for name, value in now.items()}
     names = sorted(name for name in before.keys() | short.keys() if before.get(name) != short.get(name))
-    return [_change(name, before, short, evidence) for name in names]
+    if not names or approval.coverage >= COVERAGE:
+        return [_change(name, before, short, evidence) for name in names]
+    old = [name for name in names if name in before or not name.startswith(("file ", "program "))]
+    return [_NARROWER, *(_change(name, before, short, evidence) for name in old)]
 
 
 def _change(name: str, before: Mapping[str, str], now: Mapping[str, str], evidence: Evidence) -> str:
@@ -311,8 +322,10 @@ def question(
 def _evidence_rows(evidence: Evidence) -> Iterable[tuple[str, str]]:
     for word, path in evidence.programs.items():
         yield "program", (path and _quoted(path)) or f"{_quoted(word)} is not found"
-    for one in evidence.files:
+    for one in evidence.files[:_MAX_ROWS]:
         yield "covers", covered_text(one)
+    if (more := len(evidence.files) - _MAX_ROWS) > 0:
+        yield "covers", f"{more:,} more files"
     if evidence.files:
         yield "", "not covered: other files that these files load"
     for one in evidence.inputs:
@@ -448,6 +461,7 @@ def new_approval(spec: ServerSpec, root: str, evidence: Evidence, at: float) -> 
         summary=summary(spec),
         at=at,
         parts={name: value[:_SHORT] for name, value in found.items()},
+        coverage=COVERAGE,
     )
 
 
@@ -463,6 +477,11 @@ def load_approvals(text: str) -> list[Approval]:
     Raises:
         ValueError: The text is invalid; ignore all of it.
     """
+    return list(_read_approvals(text))
+
+
+@lru_cache(maxsize=1)  # it is read before each start of a server
+def _read_approvals(text: str) -> tuple[Approval, ...]:
     try:
         data: object = json.loads(text)
     except RecursionError:
@@ -474,7 +493,7 @@ def load_approvals(text: str) -> list[Approval]:
     if not isinstance(rows, list) or len(cast("list[object]", rows)) > MAX_APPROVALS:
         msg = "its list of approvals is missing or too long"
         raise ValueError(msg)
-    return [_approval(row) for row in cast("list[object]", rows)]
+    return tuple(_approval(row) for row in cast("list[object]", rows))
 
 
 def _approval(row: object) -> Approval:
@@ -482,9 +501,10 @@ def _approval(row: object) -> Approval:
     if not _is_table(row) or not all(isinstance(row.get(name), str) for name in texts):
         msg = "one of its approvals is damaged"
         raise ValueError(msg)
-    at, kept = row.get("at"), row.get("parts", {})
+    at, kept, coverage = row.get("at"), row.get("parts", {}), row.get("coverage", 1)
     when = float(at) if isinstance(at, int | float) else 0.0
-    if not _is_table(kept) or not all(isinstance(part, str) for part in kept.values()):
+    is_table = _is_table(kept) and all(isinstance(part, str) for part in kept.values())
+    if not is_table or not isinstance(coverage, int):
         msg = "one of its approvals is damaged"
         raise ValueError(msg)
-    return Approval(**{name: row[name] for name in texts}, at=when, parts=dict(kept))
+    return Approval(**{name: row[name] for name in texts}, at=when, parts=dict(kept), coverage=coverage)

@@ -361,7 +361,8 @@ class Gate:
 
     def answers(self, spec: ServerSpec, settings: Settings, given: Mapping[str, str]) -> dict[str, str]:
         """Return the values of `${input:id}` for a server: defaults and given answers."""
-        if self._trusts_project or not comes_from_project(spec, by_field=self._by_field):
+        is_ours = self._trusts_project or not comes_from_project(spec, by_field=self._by_field)
+        if is_ours or not given:
             return answers_for(spec, settings, given)
         own = [one for one in settings.servers if not comes_from_project(one, by_field=self._by_field)]
         taken = {item.id for item in settings.inputs if item.scope != "project"}

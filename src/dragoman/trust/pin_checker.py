@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import marshal
+import shlex
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -187,23 +188,23 @@ class PinChecker:
             spec: The server.
             tools: Which tools; everything by default.
             in_project: Whether to write the project's lock file too.
-            fingerprint: The fingerprint of the changes that the person saw.
+            fingerprint: The fingerprint of the changes that the person saw; needed if there are any.
 
         Raises:
-            DragomanError: The listing was not checked yet, it differs from the changes shown, or the lock
-                file cannot be written.
+            DragomanError: The listing was not checked yet, the fingerprint is missing or is not that of the
+                changes shown, or the lock file cannot be written.
         """
         offer = self._offers.get(spec.name)
         if offer is not None and offer.is_listed and offer.pins is None and self.trust(spec) != "off":
             await self._check_offer(spec, offer, keeps=True)
-            if offer.verdict is not None and offer.verdict.changes and fingerprint is None:
-                msg = f"the tools of server `{spec.name}` changed, and these changes were not reviewed yet"
-                raise DragomanError(msg, hint=f"review `changes({spec.name!r})` first")
         if offer is None or offer.pins is None:
             msg = f"server `{spec.name}` has not listed anything to approve"
             raise DragomanError(msg, hint='connect it first; with `trust = "off"` nothing is pinned')
-        pins = offer.pins
-        if fingerprint is not None and fingerprint != self.changes(spec.name).fingerprint:
+        pins, changes = offer.pins, self.changes(spec.name)
+        if changes and fingerprint is None:
+            msg = f"the tools of server `{spec.name}` changed, and these changes were not reviewed yet"
+            raise DragomanError(msg, hint=f"review `changes({spec.name!r})` and pass its `fingerprint`")
+        if fingerprint is not None and fingerprint != changes.fingerprint:
             msg = (
                 f"the tools of server `{spec.name}` changed again since they were shown; nothing was approved"
             )
@@ -376,10 +377,10 @@ class PinChecker:
         if verdict.problem:
             logger.error("%s: withheld: %s: %s", spec.name, heads, _unpinned(verdict.problem))
         logger.warning(
-            "%s: tools changed since you approved them (%s); review: dragoman trust show %s: %s%s",
+            "%s: tools changed since you approved them (%s); review: %s: %s%s",
             spec.name,
             state,
-            spec.name,
+            _how_to_review(spec),
             heads,
             more,
         )
@@ -409,6 +410,14 @@ def declared_by(handlers: Handlers | None, server: str) -> str:
     roots = roots if handlers.list_roots is None else ()
     given = {"elicitation": handlers.elicitation, "roots": roots, "sampling": handlers.sampling}
     return "+".join(name for name, value in given.items() if value is not None)
+
+
+def _how_to_review(spec: ServerSpec) -> str:
+    # The commands know only servers of configuration files.
+    is_code = spec.origin.scope in ("code", "session")
+    return (
+        f"`McpManager.changes({spec.name!r})`" if is_code else f"dragoman trust show {shlex.quote(spec.name)}"
+    )
 
 
 def _refusal(name: str, server: str, offer: _Offer) -> CallDeniedError:

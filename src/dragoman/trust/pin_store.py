@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError
+from dragoman.model import Stdio
 from dragoman.storage.files import StoredFile, data_folder, project_root, write_atomically
+from dragoman.trust.masking import mask_args, mask_url
 from dragoman.trust.pins import (
     LOCK_NAME,
     Pin,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
+_VERSION = re.compile(r"(?<=\w)(?:@|==)[\w.+-]+\Z")
 CHECKED = ".checked"
 """The suffix of a file with the hash of the last listing that had no changes."""
 
@@ -72,7 +75,7 @@ class Pins:
 
     def user_path(self, spec: ServerSpec) -> Path:
         """Return the user's lock file of a server; a project's server has one for each project."""
-        key = self._key(spec)
+        key = self._identity(spec)
         if (path := self._paths.get(key)) is None:
             word = re.sub(r"[^A-Za-z0-9._-]", "_", spec.name)[:40].lstrip(".")
             digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -208,6 +211,20 @@ class Pins:
 
     def _key(self, spec: ServerSpec) -> str:
         return f"{spec.name} @ {self.root}" if spec.origin.scope == "project" else spec.name
+
+    def _identity(self, spec: ServerSpec) -> str:
+        """Return what tells servers of one name apart: what is run or contacted.
+
+        A project's server has an approval of its content: after a change its pins are compared all the same.
+        """
+        transport, key = spec.transport, self._key(spec)
+        if spec.origin.scope == "project":
+            return key
+        if not isinstance(transport, Stdio):
+            return f"{key}\0{mask_url(transport.url)}"
+        # Another version of a package is the same server.
+        words = mask_args([transport.command, *transport.args])
+        return "\0".join([key, *(_VERSION.sub("", word) for word in words)])
 
     def _user(self, spec: ServerSpec) -> StoredFile[dict[str, ServerPins]]:
         return _lock_file(self.user_path(spec), private=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dragoman.config.evidence import MAX_CHARS, gather, runner_zone
+from dragoman.config.command_lines import runner_zone
+from dragoman.config.evidence import MAX_CHARS, gather
 from dragoman.model import Auth, Http, Input, ServerSpec, Sse, Stdio, Tls
 from dragoman.trust.approvals import Evidence, fingerprint
 
@@ -36,7 +37,7 @@ def root(tmp_path: Path) -> Path:
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"# {name}\n")
-        file.chmod(0o755)
+        file.chmod(0o755 if name.endswith((".sh", "/node", "/tool")) else 0o644)
     (tmp_path / "package.json").write_text('{"main": "serve.js", "scripts": {"go": "node serve.js --fast"}}')
     return tmp_path
 
@@ -174,11 +175,14 @@ def test_the_path_of_the_program_counts_and_its_bytes_only_in_the_project(
     for folder in bins:
         (folder / "prog").write_text("#!/bin/sh\n")
         (folder / "prog").chmod(0o755)
-    one, two = (spec("prog", env={"PATH": str(folder)}) for folder in bins)
-    assert seen(one, root).programs == {"prog": str(bins[0] / "prog")}
-    assert seen(two, root).programs == {"prog": str(bins[1] / "prog")}
+    one = spec("prog", cwd="docs")
+    before, other = (gather(one, root, env={"PATH": str(folder)}) for folder in bins)
+    assert before.programs == {"prog": str(bins[0] / "prog")}
+    assert other.programs == {"prog": str(bins[1] / "prog")}
     (bins[0] / "prog").write_text("#!/bin/sh\n# newer\n")
-    assert seen(one, root).files == []
+    assert gather(one, root, env={"PATH": str(bins[0])}) == before, "an upgrade asks nothing"
+    named = spec(str(bins[0] / "prog"))
+    assert str(bins[0] / "prog") in covered(named, root), "a path in the entry is the entry's own choice"
     ours = spec("node", env={"PATH": f"bin{os.pathsep}{bins[0]}"})
     assert seen(ours, root).programs == {"node": str(root / "bin" / "node")}
     assert "bin/node" in covered(ours, root)
@@ -198,11 +202,11 @@ def test_the_path_of_an_env_file_decides_which_program_runs(root: Path) -> None:
 
 
 def test_an_env_file_counts_wherever_it_lies_and_when_it_is_absent(root: Path, home: Path) -> None:
-    one = spec("prog", env_file=["~/secrets.env"])
-    (absent,) = seen(one, root).files
+    one = spec("npx", "mcp-x", env_file=["~/secrets.env"], cwd="docs")
+    absent = seen(one, root).files[-1]
     assert absent.digest == "absent"
     (home / "secrets.env").write_text("A=1")
-    (there,) = seen(one, root).files
+    there = seen(one, root).files[-1]
     assert (there.path, there.size) == (str(home / "secrets.env"), 3)
 
 
@@ -240,7 +244,7 @@ def test_odd_words_do_no_harm(root: Path) -> None:
     words = ["", "\0", "loop.py", "x" * 5000, "=" * 500, "%zz", "a\nb", "\ud800", "/", "..", "-", "--", "@"]
     found = seen(spec("npm", *words, "." * (MAX_CHARS + 1)), root)
     assert found.gaps[-1].startswith(("an argument or a value is too long", "it names the project's own"))
-    many = seen(spec("prog", *("a b c d e f g h " * 400 for _ in range(50))), root)
+    many = seen(spec("mcp-prog", *("a b c d e f g h " * 400 for _ in range(50))), root)
     assert many.files == []
 
 
@@ -275,7 +279,7 @@ def test_what_only_a_start_can_tell_is_said(root: Path) -> None:
         ("node --require hook dist data", 4),
         ("bash -c line name data", 3),
         ("prog data", 1),
-        ("env A=1 timeout 5 data", 4),
+        ("env A=1 timeout 5 data", 1),
         ("python -m pkg", 3),
         ("", 0),
     ],
@@ -437,3 +441,8 @@ def test_a_folder_that_links_to_itself_is_walked_once(tmp_path: Path) -> None:
 def test_a_shell_that_works_out_what_it_runs_is_said(tmp_path: Path) -> None:
     gaps = " ".join(seen(spec("bash", "-c", "python $(cat name)"), tmp_path).gaps)
     assert "a shell works out part" in gaps
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "\ud800", "x" * 5000, "\0/*", "\ud800/../x"])
+def test_a_directory_that_cannot_exist_does_no_harm(root: Path, odd: str) -> None:
+    assert seen(spec("make", odd, f"--x={odd}/*", cwd=odd, env={"PATH": odd, "A": odd}), root).programs

@@ -88,7 +88,10 @@ async def test_approving_needs_a_look(tmp_path: Path) -> None:
     await board.check_listing(STRICT, [tool()], "")
     await board.check_listing(STRICT, [tool(description="Other.")], "")
     assert board.withheld(STRICT, ["t"]) == {"t"}
-    await board.approve(STRICT, tools=["t"], in_project=True)
+    with pytest.raises(DragomanError, match="were not reviewed yet"):
+        await board.approve(STRICT, tools=["t"], in_project=True)
+    shown = board.changes("s").fingerprint
+    await board.approve(STRICT, tools=["t"], in_project=True, fingerprint=shown)
     assert board.withheld(STRICT, ["t"]) == frozenset()
     assert (tmp_path / "dragoman.lock").exists()
 
@@ -135,7 +138,8 @@ async def test_only_what_was_told_is_approved(tmp_path: Path) -> None:
     await asyncio.gather(*one.board.looking())
     # A third one comes, and is looked at a moment later.
     await one.board.check_listing(WARN, [tool(description="Third.")], "")
-    await one.board.approve(WARN, tools=None, in_project=False)
+    shown = one.events[-1].fingerprint
+    await one.board.approve(WARN, tools=None, in_project=False, fingerprint=shown)
     await asyncio.gather(*one.board.looking())
     (change,) = one.board.changes("s")
     assert "- Second." in str(change)

@@ -15,8 +15,9 @@ import pytest
 
 from dragoman.config.load import approvals
 from dragoman.errors import ConfigError
-from dragoman.model import Origin, ServerSpec, Stdio
+from dragoman.model import Http, Origin, ServerSpec, Stdio
 from dragoman.storage.files import MAX_PROJECT_BYTES, data_folder
+from dragoman.trust.approvals import Evidence
 from dragoman.trust.pin_store import Pins
 from dragoman.trust.pins import load_lock, pins_of
 
@@ -115,6 +116,28 @@ def test_approvals_of_an_older_version_are_asked_for_once_more_with_the_reason(
     other = replace(SPEC, name="other")
     assert "dragoman 0.1" in str(store.refused([other], tmp_path)["other"])
     assert "is not used" not in caplog.text
+
+
+def test_an_approval_that_covered_fewer_files_is_asked_for_once_more_with_the_reason(tmp_path: Path) -> None:
+    tox = replace(SPEC, name="tox", transport=Stdio("tox", ["-e", "serve"]))
+    store = approvals()
+    for spec in (SPEC, tox):
+        store.approve(spec, tmp_path, Evidence(programs=store.look(spec, tmp_path).evidence.programs))
+    data = json.loads(store.path.read_text("utf-8"))
+    for row in data["approvals"]:
+        del row["coverage"]
+    store.path.write_text(json.dumps(data), "utf-8")
+    (tmp_path / "tox.ini").write_text("")
+    assert store.refused_entries([SPEC, tox], tmp_path) == {}
+    # What is covered as before is not asked about.
+    refused = store.refused([SPEC, tox], tmp_path)
+    assert refused.keys() == {"tox"}
+    assert "(it was approved with an earlier dragoman, which covered fewer of the files that it runs)" in str(
+        refused["tox"]
+    )
+    store.approve(tox, tmp_path)
+    (tmp_path / "tox.ini").write_text("2")
+    assert "(the file `tox.ini` changed)" in str(store.refused([tox], tmp_path)["tox"])
 
 
 def test_an_approval_is_revoked(tmp_path: Path) -> None:
@@ -304,6 +327,14 @@ def test_servers_of_two_projects_and_of_the_user_are_told_apart(tmp_path: Path) 
     assert two.check(SPEC, AFTER).first_use
     assert one.check(mine, AFTER).first_use
     assert not two.check(mine, AFTER).first_use
+    # Two servers of one name are told apart by what they are; another version is the same server.
+    http = [replace(mine, transport=Http(f"https://{host}/mcp")) for host in ("a", "b")]
+    assert one.check(http[0], BEFORE).first_use
+    assert one.check(http[1], AFTER).first_use
+    assert not one.check(http[0], BEFORE).changes
+    assert one.check(replace(mine, transport=Stdio("npx", ["x@1.0"])), BEFORE).first_use
+    assert one.check(replace(mine, transport=Stdio("npx", ["x@1.1"])), AFTER).changes
+    assert one.check(replace(mine, transport=Stdio("npx", ["@x/y"])), AFTER).first_use
     assert one.user_path(replace(mine, name="a/b")) != one.user_path(replace(mine, name="a_b"))
     assert one.user_path(replace(mine, name="../../x")).parent == one.user_path(mine).parent
 

@@ -394,7 +394,7 @@ def find_connected(live: Connected, asked: Target, elsewhere: Sequence[ToolDef])
 
 def _check_connected(live: Connected, server: str, seconds: float) -> None:
     """Raise a clear error if `--timeout` ended before the server was connected."""
-    state = live.mcp.status()[server].state
+    state = live.mcp.status([server])[server].state
     if state == "connecting":
         msg = f"server `{server}` did not connect within {seconds:g} s"
         hint = f"increase `--timeout`, or run `dragoman doctor {server}`"

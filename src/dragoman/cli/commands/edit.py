@@ -491,7 +491,7 @@ def _broken_entry(settings: Settings, name: str) -> Target | None:
     for source in settings.sources:
         if source.status != "loaded" or not Path(source.path).is_file():
             continue
-        target = target_at(Path(source.path), source.dialect, settings.root)
+        target = target_at(Path(source.path), source.dialect, settings.root, source.scope)
         with contextlib.suppress(ConfigError, OSError):
             if entry_named(read(target.path), target.dialect, settings.root, name) is not None:
                 return target

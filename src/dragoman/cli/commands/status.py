@@ -111,9 +111,9 @@ async def _connect(
     codes: list[Exit] = []
 
     async def on_settled(live: Connected, name: str) -> None:
-        found = live.mcp.status()[name]
+        found = live.mcp.status([name])[name]
         latency = await live.latency(name) if found.state == "ready" else None
-        found = live.mcp.status()[name]
+        found = live.mcp.status([name])[name]
         explanation = None if found.state == "ready" else live.explain(name)
         row = rows[name] = _row(on[name], found, latency, explanation)
         codes.append(live.code(found))

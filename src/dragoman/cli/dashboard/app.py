@@ -159,7 +159,7 @@ class Jobs:
         return self._state(server) if turn_on else f"{server} is disabled"
 
     def _state(self, server: str) -> str:
-        status = self._mcp.status()[server]
+        status = self._mcp.status([server])[server]
         if status.state.value != "ready":
             found = explain_status(status, self._mcp.settings.server(server))
             msg = f"{server}: {found or state_word(status)}"

@@ -314,7 +314,7 @@ class Consent:
         for line in argument_lines(request.arguments, SHOWN):
             self._asker.show(Text(f"    {line}"))
         try:
-            answer = await self._asker.choose(f"{verb} {name}?", _ALWAYS, default="n")
+            answer = await self._asker.choose(f"{verb} `{name}`?", _ALWAYS, default="n")
         except AbandonedError:
             return False
         if answer == "a":
@@ -340,7 +340,7 @@ class Consent:
             more = f" … ({len(excerpt)} characters)" if len(excerpt) > EXCERPT else ""
             self._asker.show(Text(f"    {label}: {excerpt[:EXCERPT]}{more}"))
         try:
-            answer = await self._asker.choose(f"Allow {name} to use the model?", _ALWAYS, default="n")
+            answer = await self._asker.choose(f"Allow `{name}` to use the model?", _ALWAYS, default="n")
         except AbandonedError:
             return False
         if answer == "a":
@@ -369,7 +369,7 @@ class Consent:
                     self._asker.show(Text(f"    {safe(line)}"))
                 try:
                     answer = await self._asker.choose(
-                        f"Approve the changes of {name}?", YES_OR_NO, default="n"
+                        f"Approve the changes of `{name}`?", YES_OR_NO, default="n"
                     )
                 except AbandonedError:
                     continue
@@ -411,7 +411,7 @@ async def approve_project(asker: Asker, settings: Settings) -> None:
             continue
         asker.show(Text(question(spec, root, look.evidence, look.changes)))
         try:
-            answer = await asker.choose(f"Approve {one_line(spec.name)}?", YES_OR_NO, default="n")
+            answer = await asker.choose(f"Approve `{one_line(spec.name)}`?", YES_OR_NO, default="n")
         except AbandonedError as left:
             if not left.declined:
                 raise

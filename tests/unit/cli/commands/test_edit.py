@@ -329,6 +329,27 @@ def test_an_entry_that_cannot_be_used_can_be_removed(tmp_path: Path) -> None:
     assert list(written(tmp_path / "mcp.json")) == ["y"]
 
 
+@pytest.mark.parametrize("command", ["remove", "disable"])
+@pytest.mark.parametrize("entry", [{"command": "a"}, {"args": []}])
+def test_a_projects_file_that_is_a_link_out_of_it_is_not_written_through(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str], command: str, entry: dict[str, object]
+) -> None:
+    theirs = home / "other.json"
+    theirs.write_text(json.dumps({"mcpServers": {"x": entry}}))
+    (tmp_path / "mcp.json").symlink_to(theirs)
+    before = theirs.read_bytes()
+    assert run([command, "x"]) != 0
+    assert theirs.read_bytes() == before
+    assert command == "disable" or "is a link to a file elsewhere" in capsys.readouterr().err
+    # A link within the project is the project's own matter.
+    (tmp_path / "real.json").write_bytes(before)
+    (tmp_path / "mcp.json").unlink()
+    (tmp_path / "mcp.json").symlink_to("real.json")
+    if command == "remove":
+        assert run([command, "x"]) == 0
+        assert written(tmp_path / "real.json") == {}
+
+
 @pytest.mark.parametrize("command", ["remove", "enable", "disable"])
 def test_an_unknown_name_brings_suggestions(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(["add", "files", "--", "a"])

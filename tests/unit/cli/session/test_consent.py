@@ -57,7 +57,7 @@ async def test_questions_of_several_calls_never_mix() -> None:
     consent = Consent(person)
     calls = [consent.approve_call(request(name)) for name in ("a", "b", "c")]
     assert await asyncio.gather(*calls) == [True, False, True]
-    assert person.asked == ["Call a?", "Call b?", "Call c?"]
+    assert person.asked == ["Call `a`?", "Call `b`?", "Call `c`?"]
 
 
 async def test_the_model_is_lent_after_a_yes_and_the_request_is_shown() -> None:
@@ -111,7 +111,7 @@ async def test_changed_tools_are_shown_and_approved_as_they_were_shown(tmp_path:
         await consent.review(mcp)
         assert len(mcp.tools()) == 6
         await consent.review(mcp)
-    assert person.asked == ["Approve the changes of coat?"] * 2
+    assert person.asked == ["Approve the changes of `coat`?"] * 2
 
 
 async def test_without_a_change_no_question_is_asked(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_a_projects_servers_are_shown_whole_and_the_yes_is_remembered(tmp_
     assert [store.is_approved(spec, str(tmp_path)) for spec in settings.servers] == [True, False]
     again = Person("n")
     await approve_project(again, settings)
-    assert again.asked == ["Approve two?"]
+    assert again.asked == ["Approve `two`?"]
 
 
 async def test_declining_goes_on_and_cancelling_ends_the_start() -> None:
