@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import mcp_types as types
 import pytest
 from mcp.client.client import Client
@@ -29,8 +30,6 @@ from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-
-    import httpx2
 
 ARTICLE = {"law": "民法典", "article_no": "585", "source": {"title": "民法典", "updated": "2021-01-01"}}
 QUESTION = {"no": "585"}
@@ -194,8 +193,7 @@ async def test_a_model_is_told_of_lost_servers_and_can_ask() -> None:
             "[notice]" in text for text in texts(await call(client, "mcp_other_article", QUESTION))
         )
         server.stop("gone")
-        while mcp.status()["law"].state == "ready":
-            await asyncio.sleep(0)
+        await mcp.call("mcp_law_article", QUESTION)
         told = texts(await call(client, "mcp_other_article", QUESTION))
         assert any(text.startswith("[notice] server `law` is not available") for text in told)
         assert not any(
@@ -347,3 +345,22 @@ async def test_over_stdio_nothing_but_the_protocol_is_on_standard_output(tmp_pat
     started = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
     async with asyncio.timeout(50), Client(stdio_client(started), cache=None) as client:
         assert "mcp_s_echo" in [tool.name for tool in (await client.list_tools()).tools]
+
+
+async def test_the_address_of_a_client_is_that_of_its_connection(tmp_path: Path) -> None:
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"s": entry()}}))
+    command = [sys.executable, "-m", "dragoman", "serve", "--config", str(config), "--http", "0"]
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    assert process.stderr is not None
+    async with asyncio.timeout(50), httpx2.AsyncClient() as client:
+        line = b""
+        while not line.startswith(b"serving at "):
+            line = await process.stderr.readline()
+        url = line.split()[-1].decode()
+        await client.get(url, headers={"X-Forwarded-For": "6.6.6.6", "Authorization": "Bearer x"})
+        process.terminate()
+        said = (await process.stderr.read()).decode()
+        assert await process.wait() == 0
+    assert "refused a request of 127.0.0.1: wrong token" in said
+    assert "6.6.6.6" not in said

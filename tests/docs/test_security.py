@@ -245,6 +245,50 @@ PROMISES: dict[str, list[str]] = {
     "Nothing is run through a shell": [
         "test_static_safety.py::test_no_file_runs_a_shell_evaluates_text_or_reads_without_a_bound"
     ],
+    "Over HTTP the gateway answers on this machine only": [
+        "unit/gateway/test_app.py::test_strangers_are_refused_and_counted",
+        "unit/gateway/test_app.py::test_a_page_and_a_name_that_are_allowed_are_let_in",
+        "behaviour/test_gateway_users.py::test_users_have_their_own_credentials_listings_and_rules",
+    ],
+    "A head over 64 KB": [
+        "unit/gateway/test_http_protocol.py::test_a_head_of_more_than_64_kb_is_refused",
+        "unit/gateway/test_http_protocol.py::test_trailers_are_not_kept",
+        "unit/gateway/test_http_protocol.py::test_a_client_that_does_not_say_what_it_wants_is_not_waited_for",
+        "unit/gateway/test_http_protocol.py::test_silent_connections_make_room_for_others",
+        "unit/gateway/test_http_protocol.py::test_a_connection_with_a_request_in_progress_is_not_ended_for_another",
+        "unit/gateway/test_http_protocol.py::test_a_client_that_does_not_read_is_cut_off",
+        "unit/gateway/test_auth.py::test_a_token_of_more_than_16_kb_is_refused_before_any_work",
+        "unit/gateway/test_http.py::test_the_oldest_idle_session_makes_room",
+    ],
+    "A body that ends early runs nothing": [
+        "unit/gateway/test_http_protocol.py::test_a_body_that_does_not_come_runs_nothing",
+        "unit/gateway/test_http.py::test_a_body_that_is_not_one_message_is_refused",
+    ],
+    "What waits for a client that does not read": [
+        "unit/gateway/test_outbox.py::test_a_client_that_does_not_read_is_cut_off",
+    ],
+    "A client is its session": [
+        "behaviour/test_gateway_questions.py::test_two_requests_with_one_token_are_two_clients",
+        "behaviour/test_gateway_questions.py::test_a_session_is_not_asked_about_the_call_of_another",
+        "behaviour/test_gateway_questions.py::test_a_modern_client_and_a_session_are_two_clients",
+        "behaviour/test_gateway_questions.py::test_a_request_that_was_cancelled_may_still_ask_and_no_other_client_answers",
+        "unit/gateway/test_http.py::test_a_session_is_used_only_by_the_one_who_opened_it_and_where",
+    ],
+    "Every question says which server asks": [
+        "behaviour/test_gateway_questions.py::test_every_question_names_its_server_outside_of_the_servers_words",
+        "behaviour/test_gateway_parity.py::test_what_a_server_says_to_all_opens_no_section",
+    ],
+    "An approval is good for one call": [
+        "behaviour/test_gateway_questions.py::test_one_approval_is_good_for_one_call",
+        "behaviour/test_gateway_questions.py::test_only_a_clear_yes_is_an_approval",
+    ],
+    "Clients get no path of the machine": [
+        "unit/gateway/test_app.py::test_a_denial_names_the_rule_and_no_path",
+        "unit/gateway/test_app.py::test_health_and_metrics",
+    ],
+    "Addresses of clients in logs": [
+        "behaviour/test_gateway_parity.py::test_the_address_of_a_client_is_that_of_its_connection",
+    ],
     "On Linux all processes": [
         f"{WATCHDOG}::test_daemon_that_hides_in_every_way_ends_when_the_client_is_killed",
         f"{WATCHDOG}::test_chain_of_processes_that_hand_over_is_broken_when_the_client_is_killed",

@@ -72,11 +72,6 @@ class Connections:
         self._plan()
         return True
 
-    @property
-    def open(self) -> int:
-        """How many there are."""
-        return len(self._open)
-
     def used(self, protocol: LimitedProtocol) -> None:
         """Note that a connection has just been in use."""
         if (address := self._open.pop(protocol, None)) is not None:

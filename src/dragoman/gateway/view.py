@@ -704,7 +704,8 @@ def answer_of(result: ToolResult) -> Mapping[str, Any]:
     exc = result.exception
     if isinstance(exc, ProtocolError | UnknownToolError):
         raise _refusal(exc)
-    text = result.text or result.error or ""
+    # A client may be on another machine, and must not learn the paths of this one.
+    text = exc.public_message if isinstance(exc, CallDeniedError) else result.text or result.error or ""
     return {"content": [{"type": "text", "text": text}], "isError": not result.success}
 
 
@@ -717,7 +718,7 @@ def _refusal(exc: DragomanError | TimeoutError) -> MCPError:
     if isinstance(exc, UnknownToolError | UnknownServerError):
         return MCPError(code=INVALID_PARAMS, message=str(exc))
     if isinstance(exc, CallDeniedError):
-        return MCPError(code=SERVER_ERROR, message=str(exc), data={"code": exc.code})
+        return MCPError(code=SERVER_ERROR, message=exc.public_message, data={"code": exc.code})
     if isinstance(exc, ToolExecutionError):
         return MCPError(code=INTERNAL_ERROR, message=str(exc), data={"code": exc.code})
     code = exc.code if isinstance(exc, DragomanError) else "timeout"

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -24,6 +25,7 @@ from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from dragoman.gateway.app import GatewayApp
 
@@ -194,6 +196,23 @@ async def test_the_policy_applies() -> None:
     assert not server.calls
 
 
+async def test_a_denial_names_the_rule_and_no_path(tmp_path: Path) -> None:
+    config = tmp_path / "dragoman.toml"
+    config.write_text('[mcp.policy]\nrules = [{ action = "deny", server = "notes", reason = "no notes" }]\n')
+    from dragoman.config.load import load
+
+    server = notes()
+    settings = replace(load("dragoman", config=config), servers=[server.spec()])
+    app = asgi_app(McpManager(settings, cache=False), token=TOKEN)
+    async with client_of(app) as client:
+        await app.gateway.mcp.wait_ready()
+        assert str(tmp_path) in (await app.gateway.mcp.call("mcp_notes_add", {"text": "milk"})).text
+        text = (await add(client)).text
+        assert "no notes" in text
+        assert str(tmp_path) not in text
+    assert not server.calls
+
+
 async def test_a_question_for_approval_is_not_a_failed_call(caplog: pytest.LogCaptureFixture) -> None:
     server = notes()
     questions = Questions()
@@ -229,6 +248,10 @@ async def test_health_and_metrics() -> None:
         assert (await client.get("/metrics")).status_code == 401
         metrics = (await client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})).text
         assert 'dragoman_gateway_requests_total{method="tools/call",outcome="ok"} 1' in metrics
+        await post(client, 'x",a="b\n1')
+        metrics = (await client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})).text
+        assert 'dragoman_gateway_requests_total{method="other",outcome="refused"} 1' in metrics
+        assert 'a="b' not in metrics
         assert 'dragoman_server_up{server="notes"} 1' in metrics
         assert 'dragoman_server_calls_total{server="notes"} 1' in metrics
         await app.drain(1)
