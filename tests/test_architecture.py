@@ -60,7 +60,7 @@ EFFECTS = {
 }
 URL_PARSERS = {"urlsplit", "urlparse", "SplitResult"}
 """Only `trust.addresses` has these: they raise where no caller expects it. The others call its `split_url`."""
-URL_READERS = {"trust.addresses", "gateway.app"}
+URL_READERS = {"trust.addresses"}
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(

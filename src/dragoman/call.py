@@ -549,7 +549,8 @@ async def _unfinished(
         made = await asyncio.to_thread(
             paused_call, answer, tool=tool, server_key=key, call=call, user=context.user
         )
-        text = f"`{tool.name}` asks: {'; '.join(_question(one) for one in made.questions.values())}"
+        asked = "; ".join(_question(one) for one in made.questions.values())
+        text = f"server `{tool.server}` asks a person for `{tool.name}`: {asked}"
         return ToolResult(
             success=False,
             text=text,
@@ -654,7 +655,7 @@ def signature_of(continuation: Continuation, key: bytes) -> str:
 
 
 def _question(params: Mapping[str, Any]) -> str:
-    return for_log(str(params.get("message", "a question")), SUMMARY_CHARS)
+    return f'"{for_log(str(params.get("message", "a question")), SUMMARY_CHARS)}"'
 
 
 async def _built(

@@ -46,7 +46,7 @@ from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result.budget import TextBudget
 from dragoman.tools.search.missing import missing_servers
 from dragoman.tools.view import ToolView
-from dragoman.trust.sanitizing import for_model
+from dragoman.trust.sanitizing import for_model, merged_instructions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -620,10 +620,8 @@ class AgentEngine:
         if len(self.tools):
             pieces.append(ATTRIBUTION)
         if not cast("ToolOffer", self._offering).searching:
-            said = self._instructions()
-            pieces += [
-                f"About the tools of `{name}`:\n{said[name][:MAX_INSTRUCTIONS]}" for name in sorted(said)
-            ]
+            said = merged_instructions(self._instructions(), MAX_INSTRUCTIONS)
+            pieces += [said] if said else []
         # With a search, instructions come with the first tool of their server that is found.
         if self._known_skills:
             pieces.append(self._known_skills)

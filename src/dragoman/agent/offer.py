@@ -23,7 +23,7 @@ from dragoman.model import ToolDef
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result import budget
 from dragoman.tools.search import ToolIndex
-from dragoman.trust.sanitizing import for_model
+from dragoman.trust.sanitizing import for_model, merged_instructions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -390,7 +390,8 @@ class ToolOffer:
         about = self._about()
         new = [server for server in sorted(servers) if server in about and server not in self._told]
         self._told |= set(new)
-        said = [f"About the tools of `{server}`: {for_model(about[server], MAX_ABOUT)}" for server in new]
+        told = merged_instructions({server: about[server] for server in new}, MAX_ABOUT)
+        said = [told] if told else []
         if missing := list(self._unavailable()):
             said.append("Not available now, and may have had a fitting tool:")
             said += missing

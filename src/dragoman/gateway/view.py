@@ -52,6 +52,7 @@ from dragoman.server.protocol.rounds import CAPABILITIES, Held, inputs_of, wants
 from dragoman.tools.export.export import neutral_texts
 from dragoman.tools.names import OPENAI, Pair, assign
 from dragoman.tools.search.missing import missing_servers
+from dragoman.trust.sanitizing import merged_instructions
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -682,15 +683,6 @@ def _passed_on(request: Request, answer: Mapping[str, Any], server: str) -> Mapp
             raise MCPError(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message=msg, data=data)
         named[key] = {**asked, "params": framed(method, asked.get("params") or {}, server)}
     return {**answer, "inputRequests": named}
-
-
-def merged_instructions(said: Mapping[str, str]) -> str:
-    """Return the instructions of all servers under their names; none can open a section of its own."""
-    return "\n\n".join(
-        f"# {server}\n" + "\n".join(f"> {line}" for line in text.splitlines())
-        for server, text in sorted(said.items())
-        if text
-    )
 
 
 def answer_of(result: ToolResult) -> Mapping[str, Any]:

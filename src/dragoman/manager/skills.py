@@ -378,7 +378,9 @@ def _mismatch(skill: Skill, uri: str, why: str) -> ServerError:
 
 def skill_line(skill: Skill) -> str:
     """Return what a model is told about a skill before it loads it."""
-    return f"- {skill.name} ({skill.uri}, server `{skill.server}`): {skill.description}"
+    # On one line: a line of its own could pass for one of ours.
+    described = " ".join(skill.description.split())
+    return f"- {skill.name} ({for_log(skill.uri, None)}, server `{skill.server}`): {described}"
 
 
 def skill_tools(skills: Skills, servers: Callable[[], Collection[str]] | None = None) -> list[ToolDef]:

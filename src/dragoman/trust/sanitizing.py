@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dragoman.visible import HARMFUL, LEGAL, STACKED, escape, is_harmful, is_plain_ascii, shown, spelled_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 LOG_CHARS = 2_000
 """Characters of one text in a log line."""
@@ -53,6 +53,27 @@ def for_json(text: str) -> str:
 def for_model(text: str, limit: int | None = None) -> str:
     """Return a text for a model: without harmful characters and escape sequences, all line ends alike."""
     return _bounded(text, limit, _stripped)
+
+
+def quoted(text: str, limit: int | None = None) -> str:
+    """Return a text for a model with `> ` before each line, so that no line of it passes for one of ours."""
+    return "\n".join(f"> {line}".rstrip() for line in for_model(text, limit).strip().splitlines())
+
+
+def merged_instructions(said: Mapping[str, str], limit: int | None = None) -> str:
+    """Return the instructions of several servers as one text for a model.
+
+    Only the lines that name a server are ours: those of a server are quoted, whatever they look like.
+
+    Args:
+        said: The instructions, by server; empty ones are left out.
+        limit: Most characters of one server.
+    """
+    return "\n\n".join(
+        f"About the tools of `{for_log(name, 100)}`, in the words of this server:\n{text}"
+        for name in sorted(said)
+        if (text := quoted(said[name], limit))
+    )
 
 
 def _bounded(text: str, limit: int | None, clean: Callable[[str], str]) -> str:

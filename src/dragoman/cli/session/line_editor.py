@@ -29,13 +29,12 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
-from rich.text import Text
 
 from dragoman.cli import slash
 from dragoman.cli.arguments import description_of, properties_of, required_of, type_name
 from dragoman.cli.known import find_tool
 from dragoman.cli.output import cut, one_line, safe
-from dragoman.cli.session.questions import AbandonedError, choices_of
+from dragoman.cli.session.questions import AbandonedError, choices_of, complaint
 from dragoman.cli.session.screen import no_echo
 from dragoman.errors import DragomanError, UnknownToolError
 from dragoman.events import ConfigReloaded, PromptsChanged, ResourcesChanged, StateChanged
@@ -231,7 +230,7 @@ class TerminalAsker:
                         if check is not None:
                             check(text)
                     except ValueError as error:
-                        self._screen.console.print(Text(f"  ! {safe(str(error))}", style="yellow"))
+                        self._screen.console.print(complaint(str(error)))
                         default = "" if secret else text
                         continue
                     return text
@@ -263,7 +262,9 @@ class TerminalAsker:
             style=_STYLE,
             color_depth=_depth(),
         )
-        message = FormattedText([("class:question", "? "), ("", f"{safe(label)} › ")])
+        # On one line: a second one could pass for another question.
+        shown = safe(label).replace("\n", " ")
+        message = FormattedText([("class:question", "? "), ("", f"{shown} › ")])
         try:
             with patch_stdout(raw=True):
                 return await session.prompt_async(message, default=default, handle_sigint=False)

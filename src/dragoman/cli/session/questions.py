@@ -1,6 +1,7 @@
 """Questions to the user: arguments, forms, URLs, and consent to calls and servers.
 
-Questions go through an `Asker`, implemented by the terminal and by the dashboard.
+Questions go through an `Asker`, implemented by the terminal and by the dashboard. Each names its server, and
+what others wrote stands behind a bar (`Quoted`): no text of a server looks like a question of ours.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from rich.padding import Padding
 from rich.text import Text
 
 from dragoman.agent.handlers import Visit
@@ -26,7 +28,7 @@ from dragoman.trust.masking import is_sensitive_name
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from dragoman.agent.handlers import Field, Form
     from dragoman.manager.manager import McpManager
@@ -34,11 +36,43 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BAR = "  │ "
+LONGEST_TITLE = 60
+"""Columns for the title of a field, or one of its choices, in a question."""
 LONGEST_ABOUT = 240
 """Columns for a description above a question."""
 MOST_CHOICES = 8
 """With more choices than this, they are completed but not shown."""
 YES_OR_NO = {"y": "yes", "n": "no"}
+
+
+class Quoted:
+    """A text that others wrote: each of its lines on the screen, also a wrapped one, stands behind a bar."""
+
+    def __init__(self, text: str, style: str = "") -> None:
+        self._text = Text(safe(text).strip("\n"), style)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Wrap the text within the width that is left."""
+        for line in self._text.wrap(console, max(1, options.max_width - len(BAR))):
+            yield Text.assemble((BAR, "magenta"), line)
+
+
+def complaint(text: str) -> RenderableType:
+    """Return what is wrong with an answer, indented: the text may quote a schema."""
+    flat = " ".join(safe(text).split())
+    return Padding(Text(f"! {flat}", "yellow"), (0, 0, 0, 2), expand=False)
+
+
+def in_title(text: str) -> str:
+    """Return a text that others wrote for the line of a question itself."""
+    return cut(one_line(text), LONGEST_TITLE)
+
+
+def named(name: str) -> str:
+    """Return the name of a server or a tool in quotes, which the name itself cannot close."""
+    inner = in_title(name).replace('"', "'")
+    return f'"{inner}"'
 
 
 class AbandonedError(Exception):
@@ -107,9 +141,10 @@ async def _ask_argument(asker: Asker, name: str, schema: object, root: object) -
     types = arguments.allowed_types(fields, root)
     choices = choices_of(fields, root)
     if about := one_line(str(fields.get("description") or "")):
-        asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
+        asker.show(Quoted(cut(about, LONGEST_ABOUT), "dim"))
     kind = type_name(fields, root)
-    shown = f", one of {', '.join(choices)}" if 0 < len(choices) <= MOST_CHOICES and kind == "str" else ""
+    listed = ", ".join(map(in_title, choices))
+    shown = f", one of {listed}" if 0 < len(choices) <= MOST_CHOICES and kind == "str" else ""
     empty_allowed = not types or "string" in types
     default = fields.get("default")
     inner = cast("dict[str, Any]", root) if isinstance(root, dict) else {}
@@ -127,7 +162,7 @@ async def _ask_argument(asker: Asker, name: str, schema: object, root: object) -
 
     return await ask_read(
         asker,
-        f"{name} ({kind}{shown})",
+        f"{in_title(name)} ({kind}{shown})",
         read,
         default="" if default is None else default if isinstance(default, str) else json.dumps(default),
         choices=choices,
@@ -158,8 +193,8 @@ async def ask_prompt_arguments(asker: Asker, prompt: Prompt, given: Mapping[str,
         if name in found or not argument.get("required"):
             continue
         if about := one_line(str(argument.get("description") or "")):
-            asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
-        found[name] = await asker.line(name, check=_given(name))
+            asker.show(Quoted(cut(about, LONGEST_ABOUT), "dim"))
+        found[name] = await asker.line(in_title(name), check=_given(name))
     return found
 
 
@@ -176,31 +211,36 @@ def _given(name: str) -> Callable[[str], None]:
 
 async def fill(asker: Asker, form: Form) -> dict[str, Any] | bool | None:
     """Ask the user to fill in a form of a server; `False` declines, `None` cancels."""
-    asker.show(_heading(form.server, "asks", form.message))
-    if sensitive := [field.title for field in form.fields if is_sensitive_name(field.name)]:
-        names = ", ".join(safe(title) for title in sensitive)
+    _show_heading(asker, form.server, "asks", form.message)
+    if secret := [field.title for field in form.fields if _is_secret(field)]:
+        names = ", ".join(map(in_title, secret))
         asker.show(Text(f"  ! Servers should not ask for secrets in a form: {names}", style="red"))
     asker.show(Text("  Ctrl-D to decline, Ctrl-C to cancel.", style="dim"))
     values: dict[str, Any] = {}
     try:
         if not form.fields:
-            return await asker.choose("Agree?", YES_OR_NO, default="n") == "y"
+            return await asker.choose(f"Agree to {named(form.server)}?", YES_OR_NO, default="n") == "y"
         while True:
             for field in form.fields:
-                await _fill_field(asker, field, values)
+                await _fill_field(asker, form.server, field, values)
             if not (problems := form.problems(values)):
                 return values
-            asker.show(Text(f"  ! {safe('; '.join(problems))}", style="yellow"))
+            asker.show(complaint("; ".join(problems)))
     except AbandonedError as left:
         return False if left.declined else None
 
 
-async def _fill_field(asker: Asker, field: Field, values: dict[str, Any]) -> None:
+def _is_secret(field: Field) -> bool:
+    return is_sensitive_name(field.name) or is_sensitive_name(field.title)
+
+
+async def _fill_field(asker: Asker, server: str, field: Field, values: dict[str, Any]) -> None:
     if about := one_line(field.description):
-        asker.show(Text(f"  {cut(about, LONGEST_ABOUT)}", style="dim"))
+        asker.show(Quoted(cut(about, LONGEST_ABOUT), "dim"))
     choices = list(field.choices or ()) or (["yes", "no"] if field.kind == "boolean" else [])
     kind = {"choice": "one", "choices": "comma-separated list"}.get(field.kind, field.kind)
-    of = f" of {', '.join(choices)}" if 0 < len(choices) <= MOST_CHOICES and field.kind != "boolean" else ""
+    listed = ", ".join(map(in_title, choices))
+    of = f" of {listed}" if 0 < len(choices) <= MOST_CHOICES and field.kind != "boolean" else ""
     optional = "" if field.required else ", optional"
 
     def read(text: str) -> Any:
@@ -214,11 +254,11 @@ async def _fill_field(asker: Asker, field: Field, values: dict[str, Any]) -> Non
     default = values.get(field.name, field.default)
     value = await ask_read(
         asker,
-        f"{one_line(field.title)} ({kind}{of}{optional})",
+        f"{named(server)}: {in_title(field.title)} ({kind}{of}{optional})",
         read,
         default=_typed_default(default),
         choices=choices,
-        secret=is_sensitive_name(field.name),
+        secret=_is_secret(field),
     )
     if value is None:
         values.pop(field.name, None)
@@ -240,15 +280,16 @@ def _typed_default(value: object) -> str:
 
 async def visit(asker: Asker, asked: Visit, open_url: Callable[[str], Awaitable[object]]) -> bool | None:
     """Ask whether to open a URL; the full URL and its host are shown."""
-    asker.show(_heading(asked.server, "wants to open a URL", asked.message))
+    _show_heading(asker, asked.server, "wants to open a URL", asked.message)
     try:
         link = read_link(asked.url)
     except ValueError as error:
         asker.show(Text(f"  ! Declined, the URL is not safe to open: {safe(str(error))}", style="red"))
         return False
-    asker.show(Text(f"  {link.url}", style="bold"))
+    asker.show(Quoted(link.url, "bold"))
     try:
-        answer = await asker.choose(f"Open {link.host} in the browser?", YES_OR_NO, default="n")
+        wanted = f"Open {link.host} in the browser for {named(asked.server)}?"
+        answer = await asker.choose(wanted, YES_OR_NO, default="n")
     except AbandonedError as left:
         return False if left.declined else None
     if answer != "y":
@@ -257,10 +298,10 @@ async def visit(asker: Asker, asked: Visit, open_url: Callable[[str], Awaitable[
     return True
 
 
-def _heading(server: str, verb: str, message: str) -> Text:
-    return Text.assemble(
-        ("? ", "bold magenta"), (one_line(server), "bold"), f" {verb}: ", safe(message.strip())
-    )
+def _show_heading(asker: Asker, server: str, verb: str, message: str) -> None:
+    asker.show(Text.assemble(("? ", "bold magenta"), "Server ", (named(server), "bold"), f" {verb}:"))
+    if message.strip():
+        asker.show(Quoted(message.strip()))
 
 
 def argument_lines(given: Mapping[str, Any], limit: int) -> list[str]:
@@ -304,17 +345,17 @@ class Consent:
         what = (request.kind, request.server, request.original_name)
         if what in self._calls:
             return True
-        name = one_line(request.original_name)
-        of = f" of {one_line(request.server)}" if request.server else ""
+        name = named(request.original_name)
+        of = f" of {named(request.server)}" if request.server else ""
         why = one_line(request.reason) or (f"rule `{one_line(request.rule)}`" if request.rule else "a rule")
         verb = {"tool": "Call", "resource": "Read", "prompt": "Get", "skill": "Load"}[request.kind]
         self._asker.show(
             Text.assemble(("? ", "bold magenta"), (name, "bold"), f"{of} needs confirmation ({why})")
         )
         for line in argument_lines(request.arguments, SHOWN):
-            self._asker.show(Text(f"    {line}"))
+            self._asker.show(Quoted(line))
         try:
-            answer = await self._asker.choose(f"{verb} `{name}`?", _ALWAYS, default="n")
+            answer = await self._asker.choose(f"{verb} {name}?", _ALWAYS, default="n")
         except AbandonedError:
             return False
         if answer == "a":
@@ -329,7 +370,7 @@ class Consent:
     async def _approve_sampling(self, server: str, params: Mapping[str, Any]) -> bool:
         if server in self._servers:
             return True
-        name = one_line(server)
+        name = named(server)
         tokens = params.get("maxTokens")
         most = f", up to {tokens} tokens" if isinstance(tokens, int) else ""
         self._asker.show(
@@ -338,9 +379,9 @@ class Consent:
         for label, text in _said(params):
             excerpt = " ".join(safe(text).split())
             more = f" … ({len(excerpt)} characters)" if len(excerpt) > EXCERPT else ""
-            self._asker.show(Text(f"    {label}: {excerpt[:EXCERPT]}{more}"))
+            self._asker.show(Quoted(f"{in_title(label)}: {excerpt[:EXCERPT]}{more}"))
         try:
-            answer = await self._asker.choose(f"Allow `{name}` to use the model?", _ALWAYS, default="n")
+            answer = await self._asker.choose(f"Allow {name} to use the model?", _ALWAYS, default="n")
         except AbandonedError:
             return False
         if answer == "a":
@@ -356,7 +397,7 @@ class Consent:
                 if not changes.is_withheld or what in self._reviewed:
                     continue
                 self._reviewed.add(what)
-                name = one_line(server)
+                name = named(server)
                 self._asker.show(
                     Text.assemble(
                         ("? ", "bold magenta"),
@@ -365,11 +406,10 @@ class Consent:
                         " changed since you approved them:",
                     )
                 )
-                for line in (line for text in changes.texts for line in text.splitlines()):
-                    self._asker.show(Text(f"    {safe(line)}"))
+                self._asker.show(Quoted("\n".join(changes.texts)))
                 try:
                     answer = await self._asker.choose(
-                        f"Approve the changes of `{name}`?", YES_OR_NO, default="n"
+                        f"Approve the changes of {name}?", YES_OR_NO, default="n"
                     )
                 except AbandonedError:
                     continue
@@ -411,7 +451,7 @@ async def approve_project(asker: Asker, settings: Settings) -> None:
             continue
         asker.show(Text(question(spec, root, look.evidence, look.changes)))
         try:
-            answer = await asker.choose(f"Approve `{one_line(spec.name)}`?", YES_OR_NO, default="n")
+            answer = await asker.choose(f"Approve {named(spec.name)}?", YES_OR_NO, default="n")
         except AbandonedError as left:
             if not left.declined:
                 raise

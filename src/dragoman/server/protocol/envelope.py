@@ -10,10 +10,8 @@ clients share would end at them.
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
@@ -44,6 +42,9 @@ from mcp_types.methods import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+
+from dragoman.errors import DragomanError
+from dragoman.server.protocol import rpc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -91,39 +92,20 @@ _MODERN_ONLY = frozenset({"resultType", "ttlMs", "cacheScope"})
 # Reading and writing
 
 
-def decode(body: bytes | str) -> Any:
+def decode(body: bytes) -> Any:
     """Return the message of a body.
 
     Raises:
         MCPError: It is not JSON, has a number that is not finite, or is nested too deeply.
     """
     try:
-        text = body if isinstance(body, str) else body.decode("utf-8")
-        found = _DECODER.decode(text)
+        found = rpc.decode(body)
     except (ValueError, RecursionError) as exc:
-        said = str(exc) if isinstance(exc, _NotFiniteError) else ""
-        raise MCPError(code=PARSE_ERROR, message=f"Parse error: {said}" if said else "Parse error") from exc
-    # Each level takes a bracket: most messages are too short of them to be deep.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(found):
+        raise MCPError(code=PARSE_ERROR, message="Parse error") from exc
+    # Each level takes a bracket: most messages have too few of them to be deep.
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_deep(found):
         raise MCPError(code=PARSE_ERROR, message=f"Parse error: more than {MAX_DEPTH} levels")
     return found
-
-
-class _NotFiniteError(ValueError):
-    """A number is infinite or not a number."""
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    msg = f"{text} is not a number in JSON"
-    raise _NotFiniteError(msg)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        msg = f"{text[:40]} is too large for a number"
-        raise _NotFiniteError(msg)
-    return number
 
 
 def _is_deep(value: object) -> bool:
@@ -141,18 +123,14 @@ def _children(value: object) -> Iterable[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-
-
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return a message as JSON; a result that has no JSON becomes an error."""
     try:
-        return _ENCODER.encode({"jsonrpc": "2.0", **message}).encode()
-    except (ValueError, TypeError, RecursionError) as exc:
-        logger.warning("an answer was not sent: it is not JSON: %s", exc)
+        return rpc.encode({"jsonrpc": "2.0", **message})
+    except DragomanError as exc:
+        logger.warning("an answer was not sent: %s", exc)
         error = {"code": INTERNAL_ERROR, "message": "the answer of the server is not JSON"}
-        return _ENCODER.encode({"jsonrpc": "2.0", "id": message.get("id"), "error": error}).encode()
+        return rpc.encode({"jsonrpc": "2.0", "id": message.get("id"), "error": error})
 
 
 def is_message(value: object) -> bool:

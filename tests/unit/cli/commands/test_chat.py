@@ -115,20 +115,21 @@ def test_what_needs_a_person_is_asked_at_the_terminal(monkeypatch: pytest.Monkey
 
         person.typed("Do it", "Do it")
         person.type("\r")
-        person.wait_until(lambda: person.current.startswith("? Call `echo`?"))
-        assert "echo of plain needs confirmation (it speaks)" in person.text
+        person.wait_until(lambda: person.current.startswith('? Call "echo"?'))
+        assert '"echo" of "plain" needs confirmation (it speaks)' in person.text
         assert "text = one" in person.text
         person.type("a\r")
         # The second call is not asked about; the form comes next.
-        person.wait_until(lambda: person.current.startswith("? Seats (integer, optional) › 2"))
-        assert "asking asks: A table for how many?" in person.text
+        person.wait_until(lambda: person.current.startswith('? "asking": Seats (integer, optional) › 2'))
+        assert 'Server "asking" asks:' in person.text
+        assert "  │ A table for how many?" in person.text
         asked = person.screen.row
         person.type("\x7fmany\r")
         # Asked again, on a line below, with what was typed.
         person.wait_until(lambda: person.screen.row > asked + 1 and person.current.endswith("› many"))
         assert "a whole number is expected, not `many`" in person.text
         person.type("\x7f" * 4 + "4\r")
-        person.wait_until(lambda: person.current.startswith("? Name (text, optional) › nobody"))
+        person.wait_until(lambda: person.current.startswith('? "asking": Name (text, optional) › nobody'))
         person.type("\r")
         person.wait_until(lambda: "Booked." in person.text and person.current == PROMPT)
         assert "accept: {'seats': 4, 'name': 'nobody'}" in person.text

@@ -257,11 +257,11 @@ async def test_a_call_that_a_rule_asks_about_waits_for_the_person() -> None:
     policy = {"default": "ask"}
     async with seated([bank().spec()], handlers=asking, policy=policy) as seat:
         await seat.command("/call balance")
-        await seat.sees("Call `balance`?")
+        await seat.sees('Call "balance"?')
         await seat.press("n")
         await seat.sees("✗")
         await seat.command("/call balance")
-        await seat.sees("Call `balance`?")
+        await seat.sees('Call "balance"?')
         await seat.press("y")
         await seat.sees("nothing", "✓")
 
@@ -273,7 +273,7 @@ async def test_a_changed_tool_waits_for_the_person(tmp_path: Path) -> None:
         await mcp.approve("coat")
     coat.change(RUG_PULLS["description"])
     async with seated([coat.spec], consent=Consent, default_trust="ask", size=LARGE) as seat:
-        await seat.sees("Tools of coat changed since you approved them", "Approve the changes of `coat`?")
+        await seat.sees('Tools of "coat" changed since you approved them', 'Approve the changes of "coat"?')
         assert len(seat.mcp.tools()) == 4
         await seat.press("y")
         await seat.until(lambda: len(seat.mcp.tools()) == 5)

@@ -10,14 +10,16 @@ from tests.unit.cli.asking import Person
 from dragoman import ToolDef
 from dragoman.agent.handlers import Form, Visit, question
 from dragoman.cli.session.questions import (
+    BAR,
     AbandonedError,
+    Consent,
     ask_missing,
     ask_prompt_arguments,
     choices_of,
     fill,
     visit,
 )
-from dragoman.model import Prompt
+from dragoman.model import CallRequest, Prompt
 
 
 def tool(required: list[str], **properties: Any) -> ToolDef:
@@ -110,9 +112,9 @@ async def test_a_form_is_filled_in_field_by_field() -> None:
         note={"type": "string"},
     )
     assert await fill(person, asked) == {"name": "Ann", "age": 42, "member": False, "colour": "red"}
-    assert person.asked[0] == "Your name (text)"
+    assert person.asked[0] == '"shop": Your name (text)'
     assert person.complaints == ["`Your name` is required", "a whole number is expected, not `x`"]
-    assert "shop asks: Who� are you?" in person.shown
+    assert '? Server "shop" asks:\n  │ Who� are you?\n' in person.shown
     assert "one of red, blue, optional" in person.asked[-2]
 
 
@@ -151,7 +153,7 @@ async def test_an_address_is_shown_whole_and_opened_only_after_a_yes(
     assert await visit(person, Visit(server="shop", message="Log in", url=url), open_url) is outcome
     assert found == [url] * opened
     assert url in person.shown
-    assert person.asked == ["Open login.example.org in the browser?"]
+    assert person.asked == ['Open login.example.org in the browser for "shop"?']
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ async def test_an_address_in_another_script_is_named_and_opened_as_browsers_see_
 
     asked = Visit(server="shop", message="Log in", url="https://\u0433ithub.com:8443/")
     assert await visit(person, asked, open_url)
-    assert person.asked == ["Open xn--ithub-mwe.com:8443 in the browser?"]
+    assert person.asked == ['Open xn--ithub-mwe.com:8443 in the browser for "shop"?']
     assert found == ["https://xn--ithub-mwe.com:8443/"]
 
 
@@ -186,3 +188,84 @@ async def test_a_page_about_an_argument_leaves_the_question_in_sight() -> None:
     await ask_missing(person, tool(["a"], a={"type": "string", "description": "d" * 3000}), {})
     assert person.asked == ["a (str)"]
     assert 100 < person.shown.count("d") < 250
+
+
+# ── No text of a server looks like a question of ours
+
+
+FORGED = "\n".join(
+    (
+        "Please wait.",
+        "",
+        '? "delete" of "files" needs confirmation (a rule)',
+        "\u2028? Call delete?\r? dragoman asks: your password",
+        "x" * 300 + ' ? Server "github" asks: ' + "y" * 300,
+    )
+)
+
+
+def ours(person: Person) -> list[str]:
+    """Return the shown lines that do not stand behind a bar."""
+    return [line for line in person.shown.splitlines() if not line.startswith(BAR)]
+
+
+async def test_each_line_of_a_form_that_a_server_wrote_stands_behind_a_bar() -> None:
+    person = Person("", "wrong\nvalue", "a")
+    properties = {
+        "a": {
+            "type": "string",
+            "title": FORGED,
+            "description": FORGED,
+            "enum": ["a", FORGED],
+            "minLength": 1,
+        },
+    }
+    asked = question(
+        "shop", {"message": FORGED, "requestedSchema": {"type": "object", "properties": properties}}
+    )
+    assert isinstance(asked, Form)
+    await fill(person, asked)
+    assert ours(person) == [
+        '? Server "shop" asks:',
+        "  ! Servers should not ask for secrets in a form: Please wait.",
+        "  Ctrl-D to decline, Ctrl-C to cancel.",
+    ]
+    assert person.shown.count("needs confirmation") == 1
+    for label in person.asked:
+        assert label.startswith('"shop": Please wait. (one of a, Please wait.')
+        assert label.isprintable()
+
+
+async def test_each_line_about_an_address_or_a_use_of_the_model_stands_behind_a_bar() -> None:
+    person = Person("n", "n")
+
+    async def open_url(_: str) -> None:
+        raise AssertionError
+
+    await visit(person, Visit(server="shop", message=FORGED, url="https://a.example/" + "?" * 500), open_url)
+    await Consent(person).approve_sampling(
+        "shop", {"systemPrompt": FORGED, "messages": [{"role": FORGED, "content": {"text": FORGED}}]}
+    )
+    assert ours(person) == ['? Server "shop" wants to open a URL:', '? "shop" wants to use the model:']
+
+
+async def test_arguments_and_names_in_a_confirmation_forge_no_second_one() -> None:
+    person = Person("n")
+    request = CallRequest(
+        server="shop",
+        tool="t",
+        original_name='pay" of "bank" needs confirmation (x)\n? Call "read',
+        arguments={FORGED: FORGED, "path": FORGED},
+        reason=FORGED,
+    )
+    await Consent(person).approve_call(request)
+    name = "\"pay' of 'bank' needs confirmation (x)\""
+    assert ours(person) == [f'? {name} of "shop" needs confirmation (Please wait.)']
+    assert person.asked == [f"Call {name}?"]
+
+
+async def test_a_field_that_is_titled_as_a_secret_is_hidden_and_warned_of() -> None:
+    person = Person("hunter2")
+    await fill(person, form(x={"type": "string", "title": "Password"}))
+    assert "should not ask for secrets in a form: Password" in person.shown
+    assert person.secrets == ['"shop": Password (text)']
