@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 # ── Classes of files and folders
 
 
+_NO_DATA = frozenset[str]()
 DATA = frozenset(".db .db3 .sqlite .sqlite3 .duckdb .db-wal .db-shm .log .lock .pid".split())
 NOTES = DATA | frozenset(
     ".md .rst .adoc .txt .csv .tsv .jsonl .ndjson .parquet .xlsx .docx .pdf .html .css .svg .png .jpg .gif "
@@ -181,7 +182,7 @@ class _Look:
     ) -> None:
         self._spec = spec
         self.root = os.path.abspath(root)
-        self._project = _real(root)
+        self._project = _real(os.fspath(root))
         self._home = str(Path.home())
         self._repository = self._find_repository()
         installed = (*SYSTEM, sys.prefix, sys.base_prefix, *map(env.get, ("SYSTEMROOT", "PROGRAMFILES")))
@@ -473,7 +474,8 @@ class _Look:
             self._at_text(text, folder)
             for piece in pieces_of(text[:MAX_CHARS]):
                 for file in READS[name] if os.path.isdir(place := os.path.join(folder, piece)) else ():
-                    self._cover_all(os.path.join(place, file))
+                    for match in self._fitting(os.path.join(place, file)):
+                        self._cover(match)
 
     def _at_scripts(self, file: str, words: Sequence[str]) -> bool:
         """Cover the scripts of a manifest that a command names, and those that they run; return whether."""
@@ -520,18 +522,14 @@ class _Look:
             place = re.sub(
                 r"^/proc/(?:thread-)?self/cwd(?=/|$)", lambda _: cwd, expand_home(piece, self._home)
             )
-            self._cover_all(os.path.join(cwd, place), folders=folders, is_code=is_code)
-
-    def _cover_all(self, path: str, *, folders: bool = False, is_code: bool = True) -> None:
-        """Cover a path, or all matches if its last part is a pattern."""
-        for each in self._fitting(path):
-            self._cover(each, folders=folders, is_code=is_code)
+            for path in self._fitting(os.path.join(cwd, place)):
+                self._cover(path, folders=folders, data=_NO_DATA if is_code else DATA)
 
     def _fitting(self, path: str) -> Sequence[str]:
         folder, name = os.path.split(path)
         if not re.search(r"[*?\[]", name) or not self._is_ours(folder):
             return (path,)
-        return [os.path.join(folder, one) for one in fnmatch.filter(self._names(folder), name)]
+        return [path, *(os.path.join(folder, one) for one in fnmatch.filter(self._names(folder), name))]
 
     def _names(self, folder: str) -> list[str]:
         try:
@@ -547,38 +545,26 @@ class _Look:
 
     def _cover_top(self, folder: str, *, is_whole: bool) -> None:
         """Cover the files at the top of a folder; source files only if it is whole or by their name."""
+        # Another entry in the file of this entry is another server's.
+        origin = _real(os.path.join(self.root, self._spec.origin.source))
         for name in self._names(folder):
             path, (stem, suffix) = os.path.join(folder, name), os.path.splitext(name)
             is_left = suffix.lower() in SOURCES and not STARTS.fullmatch(stem)
-            if (is_whole or not is_left) and not _IDLE.fullmatch(name) and not self._is_origin(path):
-                self._cover(path, is_code=False, data=frozenset() if _NO_NOTES.fullmatch(name) else NOTES)
-
-    def _is_origin(self, path: str) -> bool:
-        """Return whether a file is the one with this entry: another entry in it is another server's."""
-        return _real(path) == _real(os.path.join(self.root, self._spec.origin.source))
+            if (is_whole or not is_left) and not _IDLE.fullmatch(name) and _real(path) != origin:
+                self._cover(path, data=_NO_DATA if _NO_NOTES.fullmatch(name) else NOTES)
 
     def _cover(
-        self,
-        path: str,
-        *,
-        always: bool = False,
-        folders: bool = False,
-        is_code: bool = True,
-        data: frozenset[str] = DATA,
+        self, path: str, *, always: bool = False, folders: bool = False, data: frozenset[str] = _NO_DATA
     ) -> None:
-        """Cover a path if it exists and is ours; with `always`, in any case.
+        """Cover a path if it exists, is ours and not data; with `always`, in any case.
 
         Programs resolve `link/..` as the kernel does, or as text: if these differ, both are covered.
         """
-        try:
-            names = _plain(path)
-            found = [name for name in names if os.path.lexists(name)]
-        except (OSError, ValueError):
-            return
+        names = _plain(path)
+        found = [name for name in names if os.path.lexists(name)]
         for name in found:
-            real = _real(name)
             if always or self._is_ours(name):
-                self._cover_one(name, real, folders=folders, data=frozenset() if is_code else data)
+                self._cover_one(name, _real(name), folders=folders, data=data)
         if always and not found:
             shown = self._shown(names[0])
             self._files[shown] = Covered(path=shown, digest="absent")

@@ -61,6 +61,7 @@ PATHS = {
     "a variable": Variant("python x", "sub/server.py", LINK, {"env": {"PYTHONSTARTUP": "link/../server.py"}}),
     "a folder of code": Variant("python x", "sub/lib/m.py", LINK, {"env": {"PYTHONPATH": "link/../lib"}}),
     "a command for a secret": Variant("npx mcp-x", "sub/t", LINK, {"env": {"T": "${command:link/../t}"}}),
+    "a name that looks like a pattern": Variant("python server[1].py", "server[1].py"),
     "a linked file": Variant("python a.py", "sub/b.py", {"a.py": "-> sub/b.py"}),
     "a linked folder": Variant("python -m pkg", "real/__main__.py", {"pkg": "-> real"}),
     "the child's own directory": Variant(
