@@ -308,6 +308,10 @@ PROMISES: dict[str, list[str]] = {
         f"{DAEMON}::test_a_variable_that_an_entry_uses_decides_who_shares_and_no_value_is_shown",
         f"{DAEMON}::test_a_project_is_trusted_per_client_and_folder",
     ],
+    "Users share a process only with `share = true`": [
+        "behaviour/test_users.py::test_a_request_without_an_answer_makes_later_questions_unclear",
+        "behaviour/test_users.py::test_while_two_users_have_requests_in_progress_neither_is_asked",
+    ],
     "Folders that dragoman makes are 0700": [
         "unit/storage/test_files.py::test_everything_that_is_kept_is_private_under_any_umask",
         f"{STORE}::test_files_and_folders_are_for_their_owner_alone",

@@ -253,8 +253,8 @@ async def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.Monkey
         reader, writer = await listener.connect()
         writer.write(b"POST /mcp HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (HEADERS, len(BODY)) + BODY)
         # More than fits into the buffers of the system, and then the end.
+        await listener.cut_off.wait()
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            await listener.cut_off.wait()
             await reader.readexactly(8_000_000)
         writer.close()
 

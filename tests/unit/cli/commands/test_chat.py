@@ -104,7 +104,7 @@ def test_what_needs_a_person_is_asked_at_the_terminal(monkeypatch: pytest.Monkey
         {"text": "Booked."},
     ]
     with model_api(monkeypatch, *script), at_terminal("chat", columns=200) as person:
-        person.wait_until(lambda: person.current.startswith("? Approve `plain`?"))
+        person.wait_until(lambda: person.current.startswith('? Approve "plain"?'))
         assert "plain.py" in person.text
         person.type("y\r")
         person.wait_until(lambda: person.current.startswith("? key (for asking) ›"))
@@ -142,7 +142,7 @@ def test_what_needs_a_person_is_asked_at_the_terminal(monkeypatch: pytest.Monkey
 def test_ctrl_c_at_the_first_question_starts_nothing() -> None:
     Path(".mcp.json").write_text(json.dumps({"mcpServers": {"plain": entry("plain.py")}}), "utf-8")
     with at_terminal("chat") as person:
-        person.wait_until(lambda: person.current.startswith("? Approve `plain`?"))
+        person.wait_until(lambda: person.current.startswith('? Approve "plain"?'))
         person.type(CTRL_C)
         assert person.wait_for_end() == 130
 

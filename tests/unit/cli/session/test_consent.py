@@ -139,7 +139,7 @@ async def test_a_projects_servers_are_shown_whole_and_the_yes_is_remembered(tmp_
     assert [store.is_approved(spec, str(tmp_path)) for spec in settings.servers] == [True, False]
     again = Person("n")
     await approve_project(again, settings)
-    assert again.asked == ["Approve `two`?"]
+    assert again.asked == ['Approve "two"?']
 
 
 async def test_declining_goes_on_and_cancelling_ends_the_start() -> None:
