@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_RATIO = 10
 """Of the times for a text and a quarter of it: 4 where the work is linear, 16 where it is quadratic."""
+PLAINLY_LINEAR = 5
+"""At most this ratio needs no second attempt: one that is wrong by a factor of three would hide nothing."""
 MEASURABLE = 1
 """Below this multiple of the reference work a ratio says nothing."""
 ATTEMPTS = 3
@@ -68,7 +70,10 @@ class Stopwatch:
         long = self.cost(work)
         if long <= (min(MEASURABLE, most) if quarter else most) * self.unit:
             return long, ""
-        short = self.cost(quarter, attempts=ATTEMPTS) if quarter else float("inf")
+        short = self.cost(quarter) if quarter else float("inf")
+        if quarter and long <= min(most * self.unit, PLAINLY_LINEAR * short):
+            return long, ""
+        short = min(short, self.cost(quarter, attempts=ATTEMPTS)) if quarter else short
         unit = float("inf")
         # In turns, so that a neighbour on the same core slows all of them down; the work itself first, so that it
         # is never compared with what was measured while the machine was busier.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,11 @@ from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.agent.skills import SKILL_TOOLS
 from dragoman.blocking import McpManager as BlockingManager
 from dragoman.manager.skills import MAX_FRONTMATTER, frontmatter_of, skill_tools
+from dragoman.storage.files import data_folder
 from dragoman.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from dragoman.agent.messages import ModelRequest
@@ -86,6 +89,33 @@ async def test_must_bind_the_approval_to_the_server_and_to_the_files(state: Path
         state.with_suffix(".changed").touch()
         with pytest.raises(CallDeniedError, match="is not approved"):
             await mcp.skills.load("m", REFUNDS)
+
+
+def a_pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def open_to_others(file: Path) -> None:
+    file.chmod(0o666)
+
+
+def damaged(file: Path) -> None:
+    file.write_text("[]")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("spoil", [a_pipe, open_to_others, damaged])
+async def test_approvals_in_a_file_that_cannot_be_trusted_count_for_nothing(
+    spoil: Callable[[Path], None],
+) -> None:
+    file = data_folder() / "skills.json"
+    async with managed() as mcp:
+        await mcp.skills.approve("m", REFUNDS)
+        assert (await mcp.skills.get("m", REFUNDS)).is_approved
+        if spoil is a_pipe:
+            file.unlink()
+        spoil(file)
+        assert not (await mcp.skills.get("m", REFUNDS)).is_approved
 
 
 @pytest.mark.parametrize(

@@ -237,10 +237,15 @@ PROMISES: dict[str, list[str]] = {
         "behaviour/test_limits.py::test_a_limit_holds_and_what_it_stops_names_the_setting",
         "behaviour/test_limits.py::test_the_pages_that_fit_into_a_listing_are_offered",
         "unit/trust/test_limits.py::test_an_excess_names_its_setting",
+        "behaviour/test_tasks.py::test_of_many_announced_states_only_the_newest_is_kept",
+        "unit/bulk/test_journal.py::test_a_number_that_no_run_has_written_is_a_damaged_entry_and_takes_no_memory",
     ],
     "No text from outside freezes the client": [
         f"{COST}::test_a_pattern_is_linear_in_every_text",
         f"{COST}::test_a_parser_is_linear_in_every_text",
+        f"{COST}::test_the_gate_judges_growth_and_not_the_speed_of_the_machine",
+        "behaviour/test_skills.py::test_a_frontmatter_that_grows_or_does_not_end_is_none",
+        "behaviour/test_skills.py::test_a_frontmatter_is_read_beside_the_event_loop",
     ],
     "Nothing is run through a shell": [
         "test_static_safety.py::test_no_file_runs_a_shell_evaluates_text_or_reads_without_a_bound"
@@ -298,6 +303,8 @@ PROMISES: dict[str, list[str]] = {
     ],
     "A signal or a closed terminal": [
         "unit/cli/test_running.py::test_signal_ends_the_servers_and_then_the_program",
+        "unit/cli/test_running.py::test_more_interrupts_change_nothing_while_the_first_one_ends_the_command",
+        f"{WATCHDOG}::test_a_server_that_stops_the_watchdog_delays_neither_its_end_nor_the_next_start",
         "unit/cli/test_running.py::test_terminal_that_is_closed_ends_the_servers_as_a_signal_does",
     ],
     "The daemon serves one user": [

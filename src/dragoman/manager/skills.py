@@ -17,11 +17,12 @@ import inspect
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dragoman.errors import CallDeniedError, DragomanError, ServerError, ToolFailedError
 from dragoman.model import CallRequest, Skill, SkillFile, ToolDef
-from dragoman.storage.files import data_folder, private_folder, write_atomically
+from dragoman.storage.files import StoredFile, data_folder
 from dragoman.trust.addresses import split_url
 from dragoman.trust.sanitizing import for_log, for_model
 
@@ -250,20 +251,23 @@ class Skills:
         return f"{self._key(skill.server)} {skill.uri}"
 
     @property
-    def _file(self) -> Path:
-        return (self._folder or data_folder()) / "skills.json"
+    def _file(self) -> StoredFile[dict[str, str]]:
+        path = (self._folder or data_folder()) / "skills.json"
+        return StoredFile(path, load=_approvals, dump=partial(json.dumps, indent=1), empty=dict)
 
     def _approvals(self) -> dict[str, str]:
-        try:
-            raw: object = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return cast("dict[str, str]", raw) if isinstance(raw, dict) else {}
+        return self._file.content() or {}
 
     def _remember(self, skill: Skill) -> None:
-        private_folder(self._file.parent)
-        known = {**self._approvals(), self._identity(skill): content_hash(skill)}
-        write_atomically(self._file, json.dumps(known, indent=1).encode())
+        self._file.change(lambda known: {**known, self._identity(skill): content_hash(skill)})
+
+
+def _approvals(text: str) -> dict[str, str]:
+    raw: object = json.loads(text)
+    if not isinstance(raw, dict):
+        msg = "it is not a JSON object"
+        raise ValueError(msg)  # noqa: TRY004 -- the content of the file is wrong, not a type
+    return cast("dict[str, str]", raw)
 
 
 def content_hash(skill: Skill) -> str:

@@ -310,6 +310,9 @@ class Child:
             self.exited.set_result(-signal.SIGKILL)
 
     async def _gone(self, seconds: float) -> bool:
+        if self.process.watchdog is not None:
+            # It reports the exit; a server can have stopped it.
+            self.process.watchdog.wake()
         done, _ = await asyncio.wait({self.exited}, timeout=seconds)
         return bool(done)
 

@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -31,6 +32,8 @@ ANSWER_SECONDS = 30.0
 """How long the watchdog may take to start a server."""
 CLOSE_SECONDS = 15.0
 """How long the watchdog may take to kill what is left; its own limit is shorter."""
+WAKE_SECONDS = 0.2
+"""How often it is woken meanwhile: a server can stop it (SIGSTOP) at any time."""
 
 _PROGRAM = Path(__file__).with_name("watchdog_program.py")
 # Imported, so that its bytecode is used. Its folder comes last: it may hide modules of Python.
@@ -215,7 +218,7 @@ class Watchdog:
         """Wait for the reply to an order; return the process id, and what else was read."""
         poll = select.poll()
         poll.register(status, select.POLLIN)
-        told = os.read(status, _LONGEST_LINES) if poll.poll(ANSWER_SECONDS * 1000) else b""
+        told = os.read(status, _LONGEST_LINES) if self._replies(poll) else b""
         line, _, more = told.partition(b"\n")
         word, *rest = line.split() or (b"",)
         if word == b"started":
@@ -227,17 +230,31 @@ class Watchdog:
         msg = "it did not reply"
         raise WatchdogError(msg)
 
+    def _replies(self, poll: select.poll) -> bool:
+        until = time.monotonic() + ANSWER_SECONDS
+        while not poll.poll(WAKE_SECONDS * 1000):
+            if time.monotonic() > until:
+                return False
+            self.wake()
+        return True
+
     def close(self) -> int:
         """Let it kill all its descendants, wait for that, and return its exit code."""
         with suppress(OSError):
             # Closing is not enough: a process forked from us may hold the socket too.
             self._orders.send(b".", socket.MSG_DONTWAIT)
         self._orders.close()
-        try:
-            return self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+        until = time.monotonic() + CLOSE_SECONDS
+        while time.monotonic() < until:
+            self.wake()
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(WAKE_SECONDS)
+        self._process.kill()
+        return self._process.wait()
+
+    def wake(self) -> None:
+        """Let it go on if it was stopped: it runs as the same user as its servers."""
+        self._process.send_signal(signal.SIGCONT)
 
     @property
     def is_up(self) -> bool:

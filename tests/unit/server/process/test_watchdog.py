@@ -415,6 +415,8 @@ async def test_server_is_started_directly_if_the_watchdog_hangs(
 ) -> None:
     monkeypatch.setattr(watchdog, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(watchdog, "CLOSE_SECONDS", 0.2)
+    # As if it were stuck in the kernel.
+    monkeypatch.setattr(watchdog.Watchdog, "wake", lambda _: None)
     with anyio.fail_after(30):
         child = await start("import sys; sys.stdin.read()")
         os.kill(watchdog_of(os.getpid()), signal.SIGSTOP)
@@ -423,6 +425,35 @@ async def test_server_is_started_directly_if_the_watchdog_hangs(
         for one in (other, child):
             await one.stop(closer(one))
         assert descendants(groups=[other.pid]) == []
+
+
+STOPPING = """
+import os, signal, sys
+parent = os.getppid()
+assert b"watchdog_program" in open(f"/proc/{parent}/cmdline", "rb").read()
+os.kill(parent, signal.SIGSTOP)
+print(flush=True)
+sys.stdin.read()
+os._exit(7)
+"""
+"""A server that stops the watchdog."""
+
+
+async def test_a_server_that_stops_the_watchdog_delays_neither_its_end_nor_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("STDIN_GRACE", "TERM_GRACE", "KILL_GRACE"):
+        monkeypatch.setattr(children, name, 45.0)
+    for name in ("ANSWER_SECONDS", "CLOSE_SECONDS"):
+        monkeypatch.setattr(watchdog, name, 45.0)
+    with anyio.fail_after(40):
+        child = await start(STOPPING)
+        await anyio.wait_readable(child.stdout)
+        other = await start(STOPPING, waits=True)
+        await anyio.wait_readable(other.stdout)
+        for one in (child, other):
+            await one.stop(closer(one), grace=45.0)
+            assert one.exited.result() == 7
 
 
 @pytest.mark.parametrize("executable", ["", "/usr/sbin/uwsgi", "/opt/app/app"])
