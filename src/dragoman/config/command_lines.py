@@ -89,7 +89,7 @@ MANIFESTS: Mapping[str, Sequence[str]] = {
 """Files with scripts that a program runs by their names."""
 RECIPES = frozenset("make just task rake compose docker-compose podman-compose".split())
 """Programs whose files name other files that they run."""
-KNOWN = SHELLS | WRAPPERS | SCRIPTS | LAUNCHERS | READS.keys()
+KNOWN = SHELLS | WRAPPERS | SCRIPTS | LAUNCHERS | READS.keys() - {"compose"}
 CLASSES = KNOWN | PLAIN
 
 SUBCOMMANDS = frozenset("run exec x dlx tool start task compose module shell serve dev -- /c /C".split())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dragoman.errors import CallDeniedError, DragomanError
-from dragoman.model import Handlers, ServerSpec, Stdio, ToolDef
+from dragoman.model import CODE, Handlers, Origin, ServerSpec, Stdio, ToolDef
 from dragoman.trust.pin_checker import PinChecker, declared_by
 from dragoman.trust.pin_store import CHECKED, Pins
 from dragoman.trust.pins import PinChange, ServerPins, describe, dump_lock, pins_of
@@ -315,3 +315,19 @@ async def test_changes_are_described_in_a_thread(tmp_path: Path, monkeypatch: py
     assert len(one.events) == 1
     assert threads
     assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize(
+    ("origin", "advice"),
+    [
+        (CODE, "review: `McpManager.changes('s')`"),
+        (Origin(source="mcp.json", scope="user"), "review: dragoman trust show s"),
+    ],
+)
+async def test_the_advice_for_a_change_works_for_this_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, origin: Origin, advice: str
+) -> None:
+    board, spec = Board(tmp_path).board, replace(STRICT, origin=origin)
+    await board.check_listing(spec, [tool()], "")
+    await board.check_listing(spec, [tool(description="Other.")], "")
+    assert advice in caplog.text
