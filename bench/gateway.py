@@ -34,6 +34,8 @@ ROUNDS = int(os.environ.get("GATEWAY_ROUNDS", "5"))
 CALLS = int(os.environ.get("GATEWAY_BENCH_CALLS", "600"))
 """In each round: a third one after the other, the rest by all clients at once."""
 CLIENTS = 32
+IDLE = 200
+"""Clients that have a session and do nothing."""
 SECONDS = 60.0
 """No step takes longer: a peer that hangs fails the run."""
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -72,6 +74,10 @@ class Contender:
     """CPU seconds of a call with all clients at work, one per round."""
     alone: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     """CPU seconds of a call of a single client, one per round."""
+    listings: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """CPU seconds of listing the tools, one per round."""
+    idle: float = 0.0
+    """MB of memory for idle clients."""
 
     def cpu(self) -> float:
         """Return the CPU seconds of its process so far."""
@@ -122,6 +128,10 @@ class Connection:
         if b"hello" not in body or b'"isError":true' in body:
             msg = f"{self._contender.name} answered {body[:500]!r}"
             raise RuntimeError(msg)
+
+    async def list(self) -> None:
+        """List the tools once."""
+        await self._ask("tools/list", {"_meta": META} if self._version == MODERN else {})
 
     def close(self) -> None:
         """Hang up."""
@@ -234,7 +244,27 @@ async def _measure(folder: Path) -> list[Contender]:
                     if version in contender.versions:
                         # The first round warms up.
                         await asyncio.wait_for(_round(contender, version, counts=round_ > 0), SECONDS)
+        ours = next(one for one in contenders if one.name == OURS)
+        ours.idle = await asyncio.wait_for(_idle(ours), SECONDS)
     return contenders
+
+
+async def _idle(contender: Contender) -> float:
+    """Return how many MB of memory idle clients with sessions take."""
+    before = _memory(contender)
+    clients = [Connection(contender, LEGACY) for _ in range(IDLE)]
+    for client in clients:
+        await client.open()
+    taken = _memory(contender) - before
+    for client in clients:
+        client.close()
+    return taken
+
+
+def _memory(contender: Contender) -> float:
+    assert contender.process is not None
+    text = Path(f"/proc/{contender.process.pid}/status").read_text("utf-8")
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def start(contender: Contender, folder: Path) -> None:
@@ -301,6 +331,10 @@ async def _round(contender: Contender, version: str, *, counts: bool) -> None:
         await first.call()
         walls.append(time.perf_counter() - began)
     alone = (contender.cpu() - before) / single
+    before = contender.cpu()
+    for _ in range(single):
+        await first.list()
+    listing = (contender.cpu() - before) / single
     first.close()
     # Opened only now: a server closes connections that are idle for some seconds.
     connections = [Connection(contender, version) for _ in range(CLIENTS)]
@@ -323,19 +357,21 @@ async def _round(contender: Contender, version: str, *, counts: bool) -> None:
         contender.rates.setdefault(version, []).append(many / taken)
         contender.costs.setdefault(version, []).append(cost / many)
         contender.alone.setdefault(version, []).append(alone)
+        contender.listings.setdefault(version, []).append(listing)
 
 
 def _lines(contenders: list[Contender]) -> list[str]:
     bare = next(one for one in contenders if one.name == BARE)
     ours = next(one for one in contenders if one.name == OURS)
     rows = [
-        "| | protocol | calls/s, 32 clients | its CPU per call | calls/s, 1 client | its CPU per call |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| | protocol | calls/s, 32 clients | CPU of a call | calls/s, 1 client | CPU of a call | listing |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for one in contenders:
         rows += [
             f"| {one.name} | {version} | {_best(one, version):,.0f} | {_cost(one, version):.2f} ms | "
-            f"{1000 / _median(one, version):,.0f} | {min(one.alone[version]) * 1000:.2f} ms |"
+            f"{1000 / _median(one, version):,.0f} | {min(one.alone[version]) * 1000:.2f} ms | "
+            f"{min(one.listings[version]) * 1000:.2f} ms |"
             for version in one.versions
         ]
     rows += ["", "| goal | bound | measured | |", "| --- | ---: | ---: | --- |"]
@@ -348,6 +384,10 @@ def _lines(contenders: list[Contender]) -> list[str]:
         rows.append(
             _goal(f"median over the bare server, {version}", "1.5 ms", f"{wall:.2f} ms", met=wall <= 1.5)
         )
+        ratio = min(bare.listings[version]) / max(min(ours.listings[version]), 1e-6)
+        name = f"CPU of the bare server for a listing, {version}"
+        rows.append(_goal(name, "3 × ours", f"{ratio:.1f} ×", met=ratio >= 3))
+    rows.append(_goal(f"{IDLE} idle clients", "20 MB", f"{ours.idle:.1f} MB", met=ours.idle <= 20))
     for other in contenders:
         if other.name in (BARE, OURS):
             continue

@@ -64,10 +64,10 @@ URL_READERS = {"trust.addresses"}
 EFFECTFUL_CALLS = {"now", "utcnow", "today", "urandom", "uuid1", "uuid4", "getrandbits"}
 
 SDK_USERS = re.compile(
-    r"^(server\.(protocol(\..+)?|oauth(\..+)?|transports\.sdk|connection|supervisor|sharing)|(gateway|demo)(\..+)?)$"
+    r"^(server\.(protocol(\..+)?|oauth(\..+)?|transports\.sdk|connection|supervisor|sharing)|demo(\..+)?)$"
 )
 HEAVY = re.compile(
-    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|mcp_session|workspace)$)|demo)(\..+)?$"
+    r"^(server\.(protocol|oauth|transports|connection)|gateway(?!\.(client|daemon|workspace)$)|demo)(\..+)?$"
 )
 """Modules that may import the SDK as they are loaded, which costs a second. All others import these late."""
 PYDANTIC_USERS = re.compile(

@@ -338,6 +338,32 @@ async def test_a_malformed_line_over_stdio_is_refused_and_the_next_one_answered(
         assert await process.wait() == 0
 
 
+async def test_what_was_asked_before_standard_input_ended_is_answered(tmp_path: Path) -> None:
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"s": entry()}}))
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    call = {"name": "mcp_s_echo", "arguments": {"text": "hallo"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "dragoman", "serve", "--config", str(config)],
+        input="\n".join(map(json.dumps, lines)),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=50,
+    )
+    said = map(json.loads, done.stdout.splitlines())
+    answers = {one["id"]: one["result"] for one in said if "id" in one}
+    assert answers[1]["protocolVersion"] == "2025-11-25"
+    assert answers[2]["content"][0]["text"] == "hallo"
+    assert done.returncode == 0
+
+
 async def test_over_stdio_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
     config = tmp_path / "servers.json"
     config.write_text(json.dumps({"mcpServers": {"s": entry()}}))

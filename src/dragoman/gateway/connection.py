@@ -83,6 +83,12 @@ class Connection:
         elif check_notification(given["method"], self.peer.version, given.get("params")):
             self._view.take_notification(given["method"], self.peer)
 
+    async def wait_idle(self, seconds: float) -> None:
+        """Let requests in progress finish, for a while; streams of announcements end at once."""
+        self._view.announcer.close()
+        if tasks := cast("list[asyncio.Task[None]]", list(self.peer.running.values())):
+            await asyncio.wait(tasks, timeout=seconds)
+
     async def close(self) -> None:
         """End the connection; requests in progress are cancelled."""
         tasks = cast("list[asyncio.Task[None]]", list(self.peer.running.values()))

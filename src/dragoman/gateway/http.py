@@ -89,17 +89,21 @@ class Reply:
         self._id = number
         self._headers = headers or []
         self._outbox: Outbox | None = None
+        self._is_finished = False
         self.is_dropped = False
         """Whether the client has cancelled the request, is gone, or does not read."""
         self.task = cast("asyncio.Task[Any]", asyncio.current_task())
 
     def put(self, message: Mapping[str, Any]) -> None:
-        """Send a message before the result, without waiting for that."""
+        """Send a message before the result, without waiting for that; after it, nothing is sent."""
+        if self._is_finished:
+            return
         self._stream().put(event(message), once=is_change(message))
 
     def ping(self) -> None:
         """Say something that means nothing, so that the connection is not taken for dead."""
-        self._stream().put(_PING, once=True)
+        if not self._is_finished:
+            self._stream().put(_PING, once=True)
 
     def cancel(self) -> None:
         """End the request without its result."""
@@ -108,6 +112,7 @@ class Reply:
 
     async def finish(self, outcome: Mapping[str, Any], status: int = 200) -> None:
         """Send the result or the error, and end the response."""
+        self._is_finished = True
         message = {"id": self._id, **outcome}
         if self._outbox is None:
             await respond(self._send, status, encode(message), self._headers)

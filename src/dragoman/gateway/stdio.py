@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CHUNK = 65_536
 LONGEST_LINE = 64 * 1024 * 1024
+GRACE_SECONDS = 5.0
+"""How long requests in progress may take after standard input has ended."""
 
 
 async def serve_stdio(gateway: Gateway) -> None:
@@ -62,6 +64,9 @@ async def serve_stdio(gateway: Gateway) -> None:
         waiting = asyncio.create_task(ended.wait())
         try:
             await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.is_set():
+                # What a client has asked before it closed its end is answered.
+                await connection.wait_idle(GRACE_SECONDS)
         finally:
             taking.cancel()
             waiting.cancel()
