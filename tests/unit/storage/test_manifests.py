@@ -207,7 +207,8 @@ def test_secrets_and_rules_of_ours_do_not_change_the_fingerprint() -> None:
 
 def test_known_tools_are_there_without_the_sdk_and_without_a_validator(tmp_path: Path) -> None:
     spec = ServerSpec("law", Stdio("no-such-command"))
-    ManifestCache(tmp_path / "c").write(spec_key(spec, str(tmp_path)), LISTING)
+    listing = [LISTING[0], {**LISTING[1], "name": "ünï"}]
+    ManifestCache(tmp_path / "c").write(spec_key(spec, str(tmp_path)), listing)
     program = """
 import asyncio, sys
 from pathlib import Path
