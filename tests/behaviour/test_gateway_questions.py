@@ -41,7 +41,9 @@ def spec(name: str = "bank") -> ServerSpec:
 
 
 @asynccontextmanager
-async def gateway(*specs: ServerSpec, **options: Any) -> AsyncGenerator[tuple[GatewayApp, httpx2.AsyncClient]]:
+async def gateway(
+    *specs: ServerSpec, **options: Any
+) -> AsyncGenerator[tuple[GatewayApp, httpx2.AsyncClient]]:
     questions = Questions()
     mcp = McpManager(
         specs or [spec()], cache=False, handlers=questions.handlers(), policy=options.pop("policy", None)
@@ -96,7 +98,11 @@ class Older:
                 text += line
                 if line.startswith("data: ") and '"elicitation/create"' in line:
                     self.asked += 1
-                    reply = {"jsonrpc": "2.0", "id": json.loads(line[6:])["id"], "result": {"action": "accept"}}
+                    reply = {
+                        "jsonrpc": "2.0",
+                        "id": json.loads(line[6:])["id"],
+                        "result": {"action": "accept"},
+                    }
                     await self._client.post(self._path, json=reply, headers=headers_of(self._session))
         return f"asked {text}" if self.asked > before else text
 
