@@ -550,7 +550,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) ->
     """Return the body of a request; `None` if the client hangs up before its end.
 
     Raises:
-        RefusedError: It is too large.
+        RefusedError: It is too large, or not as long as its header says.
     """
     size = headers.get("content-length", "")
     if size.isdigit() and int(size) > limit:
@@ -569,7 +569,8 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) ->
         if not message.get("more_body"):
             break
     if size.isdigit() and int(size) != length:
-        return None
+        # The client has asked for another protocol (`Upgrade`), and the rest is lost with that.
+        raise RefusedError(400, f"Bad Request: the body has {length} bytes, not {size}")
     return b"".join(parts)
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Request line and headers; trailers count too."""
+"""Request line and headers; also what comes between parts of a body, such as trailers."""
+MAX_HEADERS = 256
 HEAD_SECONDS = 15.0
 """How long a client may take to send the head of a request, the first one included."""
 BODY_SECONDS = 60.0
@@ -151,8 +152,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reading = "head"
         """`head`, `body`, or empty between two requests."""
         self._head_bytes = 0
-        self.deadline = math.inf
-        """When the client has taken too long, on the clock of the event loop."""
+        self._had_body = False
+        self._running: Any = None
+        """The request in progress; `cycle` is the last one that came, which may wait for its turn."""
+        self._send_by = self._read_by = math.inf
+        """When the client must have sent or read what is waited for, on the clock of the event loop."""
         self._is_over = False
         super().connection_made(cast("asyncio.Transport", JoinedWrites(transport)))
         if self.limits.add(self, self.client[0] if self.client else ""):
@@ -164,7 +168,16 @@ class LimitedProtocol(HttpToolsProtocol):
         """Count the connection no longer."""
         self._is_over = True
         self.limits.remove(self)
+        if (running := self._running) is not None and not running.response_complete:
+            # Uvicorn tells only the last request that came.
+            running.disconnected = True
+            running.message_event.set()
         super().connection_lost(exc)
+
+    @property
+    def deadline(self) -> float:
+        """When the client has taken too long."""
+        return min(self._send_by, self._read_by)
 
     @property
     def is_idle(self) -> bool:
@@ -178,13 +191,17 @@ class LimitedProtocol(HttpToolsProtocol):
         self._raw.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and count what belongs to a head."""
+        """Parse what came, and count what is not part of a body."""
         for start in range(0, len(data), MAX_HEAD_BYTES):
             if self._is_over:
                 return
             part = data[start : start + MAX_HEAD_BYTES]
+            self._had_body = False
             super().data_received(part)
-            if self._reading == "head":
+            if self._had_body or not self._reading:
+                self._head_bytes = 0
+            else:
+                # Of a head, a trailer or the extension of a chunk: the parser keeps what is not complete.
                 self._head_bytes += len(part)
                 if self._head_bytes > MAX_HEAD_BYTES:
                     self._end(_TOO_LARGE)
@@ -203,14 +220,18 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to wait for the body."""
         self._reading = "body"
-        if sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD_BYTES:
+        size = sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS:
             self._end(_TOO_LARGE)
             return
         self._wait(BODY_SECONDS)
         super().on_headers_complete()
+        if not self.pipeline:
+            self._running = self.cycle
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
+        self._had_body = True
         if not self._is_over:
             super().on_body(body)
 
@@ -225,24 +246,26 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Note that the connection was in use; uvicorn closes one that stays idle."""
         self.limits.used(self)
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
         super().on_response_complete()
 
     def pause_writing(self) -> None:
         """Give a client that does not read some time."""
         super().pause_writing()
-        self._wait(STALL_SECONDS)
+        self._read_by = self.loop.time() + STALL_SECONDS
 
     def resume_writing(self) -> None:
         """Go on: the client reads."""
         super().resume_writing()
-        self._wait(math.inf)
+        self._read_by = math.inf
 
     def expire(self) -> None:
         """End the connection: the client has taken too long."""
         self._end(_TIMED_OUT)
 
     def _wait(self, seconds: float) -> None:
-        self.deadline = self.loop.time() + seconds
+        self._send_by = self.loop.time() + seconds
 
     def _end(self, answer: bytes) -> None:
         """Answer, if that can still be done, and close the connection."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from dragoman.gateway.app import GatewayApp
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -101,6 +103,7 @@ class Listener:
     server: ScriptedServer
     cut_off: asyncio.Event
     """Set when a connection has ended."""
+    app: GatewayApp
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -147,7 +150,7 @@ async def listening(most: int = 100, **how: Any) -> AsyncGenerator[Listener]:
         try:
             port = server.servers[0].sockets[0].getsockname()[1]
             async with asyncio.timeout(30):
-                yield Listener(port, scripted, cut_off)
+                yield Listener(port, scripted, cut_off, app)
         finally:
             await server.shutdown()
 
@@ -183,6 +186,54 @@ async def test_trailers_are_not_kept() -> None:
         trailers = b"".join(b"X-%d: %b\r\n" % (number, b"a" * 100) for number in range(1000))
         answer = await listener.answer(head + chunk + trailers + b"\r\n")
         assert b'"added milk 0"' in answer
+
+
+@pytest.mark.parametrize("start", [b"0\r\nX", b"1;x=", b"0\r\nX: "])
+async def test_what_is_not_part_of_a_body_is_bounded(start: bytes) -> None:
+    async with listening() as listener:
+        # Without a token: the parser would keep all of it.
+        head = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        reader, writer = await listener.connect()
+        writer.write(head + start + b"a" * 1_000_000)
+        with suppress(ConnectionError):
+            while await reader.read(65_536):
+                pass
+        writer.close()
+        assert await listener.call() == 200
+
+
+async def test_many_headers_are_refused() -> None:
+    async with listening() as listener:
+        answer = await listener.answer(b"POST /mcp HTTP/1.1\r\n%b%b\r\n" % (HEADERS, b"X:\r\n" * 300))
+        assert answer == b"reset" or answer.split()[1] == b"431"
+
+
+async def test_a_request_to_upgrade_is_refused_without_a_word_of_the_body() -> None:
+    async with listening() as listener:
+        upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+        head = b"POST /mcp HTTP/1.1\r\n%b%bContent-Length: %d\r\n\r\n" % (HEADERS, upgrade, len(BODY))
+        reader, writer = await listener.connect()
+        writer.write(head + BODY)
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+    assert not listener.server.calls
+
+
+async def test_a_client_that_hangs_up_is_noticed_behind_a_request_that_waits_for_its_turn() -> None:
+    listen = {**CALL, "method": "subscriptions/listen"}
+    listen["params"] = {"notifications": {"toolsListChanged": True}, "_meta": CALL["params"]["_meta"]}
+    body = json.dumps(listen).encode()
+    headers = HEADERS.replace(b"tools/call", b"subscriptions/listen").replace(
+        b"Mcp-Name: mcp_notes_add\r\n", b""
+    )
+    async with listening() as listener:
+        reader, writer = await listener.connect()
+        writer.write(b"POST /mcp HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (headers, len(body)) + body)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await reader.readuntil(b"acknowledged")
+        writer.close()
+        while listener.app.gateway.observer.in_progress:  # noqa: ASYNC110 -- the listener has no event for it
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /mcp HTT", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
@@ -239,19 +290,23 @@ async def test_a_connection_with_a_request_in_progress_is_not_ended_for_another(
             writer.close()
 
 
-async def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+async def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
     monkeypatch.setattr(http_protocol, "STALL_SECONDS", 0.05)
     monkeypatch.setattr(http_protocol, "SWEEP_SECONDS", 0.01)
-    server = ScriptedServer("notes")
+    server, called = ScriptedServer("notes"), asyncio.Event()
 
     @server.tool
-    def add(text: str) -> str:
+    async def add(text: str) -> str:
         """Add."""
+        called.set()
         return text * 2_000_000
 
     async with listening(server=server) as listener:
         reader, writer = await listener.connect()
         writer.write(b"POST /mcp HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (HEADERS, len(BODY)) + BODY)
+        await called.wait()
+        writer.write(more)
         # More than fits into the buffers of the system, and then the end.
         await listener.cut_off.wait()
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
