@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli import output
-from dragoman.cli.discover import find_servers
+from dragoman.cli.discover import find_servers, no_servers
 from dragoman.cli.exits import Exit, insist, remark, run
 from dragoman.cli.options import SERVERS, Options, common_options
 from dragoman.errors import ConfigError
@@ -273,14 +273,12 @@ async def _say_servers(options: Options, settings: Settings, only: tuple[str, ..
     files = dict.fromkeys(output.shorten_path(spec.origin.source) for spec in served)
     names = ", ".join(output.one_line(spec.name) for spec in served)
     count = f"{len(served)} server{'s' * (len(served) != 1)}"
-    click.echo(f"{count}: {names} (from {', '.join(files)})" if served else f"{count} configured", err=True)
+    click.echo(f"{count}: {names} (from {', '.join(files)})" if served else no_servers(options), err=True)
     for spec in specs:
         if spec.name in waiting:
             command = shlex.join([*options.program(), "trust", "approve", spec.name])
             where = output.shorten_path(spec.origin.source)
             click.echo(f"not approved: {output.one_line(spec.name)} (from {where}): {command}", err=True)
-    if not specs:
-        click.echo(f"to see what other apps have: {shlex.join([*options.program(), 'status'])}", err=True)
 
 
 def _announce(listener: socket.socket, token: str, shown: str, *, sse: bool) -> None:
