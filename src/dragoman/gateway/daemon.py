@@ -36,6 +36,7 @@ from dragoman.gateway.client import (
 )
 from dragoman.gateway.workspace import Place, Workspaces
 from dragoman.server.late_import import late_import_module
+from dragoman.server.protocol.strict_json import read_json
 from dragoman.server.sharing import SharedConnections
 from dragoman.version import VERSION
 
@@ -491,10 +492,10 @@ class _Connection:
         if not line.endswith(b"\n"):
             return None  # the end, or a part of a line: it was not meant yet
         try:
-            found: object = json.loads(line)
+            found: object = read_json(line)
         except ValueError:
             found = None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or type(cast("dict[str, Any]", found).get("id", 0)) not in (int, str):
             logger.warning("a client sent something that is not a JSON-RPC message")
             self.write(_error(None, _RefusedError(-32700, "not a JSON-RPC message")))
             return None

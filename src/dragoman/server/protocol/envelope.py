@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
@@ -45,8 +44,10 @@ from mcp_types.methods import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from dragoman.server.protocol.strict_json import StrictJsonError, read_json
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 __all__ = [
     "CLIENT_CAPABILITIES_META_KEY",
@@ -80,8 +81,6 @@ __all__ = [
 
 logger = logging.getLogger("dragoman")
 
-MAX_DEPTH = 200
-"""How deep a message may be nested: the checks behind this module recurse."""
 DEFAULT_VERSION = "2025-03-26"
 """The protocol of an older HTTP client that names none."""
 _CACHEABLE = ("/list", "/read")
@@ -98,50 +97,12 @@ def decode(body: bytes | str) -> Any:
         MCPError: It is not JSON, has a number that is not finite, or is nested too deeply.
     """
     try:
-        text = body if isinstance(body, str) else body.decode("utf-8")
-        found = _DECODER.decode(text)
-    except (ValueError, RecursionError) as exc:
-        said = str(exc) if isinstance(exc, _NotFiniteError) else ""
-        raise MCPError(code=PARSE_ERROR, message=f"Parse error: {said}" if said else "Parse error") from exc
-    # Each level takes a bracket: most messages are too short of them to be deep.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(found):
-        raise MCPError(code=PARSE_ERROR, message=f"Parse error: more than {MAX_DEPTH} levels")
-    return found
+        return read_json(body)
+    except ValueError as exc:
+        said = f": {exc}" if isinstance(exc, StrictJsonError) else ""
+        raise MCPError(code=PARSE_ERROR, message=f"Parse error{said}") from exc
 
 
-class _NotFiniteError(ValueError):
-    """A number is infinite or not a number."""
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    msg = f"{text} is not a number in JSON"
-    raise _NotFiniteError(msg)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        msg = f"{text[:40]} is too large for a number"
-        raise _NotFiniteError(msg)
-    return number
-
-
-def _is_deep(value: object) -> bool:
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [child for one in level for child in _children(one)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: object) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value).values()
-    return cast("list[Any]", value) if isinstance(value, list) else ()
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
