@@ -26,7 +26,7 @@ from dragoman.server.protocol.envelope import (
     MCPError,
     is_modern,
 )
-from dragoman.server.protocol.rounds import ELICIT, asked_for, lacking
+from dragoman.server.protocol.rounds import ELICIT, HOLD_SECONDS, asked_for, lacking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -192,7 +192,7 @@ class Peer:
         """Ask the client, and wait for its answer.
 
         Raises:
-            MCPError: It answered with an error, or has too many questions already.
+            MCPError: It answered with an error or not in time, or has too many questions already.
         """
         if len(self._asked) >= MAX_ASKED:
             raise MCPError(code=SERVER_ERROR, message="too many questions wait for this client")
@@ -200,7 +200,11 @@ class Peer:
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
             put({"id": number, "method": method, "params": dict(params)})
-            return await answer
+            # No deadline of the call runs meanwhile, and a client that has gone never answers.
+            async with asyncio.timeout(HOLD_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise MCPError(code=SERVER_ERROR, message="the client did not answer in time") from None
         finally:
             self._asked.pop(number, None)
 

@@ -640,6 +640,9 @@ class View:
                 raise MCPError(code=SERVER_ERROR, message="too many subscriptions")
             with self.refusing():
                 await self.announcer.subscribe(*key)
+            if key in peer.subscribed:
+                # The client has asked twice at once.
+                await self.announcer.unsubscribe(*key)
             peer.subscribed.add(key)
         return {}
 
