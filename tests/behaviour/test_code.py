@@ -27,7 +27,6 @@ from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.errors import AgentError
 from dragoman.gateway.code import MOST_AT_ONCE, ProgramTool
-from dragoman.gateway.questions import Questions
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.files import data_folder
 from dragoman.storage.programs import ProgramStore
@@ -530,7 +529,7 @@ async def test_programs_of_all_endpoints_of_a_gateway_take_turns() -> None:
     holding = {"code": "from s import hold\nprint(hold())"}
     with anyio.fail_after(GUARD):
         async with managed(server.spec()) as mcp:
-            first, second = (ProgramTool(mcp, mcp.tools, Questions()) for _ in range(2))
+            first, second = (ProgramTool(mcp, mcp.tools) for _ in range(2))
             jobs = [asyncio.create_task(first.run(holding)) for _ in range(MOST_AT_ONCE)]
             for _ in jobs:
                 await started.get()

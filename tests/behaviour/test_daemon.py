@@ -366,6 +366,22 @@ def test_malformed_and_oversized_lines_are_refused_and_others_go_on(daemon: int)
             raw.sendall(line)
             answer = b"".join(iter(lambda: raw.recv(65_536), b""))
         assert json.loads(answer)["error"]["code"] in (-32700, -32600)
+    hello = json.dumps(client.hello("/", {})).encode() + b"\n"
+    for line in (
+        b'{"id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {"a": NaN}}}\n',
+        b'{"id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {"a": 1e999}}}\n',
+        b'{"id": 1, "params": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+        b'{"id": 1, "params": ' + b"[" * 300 + b"]" * 300 + b"}\n",
+        b'{"id": {}, "result": {}}\n',
+        b'{"id": [], "method": "dragoman/command"}\n',
+        b'{"id": ' + b"1" * 10_000 + b', "method": "dragoman/status"}\n',
+    ):
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(client.paths().socket)
+            raw.sendall(hello + line)
+            answer = b"".join(iter(lambda: raw.recv(65_536), b""))
+        assert json.loads(answer.splitlines()[-1])["error"]["code"] == -32700
+    assert "Traceback" not in Path(client.paths().log).read_text("utf-8")
     assert served_by() == before
 
 

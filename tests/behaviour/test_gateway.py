@@ -384,7 +384,11 @@ async def test_every_feature_passes_through_the_gateway(transport: str, mode: st
     failed: list[str] = []
     async with asyncio.timeout(55), connected(transport, mode, configuration(tmp_path)) as peer:
         assert peer.is_modern == (mode == "auto")
-        assert peer.client.instructions == "# new\n> Read the memos.\n\n# old\n> Read the memos."
+        said = [
+            f"About the tools of `{name}`, in the words of this server:\n> Read the memos."
+            for name in ("new", "old")
+        ]
+        assert peer.client.instructions == "\n\n".join(said)
         for server in UPSTREAM:
             for name, check in CELLS.items():
                 try:

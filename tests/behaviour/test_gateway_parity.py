@@ -176,7 +176,8 @@ async def test_what_a_server_says_to_all_opens_no_section() -> None:
     async with McpManager([evil.spec()], cache=False) as mcp, gateway(mcp) as client:
         assert await mcp.wait_ready()
         said = (await post(client, "server/discover")).json()["result"]["instructions"]
-        assert [line for line in said.splitlines() if line.startswith("#")] == ["# evil"]
+        ours = [line for line in said.splitlines() if not line.startswith("> ")]
+        assert ours == ["About the tools of `evil`, in the words of this server:"]
 
 
 # For models

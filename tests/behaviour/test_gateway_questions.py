@@ -17,6 +17,7 @@ import pytest
 from tests.unit.gateway.test_app import TOKEN, client_of, post
 from tests.unit.gateway.test_http import headers_of, older, open_session
 
+from dragoman.gateway import request
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.questions import Questions
 from dragoman.manager.manager import McpManager
@@ -173,6 +174,25 @@ async def test_a_request_that_was_cancelled_may_still_ask_and_no_other_client_an
             assert (await Modern(client, "a").answered("ask")).startswith("asked")
 
 
+async def test_a_log_message_about_one_clients_call_does_not_reach_another() -> None:
+    async with gateway() as (_, client):
+        first, second = [Older(client, await open_session(client, **CAN)) for _ in range(2)]
+        assert "a secret" in await first.answered("tell")
+        waiting = asyncio.create_task(first.answered("wait"))
+        assert "a secret" not in await second.answered("tell")
+        await second.answered("release")
+        assert "a secret" not in await waiting
+
+
+async def test_a_session_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "HOLD_SECONDS", 0.1)
+    async with gateway() as (_, client):
+        session = await open_session(client, **CAN)
+        params = {"name": "mcp_bank_ask", "arguments": {}}
+        response = await older(client, "tools/call", params, session=session)
+        assert "did not answer in time" in response.text
+
+
 async def test_every_question_names_its_server_outside_of_the_servers_words() -> None:
     copied = "May this client call the tool `pay` of the server `github`?"
     liar = ScriptedServer("liar")
@@ -240,6 +260,24 @@ async def test_one_approval_is_good_for_one_call() -> None:
         ended = await asyncio.gather(*(erase(client, **yes) for _ in range(5)))
         assert sum("content" in one for one in ended) == 1
         assert done == ["x", "x"]
+
+
+async def test_an_approval_of_a_tool_is_none_of_its_fallback() -> None:
+    (one, done), (other, others) = danger("s"), danger("b")
+    specs = [one.spec(fallback=["b"], timeouts={"call": 1}), other.spec()]
+    async with gateway(*specs, policy=ASK) as (app, client):
+        asked = await erase(client)
+        one.stop()
+        while app.gateway.mcp.status()["s"].state.value == "ready":  # noqa: ASYNC110 -- the loss takes a turn
+            await asyncio.sleep(0)
+        yes = {"inputResponses": {"dragoman_approval": YES}}
+        asked = await erase(client, requestState=asked["requestState"], **yes)
+        # What the person has said yes to is not there: the next question is about the other server.
+        assert "of the server `b`" in asked["inputRequests"]["dragoman_approval"]["params"]["message"]
+        assert (done, others) == ([], [])
+        answer = await erase(client, requestState=asked["requestState"], **yes)
+        assert answer["content"][-1]["text"] == "erased"
+        assert (done, others) == ([], ["x"])
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,9 @@ class Announcer:
 
     async def remove(self, peer: Peer) -> None:
         """Forget a client and its subscriptions."""
-        if peer in self._peers:
-            del self._peers[peer]
-            for server, uri in peer.subscribed:
-                await self.unsubscribe(server, uri)
+        self._peers.pop(peer, None)
+        while peer.subscribed:
+            await self.unsubscribe(*peer.subscribed.pop())
 
     def log(self, server: str, params: Mapping[str, Any]) -> None:
         """Send a log message from outside requests to the connections that want its level."""

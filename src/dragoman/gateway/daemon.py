@@ -494,10 +494,11 @@ class _Connection:
         if not line.endswith(b"\n"):
             return None  # the end, or a part of a line: it was not meant yet
         try:
-            found: object = json.loads(line)
+            rpc = await late_import_module("dragoman.server.protocol.rpc")
+            found: object = rpc.decode_bounded(line)
         except ValueError:
             found = None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or type(cast("dict[str, Any]", found).get("id", 0)) not in (int, str):
             logger.warning("a client sent something that is not a JSON-RPC message")
             self.write(_error(None, _RefusedError(-32700, "not a JSON-RPC message")))
             return None

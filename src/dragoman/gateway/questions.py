@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -142,7 +143,15 @@ class Questions:
 
     def _handler(self, method: str, given: Handler | None) -> Handler:
         async def ask(server: str, params: dict[str, Any]) -> Any:
-            exchange = self._asked(server)
+            try:
+                exchange = self._asked(server)
+            except SeveralClientsError:
+                logger.warning("%s: refused its question: several clients have requests there", server)
+                msg = (
+                    f"`{server}` asks without saying for whom, and several clients have requests there, "
+                    "or one has gone without its answer"
+                )
+                raise MCPError(code=INVALID_REQUEST, message=msg) from None
             if exchange is not None:
                 self._remember(server, params, exchange)
                 return await exchange.ask(method, params, server)
@@ -178,33 +187,24 @@ class Questions:
 
     def _log(self, given: Handler | None) -> Handler:
         async def log(server: str, params: dict[str, Any]) -> None:
-            if self._forward is not None and (exchanges := self._forward.callers(server)):
-                for exchange in exchanges:
-                    cast("Exchange", exchange).log(params)
-            else:
-                for listener in list(self._listeners):
-                    listener(server, params)
+            # It may quote what one client has sent: where it is not clear whose it is, no client gets it.
+            with suppress(SeveralClientsError):
+                if (exchange := self._asked(server)) is not None:
+                    exchange.log(params)
+                else:
+                    for listener in list(self._listeners):
+                        listener(server, params)
             if given is not None and inspect.isawaitable(outcome := given(server, params)):
                 await outcome
 
         return log
 
     def _asked(self, server: str) -> Exchange | None:
-        """Return the request that a question is about; `None` if no client is meant.
+        """Return the request that a question or a log message is about; `None` if no client is meant.
 
         Raises:
-            MCPError: Several clients have requests in progress at the server.
+            SeveralClientsError: It may be about requests of several clients.
         """
         if (own := current_caller.get()) is not None:
             return cast("Exchange", own)
-        if self._forward is None:
-            return None
-        try:
-            return cast("Exchange | None", self._forward.sole_caller(server))
-        except SeveralClientsError:
-            logger.warning("%s: refused its question: several clients have requests there", server)
-            msg = (
-                f"`{server}` asks without saying for whom, and several clients have requests there, "
-                "or one has gone without its answer"
-            )
-            raise MCPError(code=INVALID_REQUEST, message=msg) from None
+        return None if self._forward is None else cast("Exchange | None", self._forward.sole_caller(server))

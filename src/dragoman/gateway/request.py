@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.gateway.ids import outer_uri
 from dragoman.gateway.questions import approval_form, framed, says_yes
+from dragoman.gateway.states import subject_of
 from dragoman.server.protocol.envelope import (
     CLIENT_INFO_META_KEY,
     INVALID_REQUEST,
@@ -25,10 +26,10 @@ from dragoman.server.protocol.envelope import (
     MCPError,
     is_modern,
 )
-from dragoman.server.protocol.rounds import ELICIT, asked_for, lacking
+from dragoman.server.protocol.rounds import ELICIT, HOLD_SECONDS, asked_for, lacking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from dragoman.model import CallRequest
     from dragoman.server.protocol.rounds import Held
@@ -191,7 +192,7 @@ class Peer:
         """Ask the client, and wait for its answer.
 
         Raises:
-            MCPError: It answered with an error, or has too many questions already.
+            MCPError: It answered with an error or not in time, or has too many questions already.
         """
         if len(self._asked) >= MAX_ASKED:
             raise MCPError(code=SERVER_ERROR, message="too many questions wait for this client")
@@ -199,7 +200,11 @@ class Peer:
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
             put({"id": number, "method": method, "params": dict(params)})
-            return await answer
+            # No deadline of the call runs meanwhile, and a client that has gone never answers.
+            async with asyncio.timeout(HOLD_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise MCPError(code=SERVER_ERROR, message="the client did not answer in time") from None
         finally:
             self._asked.pop(number, None)
 
@@ -279,18 +284,22 @@ class AskedNow:
 class AskedInRounds:
     """A request of a modern client, which is asked by the result of its round."""
 
-    def __init__(self, request: Request, *, approved: bool | None = None, client: object = None) -> None:
+    def __init__(
+        self, request: Request, *, approved: Sequence[str] = (), refused: str = "", client: object = None
+    ) -> None:
         """Prepare the first or a later round.
 
         Args:
             request: The request of this round.
-            approved: Whether the person has approved the request; `None` if not asked yet.
+            approved: The calls that the person has approved.
+            refused: The call that the person has not approved.
             client: What is equal for requests of the same client; by default the request is one of its own.
         """
         self.request = request
         self.client: object = client or self
         self.program: object = client or (request.principal, request.client_name)
-        self.approved = approved
+        self._approved = approved
+        self._refused = refused
         self.held: Held | None = None
         """The request at an older server, if it can wait for answers."""
         self._wants: CallRequest | None = None
@@ -309,18 +318,21 @@ class AskedInRounds:
         """
         from dragoman.errors import CallDeniedError
 
-        if self.approved is None and not self.request.lacks(ELICIT):
-            self._wants = call
-            msg = f"`{call.tool}` waits for approval"
-            raise CallDeniedError(msg, tool=call.tool, server=call.server, rule=call.rule, pending=True)
-        return self.approved is True
+        subject = subject_of(call)
+        if subject in self._approved:
+            return True
+        if subject == self._refused or self.request.lacks(ELICIT):
+            return False
+        self._wants = call
+        msg = f"`{call.tool}` waits for approval"
+        raise CallDeniedError(msg, tool=call.tool, server=call.server, rule=call.rule, pending=True)
 
-    def approval_asked(self) -> dict[str, Any] | None:
-        """Return the result that asks for approval, if the request was stopped for that."""
+    def approval_asked(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the call that the request was stopped for, and the result that asks for its approval."""
         if self._wants is None:
             return None
         asked = {"method": ELICIT, "params": approval_form(self._wants)}
-        return asked_for({APPROVAL: asked}, state=None)
+        return subject_of(self._wants), asked_for({APPROVAL: asked}, state=None)
 
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Send progress along with the current round."""

@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dragoman.gateway.request import Request
+    from dragoman.model import CallRequest
 
 logger = logging.getLogger("dragoman")
 
@@ -36,14 +37,14 @@ _PURPOSE = b"dragoman request state"
 _INVALID = "Invalid or expired requestState"
 _USED_UP = "this approval was used already: send the request again without its state"
 
-Approval: TypeAlias = Literal["", "asked", "given"]
-
 
 class State(NamedTuple):
     """What is inside a state."""
 
-    approval: Approval = ""
-    """Whether the person at the client is asked for approval, or has given it."""
+    asked: str = ""
+    """The call that the person at the client is asked to approve."""
+    approved: Sequence[str] = ()
+    """The calls that the person has approved: the one that was asked for, and those of its fallbacks."""
     server: str | None = None
     """The state of the server behind the gateway, passed on."""
     held: str = ""
@@ -97,7 +98,7 @@ class States:
         now = time.time()
         if expiry < now:
             raise _refused(_INVALID)
-        if state.approval:
+        if state.asked or state.approved:
             self._use_up(nonce, expiry, now)
         return state
 
@@ -117,6 +118,12 @@ class States:
             raise _refused(_USED_UP)
         # Others may expire earlier, and then stay until this one does.
         self._used[nonce] = expiry
+
+
+def subject_of(call: CallRequest) -> str:
+    """Return what an approval is about: one tool, resource or prompt of one server, and the arguments."""
+    about = [call.kind, call.server, call.original_name, call.arguments]
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode()).hexdigest()
 
 
 def _bound(request: Request, only: str | None) -> bytes:

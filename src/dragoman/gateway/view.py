@@ -553,11 +553,16 @@ class View:
         state = State()
         if "requestState" in inputs:
             state = states.open(inputs["requestState"], request, self.only)
-        approved = state.approval == "given" or None
-        if state.approval == "asked":
+        approved, refused = tuple(state.approved), ""
+        if state.asked:
             responses = cast("dict[str, Any]", inputs.get("inputResponses") or {})
-            approved, inputs = says_yes(responses.get(APPROVAL)), {}
-        asker = AskedInRounds(request, approved=approved, client=request.client)
+            inputs = {}
+            if says_yes(responses.get(APPROVAL)):
+                approved += (state.asked,)
+            else:
+                refused = state.asked
+        asker = AskedInRounds(request, approved=approved, refused=refused, client=request.client)
+        answer: Mapping[str, Any] = {}
         held = ""
         try:
             if state.held:
@@ -567,15 +572,15 @@ class View:
                     request, server, job, asker=asker, inputs=inputs, state=state
                 )
         except (DragomanError, MCPError):
-            if (asked := asker.approval_asked()) is None:
+            if asker.approval_asked() is None:
                 raise
-            return {**asked, "requestState": states.seal(State("asked"), request, self.only)}
-        if (asked := asker.approval_asked()) is not None:
-            return {**asked, "requestState": states.seal(State("asked"), request, self.only)}
+        if (wanted := asker.approval_asked()) is not None:
+            subject, asked = wanted
+            return {**asked, "requestState": states.seal(State(subject, approved), request, self.only)}
         if not wants_input(answer):
             return answer
         own = answer.get("requestState") if not held else None
-        following = State("given" if approved else "", own if isinstance(own, str) else None, held)
+        following = State("", approved, own if isinstance(own, str) else None, held)
         if following == State():
             return answer
         return {**answer, "requestState": states.seal(following, request, self.only)}
@@ -636,6 +641,9 @@ class View:
                 raise MCPError(code=SERVER_ERROR, message="too many subscriptions")
             with self.refusing():
                 await self.announcer.subscribe(*key)
+            if key in peer.subscribed:
+                # The client has asked twice at once.
+                await self.announcer.unsubscribe(*key)
             peer.subscribed.add(key)
         return {}
 

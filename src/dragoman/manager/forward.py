@@ -106,11 +106,6 @@ class Forward:
                     pass
         return supervisor.session is not None and supervisor.session.forwards_input
 
-    def callers(self, server: str) -> list[Caller]:
-        """Return the clients' requests that are in progress at a server, the newest of each client."""
-        supervisor = self._supervisors.get(server)
-        return [] if supervisor is None else supervisor.in_progress.newest()
-
     def sole_caller(self, server: str) -> Caller | None:
         """Return the request that a question of a server belongs to; `None` for the application's own.
 

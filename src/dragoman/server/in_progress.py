@@ -69,11 +69,6 @@ class InProgress:
         if not answered and caller is not None:
             self._late[caller.program] = time.monotonic() + LATE_SECONDS
 
-    def newest(self) -> list[Caller]:
-        """Return the newest request of each client, without those of the application itself."""
-        found = {caller.client: caller for caller in self._callers if caller is not None}
-        return list(found.values())
-
     def sole(self) -> Caller | None:
         """Return the newest request of the only client that has one; `None` for the application itself.
 

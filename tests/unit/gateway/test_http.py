@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -13,7 +16,7 @@ from dragoman.gateway import http
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import AccessToken
 from dragoman.manager.manager import McpManager
-from dragoman.model import ToolDef
+from dragoman.model import ServerSpec, Stdio, ToolDef
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -267,3 +270,22 @@ async def test_the_oldest_idle_session_makes_room(monkeypatch: pytest.MonkeyPatc
         pings = [await older(client, "ping", {}, session=session) for session in sessions]
         assert [ping.status_code for ping in pings] == [200, 404, 200, 200]
         assert len(app.gateway.sessions) == 3
+
+
+async def test_a_subscription_ends_with_its_session_however_it_was_made() -> None:
+    script = Path(__file__).parents[2] / "servers" / "telling.py"
+    spec = ServerSpec("s", Stdio(sys.executable, [str(script)]))
+    app = asgi_app(McpManager([spec], cache=False), token=TOKEN)
+    async with client_of(app) as client:
+        assert await app.gateway.mcp.wait_ready()
+        hello = {"protocolVersion": OLDER, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        # Twice at once, and without the notification that ends the handshake.
+        session = (await older(client, "initialize", hello)).headers["mcp-session-id"]
+        uri = {"uri": "dragoman://s/sample://day"}
+        asked = [
+            older(client, "resources/subscribe", uri, session=session, number=number) for number in (1, 2)
+        ]
+        assert [one.json()["result"] for one in await asyncio.gather(*asked)] == [{}, {}]
+        await client.delete("/mcp", headers=headers_of(session))
+        while (await app.gateway.mcp.call("mcp_s_subscribed")).text != "[]":
+            pass

@@ -47,7 +47,7 @@ from dragoman.errors import DragomanError
 from dragoman.server.protocol import rpc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 __all__ = [
     "CLIENT_CAPABILITIES_META_KEY",
@@ -81,8 +81,6 @@ __all__ = [
 
 logger = logging.getLogger("dragoman")
 
-MAX_DEPTH = 200
-"""How deep a message may be nested: the checks behind this module recurse."""
 DEFAULT_VERSION = "2025-03-26"
 """The protocol of an older HTTP client that names none."""
 _CACHEABLE = ("/list", "/read")
@@ -99,28 +97,9 @@ def decode(body: bytes) -> Any:
         MCPError: It is not JSON, has a number that is not finite, or is nested too deeply.
     """
     try:
-        found = rpc.decode(body)
-    except (ValueError, RecursionError) as exc:
+        return rpc.decode_bounded(body)
+    except ValueError as exc:
         raise MCPError(code=PARSE_ERROR, message="Parse error") from exc
-    # Each level takes a bracket: most messages have too few of them to be deep.
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_deep(found):
-        raise MCPError(code=PARSE_ERROR, message=f"Parse error: more than {MAX_DEPTH} levels")
-    return found
-
-
-def _is_deep(value: object) -> bool:
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [child for one in level for child in _children(one)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: object) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value).values()
-    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

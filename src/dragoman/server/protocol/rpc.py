@@ -30,13 +30,16 @@ from pydantic_core import from_json, to_json
 from dragoman.errors import InvalidArgumentsError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from dragoman.errors import DragomanError
 
 RequestId: TypeAlias = int | str
 Params: TypeAlias = "Mapping[str, Any] | None"
 
+MAX_DEPTH = 200
+"""How deep a message of a client may be nested: what checks it recurses."""
+TOO_DEEP = f"more than {MAX_DEPTH} levels"
 TOO_LARGE = "the limit `max_message_bytes` is"
 """In every message about something that is larger than allowed."""
 MAX_GIVEN_UP = 1000
@@ -368,6 +371,37 @@ def decode(data: bytes | bytearray) -> Any:
     if _overflows(message, data):
         raise ValueError(OVERFLOW)
     return message
+
+
+def decode_bounded(data: bytes) -> Any:
+    """Parse a message of a client, which must not be nested too deeply either.
+
+    Raises:
+        ValueError: As for `decode`, or it has more than `MAX_DEPTH` levels.
+    """
+    try:
+        message = decode(data)
+    except RecursionError as exc:
+        raise ValueError(TOO_DEEP) from exc
+    # Each level takes a bracket: most messages have too few of them to be deep.
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _is_deep(message):
+        raise ValueError(TOO_DEEP)
+    return message
+
+
+def _is_deep(value: object) -> bool:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 def _overflows(message: object, data: bytes | bytearray) -> bool:
