@@ -137,7 +137,7 @@ async def test_an_invalid_result_of_a_task_is_an_error_of_its_call(state: Path, 
 
 async def test_times_of_a_task_may_be_integers_of_any_size(state: Path) -> None:
     async with managed(modern("m", str(state))) as mcp:
-        assert (await mcp.call("mcp_m_work", {"ttl": 10**300, "polls": 1})).success
+        assert (await mcp.call("mcp_m_work", {"ttl": str(10**400), "polls": 1})).success
 
 
 async def test_a_task_that_failed_is_the_error_of_its_call(state: Path) -> None:

@@ -153,7 +153,8 @@ def begin(arguments: dict[str, Any]) -> dict[str, Any]:
         "status": "working",
         "left": arguments.get("polls", 1),
         "asks": arguments.get("asks", []),
-        "ttl": arguments.get("ttl"),
+        # Written as a text, it may be larger than an argument can be.
+        "ttl": int(ttl) if isinstance(ttl := arguments.get("ttl"), str) else ttl,
         "poll": arguments.get("poll", 50),
         "answers": {},
     }

@@ -83,18 +83,16 @@ class Connection:
         elif check_notification(given["method"], self.peer.version, given.get("params")):
             self._view.take_notification(given["method"], self.peer)
 
-    async def wait_idle(self, seconds: float) -> None:
-        """Let requests in progress finish, for a while; streams of announcements end at once."""
+    async def finish(self, seconds: float) -> None:
+        """Wait until no request is in progress, but not longer than this; streams of announcements end."""
         self._view.announcer.close()
         if tasks := cast("list[asyncio.Task[None]]", list(self.peer.running.values())):
             await asyncio.wait(tasks, timeout=seconds)
 
     async def close(self) -> None:
         """End the connection; requests in progress are cancelled."""
-        tasks = cast("list[asyncio.Task[None]]", list(self.peer.running.values()))
         self.peer.close()
-        if tasks:
-            await asyncio.wait(tasks, timeout=END_SECONDS)
+        await self.finish(END_SECONDS)
         await self._view.announcer.remove(self.peer)
 
     def _begin(self, message: dict[str, Any]) -> None:

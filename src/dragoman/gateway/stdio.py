@@ -8,10 +8,12 @@ from ending. Anything that prints goes to standard error from here on, where it 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dragoman.gateway.http import is_change
@@ -25,30 +27,35 @@ if TYPE_CHECKING:
 
 CHUNK = 65_536
 LONGEST_LINE = 64 * 1024 * 1024
-GRACE_SECONDS = 5.0
-"""How long requests in progress may take after standard input has ended."""
+MAX_LINES = 1_000
+"""How many lines may wait before the client is not read."""
+FINISH_SECONDS = 5.0
+"""How long requests may take after the client has sent its last one, and the client to read what is left."""
+
+logger = logging.getLogger("dragoman")
 
 
 async def serve_stdio(gateway: Gateway) -> None:
     """Serve the client at standard input and output until it closes its end."""
     loop = asyncio.get_running_loop()
-    lines: asyncio.Queue[bytes | None] = asyncio.Queue(1_000)
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+    room = threading.Semaphore(MAX_LINES)
     source, sink = _taken()
-    writer = _Writer(sink, loop)
 
     def deliver(line: bytes | None) -> None:
-        # Waits in the reading thread while the queue is full: the client is then not read either.
-        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+        # Waits in the reading thread while too many lines wait: the client is then not read either.
+        room.acquire()
+        loop.call_soon_threadsafe(lines.put_nowait, line)
 
     threading.Thread(target=_read, args=(source, deliver), name="dragoman stdin", daemon=True).start()
-    ended = asyncio.Event()
-    outbox = Outbox(writer.write, on_stuck=ended.set)
+    outbox = Outbox(_Writer(sink, loop).write)
 
     def put(message: Mapping[str, Any]) -> None:
         outbox.put(encode(message) + b"\n", once=is_change(message))
 
     async def take() -> None:
         while (line := await lines.get()) is not None:
+            room.release()
             if not line.strip():
                 continue
             try:
@@ -61,18 +68,21 @@ async def serve_stdio(gateway: Gateway) -> None:
     async with gateway:
         connection = gateway.connect(put)
         taking = asyncio.create_task(take())
-        waiting = asyncio.create_task(ended.wait())
+        # The client reads nothing more: it has closed its end, or too much waits for it.
+        unread = asyncio.create_task(outbox.closed.wait())
         try:
-            await asyncio.wait({taking, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.is_set():
-                # What a client has asked before it closed its end is answered.
-                await connection.wait_idle(GRACE_SECONDS)
+            await asyncio.wait({taking, unread}, return_when=asyncio.FIRST_COMPLETED)
+            if not unread.done():
+                await connection.finish(FINISH_SECONDS)
         finally:
             taking.cancel()
-            waiting.cancel()
-            await asyncio.gather(taking, waiting, return_exceptions=True)
+            unread.cancel()
+            await asyncio.gather(taking, unread, return_exceptions=True)
             await connection.close()
-            await outbox.close(flush=not writer.is_broken)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await outbox.flush()
+            await outbox.close(flush=False)
 
 
 def _taken() -> tuple[int, int]:
@@ -95,6 +105,7 @@ def _read(source: int, deliver: Callable[[bytes | None], None]) -> None:
             for line in lines:
                 deliver(line)
             if len(rest) > LONGEST_LINE:
+                logger.error("a message of the client has more than %d bytes: the gateway ends", LONGEST_LINE)
                 break
         if rest.strip() and len(rest) <= LONGEST_LINE:
             deliver(rest)
@@ -110,7 +121,6 @@ class _Writer:
         self._sink = sink
         self._loop = loop
         self._jobs: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
-        self.is_broken = False
         threading.Thread(target=self._run, name="dragoman stdout", daemon=True).start()
 
     async def write(self, data: bytes) -> None:
@@ -132,7 +142,6 @@ class _Writer:
                 while view:
                     view = view[os.write(self._sink, view) :]
             except OSError as exc:
-                self.is_broken = True
                 error = exc
             try:
                 self._loop.call_soon_threadsafe(_settle, done, error)
