@@ -88,7 +88,7 @@ class States:
             MCPError: It is not ours, has expired, was made for another request, or is used up.
         """
         try:
-            raw = urlsafe_b64decode(str(sealed).encode())
+            raw = _decoded(str(sealed))
             nonce, found = raw[:_NONCE], self._decrypted(raw, _bound(request, only))
             expiry, *fields = json.loads(found)
             state = State(*fields)
@@ -124,6 +124,16 @@ def subject_of(call: CallRequest) -> str:
     """Return what an approval is about: one tool, resource or prompt of one server, and the arguments."""
     about = [call.kind, call.server, call.original_name, call.arguments]
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _decoded(text: str) -> bytes:
+    """Return the bytes of a state; only the very text that was given out has any."""
+    raw = urlsafe_b64decode(text.encode())
+    if urlsafe_b64encode(raw).decode() != text:
+        # The decoder passes over characters and bits that mean nothing.
+        msg = "not the text that was sealed"
+        raise ValueError(msg)
+    return raw
 
 
 def _bound(request: Request, only: str | None) -> bytes:
