@@ -22,7 +22,7 @@ def request(method: str = "tools/call", principal: str = "ann", **params: Any) -
 
 def test_a_state_comes_back_as_it_was_and_the_order_of_keys_does_not_count() -> None:
     sealer = States(["k" * 32])
-    state = State("", "the server's own", "held")
+    state = State(server="the server's own", held="held")
     sealed = sealer.seal(state, request(), "s")
     assert "server" not in sealed
     again = request(arguments={"a": None, "b": [1, {"x": "é"}]})
@@ -43,14 +43,14 @@ def test_a_state_comes_back_as_it_was_and_the_order_of_keys_does_not_count() -> 
 )
 def test_a_state_is_for_its_own_request(other: Request, only: str | None) -> None:
     sealer = States([])
-    sealed = sealer.seal(State("asked"), request(), "s")
+    sealed = sealer.seal(State(asked="erase"), request(), "s")
     with pytest.raises(MCPError, match="Invalid or expired"):
         sealer.open(sealed, other, only)
 
 
 def test_no_other_text_is_the_same_state() -> None:
     sealer = States(["k" * 32])
-    sealed = sealer.seal(State("", "own"), request(), "s")
+    sealed = sealer.seal(State(server="own"), request(), "s")
     changed = {
         f"{sealed}\n",
         f" {sealed}",
@@ -78,14 +78,14 @@ def test_no_other_text_is_the_same_state() -> None:
 
 def test_an_approval_is_used_up_and_another_state_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     sealer = States([])
-    for approval in ("asked", "given"):
-        sealed = sealer.seal(State(approval), request(), "s")
+    for approval in (State(asked="erase"), State(approved=["erase"])):
+        sealed = sealer.seal(approval, request(), "s")
         sealer.open(sealed, request(), "s")
         with pytest.raises(MCPError, match="used already"):
             sealer.open(sealed, request(), "s")
-    plain = sealer.seal(State("", "own"), request(), "s")
+    plain = sealer.seal(State(server="own"), request(), "s")
     assert sealer.open(plain, request(), "s") == sealer.open(plain, request(), "s")
-    late = sealer.seal(State("", "own"), request(), "s")
+    late = sealer.seal(State(server="own"), request(), "s")
     now = states.time.time()
     monkeypatch.setattr(states.time, "time", lambda: now + 601)
     with pytest.raises(MCPError, match="expired"):
