@@ -26,7 +26,7 @@ def test_a_state_comes_back_as_it_was_and_the_order_of_keys_does_not_count() -> 
     sealed = sealer.seal(state, request(), "s")
     assert "server" not in sealed
     again = request(arguments={"a": None, "b": [1, {"x": "é"}]})
-    assert States(["n" * 32, "k" * 32]).open(sealed, again, "s") == state
+    assert States(["n" * 32, "k" * 32]).open(sealed, again, "s")._replace(approved=()) == state
 
 
 @pytest.mark.parametrize(
