@@ -159,6 +159,15 @@ class Endpoints:
         self._open: dict[str | None, Endpoint] = {}
         self.sse = SseEndpoint(gateway, max_body_bytes=max_body_bytes) if sse else None
 
+    def end(self) -> None:
+        """End all requests, sessions and streams."""
+        self.gateway.announcer.close()
+        self.gateway.sessions.close()
+        for endpoint in self._open.values():
+            endpoint.end()
+        if self.sse is not None:
+            self.sse.end()
+
     def get(self, server: str | None) -> Endpoint | None:
         """Return the endpoint of a server, or of all; `None` if no server has this name."""
         try:
@@ -225,14 +234,16 @@ class GatewayApp:
             await self.gateway.mcp.shutdown()
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new requests, and wait until those in progress are done; streams of announcements end."""
+        """Refuse new requests, wait until those in progress are done, and end what is left."""
         self.draining = True
-        self.gateway.announcer.close()
-        if self._users is not None:
-            self._users.end_streams()
+        every = [self._endpoints, *(self._users.endpoints() if self._users is not None else ())]
+        for endpoints in every:
+            endpoints.gateway.announcer.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.gateway.observer.wait_idle()
+        for endpoints in every:
+            endpoints.end()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

@@ -111,7 +111,9 @@ class Reply:
         self.task.cancel()
 
     async def finish(self, outcome: Mapping[str, Any], status: int = 200) -> None:
-        """Send the result or the error, and end the response."""
+        """Send the result or the error, and end the response; only the first one counts."""
+        if self._is_finished:
+            return
         self._is_finished = True
         message = {"id": self._id, **outcome}
         if self._outbox is None:
@@ -183,6 +185,11 @@ class Watch:
         self._replies[reply] = (time.monotonic(), receive)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)
+
+    def cancel_all(self) -> None:
+        """End all requests without their results."""
+        for reply in list(self._replies):
+            reply.cancel()
 
     def end(self, reply: Reply) -> None:
         """Look after it no longer."""
@@ -303,6 +310,10 @@ class Endpoint:
         self._max_body_bytes = max_body_bytes
         self._watch = Watch()
 
+    def end(self) -> None:
+        """End the requests in progress."""
+        self._watch.cancel_all()
+
     async def handle(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, *, principal: str
     ) -> None:
@@ -393,16 +404,29 @@ class Endpoint:
             outcome = {"error": error_of(exc)}
             await reply.finish(outcome, status_of(outcome))
             return
+        await self._finish(reply, request, receive)
+
+    async def _finish(self, reply: Reply, request: Request, receive: Receive | None) -> None:
+        """Answer a request, also one that is cancelled.
+
+        Args:
+            reply: Its response.
+            request: The request.
+            receive: Tells that the client has hung up; `None` if that means nothing.
+        """
         self._watch.begin(reply, receive)
         try:
-            outcome = await self.view.respond(request)
-            await reply.finish(outcome, status_of(outcome))
+            try:
+                outcome = await self.view.respond(request, client=request.peer)
+            finally:
+                self._watch.end(reply)
+            await reply.finish(outcome, status_of(outcome) if request.is_modern else 200)
         except asyncio.CancelledError:
             if not reply.is_dropped:
                 raise
             reply.task.uncancel()
+            await reply.finish({"error": {"code": REQUEST_CANCELLED, "message": "Request cancelled"}})
         finally:
-            self._watch.end(reply)
             await reply.close()
 
     # Older clients
@@ -443,18 +467,10 @@ class Endpoint:
             return
         if peer is not None:
             peer.running[request.id] = reply
-        # Older clients cancel by a notification: a lost connection means nothing.
-        self._watch.begin(reply, None)
         try:
-            await reply.finish(await self.view.respond(request, client=peer))
-        except asyncio.CancelledError:
-            if not reply.is_dropped:
-                raise
-            reply.task.uncancel()
-            await reply.finish({"error": {"code": REQUEST_CANCELLED, "message": "Request cancelled"}})
+            # Older clients cancel by a notification: a lost connection means nothing.
+            await self._finish(reply, request, None)
         finally:
-            self._watch.end(reply)
-            await reply.close()
             if peer is not None:
                 peer.running.pop(request.id, None)
                 peer.used = time.monotonic()
@@ -518,15 +534,9 @@ async def serve_stream(session: Session, receive: Receive, send: Send) -> None:
     if session.stream is not None:
         await session.stream.close(flush=False)
     session.stream = outbox
-    waits = [
-        asyncio.create_task(wait)
-        for wait in (until_gone(receive), outbox.closed.wait(), session.ended.wait(), _pings(outbox))
-    ]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await keep_stream(outbox, receive, session.ended)
     finally:
-        for wait in waits:
-            wait.cancel()
         if session.stream is outbox:
             session.stream = None
             session.peer.used = time.monotonic()
@@ -534,16 +544,21 @@ async def serve_stream(session: Session, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+async def keep_stream(outbox: Outbox, receive: Receive, ended: asyncio.Event) -> None:
+    """Keep a stream of events open until its client hangs up or does not read, or we end it."""
+    waits = [asyncio.create_task(wait) for wait in (until_gone(receive), outbox.closed.wait(), ended.wait())]
+    try:
+        while not (await asyncio.wait(waits, timeout=PING_SECONDS, return_when="FIRST_COMPLETED"))[0]:
+            outbox.put(_PING, once=True)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
 async def until_gone(receive: Receive) -> None:
     """Wait until a client hangs up."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _pings(outbox: Outbox) -> None:
-    while True:
-        await asyncio.sleep(PING_SECONDS)
-        outbox.put(_PING, once=True)
 
 
 async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes | None:

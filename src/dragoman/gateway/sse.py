@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from dragoman.gateway.http import (
-    PING_SECONDS,
     RefusedError,
     event,
     is_change,
+    keep_stream,
     read_body,
     respond,
     start_stream,
-    until_gone,
 )
 from dragoman.gateway.outbox import Outbox
 from dragoman.server.protocol.envelope import MCPError, decode
@@ -44,6 +43,11 @@ class SseEndpoint:
         self._gateway = gateway
         self._max_body_bytes = max_body_bytes
         self._open: dict[str, Connection] = {}
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """End all connections."""
+        self._ended.set()
 
     async def handle(
         self,
@@ -94,17 +98,10 @@ class SseEndpoint:
             b"event: endpoint\r\ndata: %b/%b?session=%b\r\n\r\n"
             % (path.encode(), MESSAGES.encode(), key.encode())
         )
-        gone = asyncio.create_task(until_gone(receive))
-        closed = asyncio.create_task(outbox.closed.wait())
         try:
-            while not (
-                await asyncio.wait({gone, closed}, timeout=PING_SECONDS, return_when="FIRST_COMPLETED")
-            )[0]:
-                outbox.put(b": ping\r\n\r\n", once=True)
+            await keep_stream(outbox, receive, self._ended)
         finally:
             self._open.pop(key, None)
-            gone.cancel()
-            closed.cancel()
             await connection.close()
             await outbox.close(flush=False)
         await send({"type": "http.response.body", "body": b"", "more_body": False})

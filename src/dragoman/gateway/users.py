@@ -92,10 +92,9 @@ class UserGateways:
         """Return the managers of all users who have a gateway."""
         return [one.manager for one in self._open.values()]
 
-    def end_streams(self) -> None:
-        """End the streams of announcements."""
-        for one in self._open.values():
-            one.endpoints.gateway.announcer.close()
+    def endpoints(self) -> list[Endpoints]:
+        """Return the addresses of all users who have a gateway."""
+        return [one.endpoints for one in self._open.values()]
 
     async def close(self) -> None:
         """End all of them."""

@@ -330,3 +330,28 @@ async def test_an_address_that_is_none_is_refused(headers: bytes, status: bytes)
     async with listening() as listener:
         answer = await listener.answer(b"GET /healthz HTTP/1.1\r\n%b\r\nConnection: close\r\n\r\n" % headers)
         assert answer.split()[1] == status
+
+
+async def test_streams_and_requests_that_are_left_end_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    server, begun = ScriptedServer("notes"), asyncio.Event()
+
+    @server.tool
+    async def add(text: str) -> str:
+        """Add."""
+        begun.set()
+        await asyncio.Event().wait()
+        return text
+
+    async with listening(server=server, sse=True) as listener:
+        stream = b"GET /sse HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %b\r\n\r\n" % TOKEN.encode()
+        reader, writer = await listener.connect()
+        writer.write(stream)
+        await reader.readuntil(b"event: endpoint")
+        head = b"POST /mcp HTTP/1.1\r\n%bContent-Length: %d\r\nConnection: close\r\n\r\n"
+        call = asyncio.create_task(listener.answer(head % (HEADERS, len(BODY)) + BODY))
+        await begun.wait()
+        await listener.app.drain(0)
+        assert b"-32800" in await call
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+        writer.close()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
