@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from dragoman.errors import DragomanError, UnknownToolError
     from dragoman.events import Event
-    from dragoman.model import Audience, ProgressHandler, ServerSpec
+    from dragoman.model import ApprovalHandler, Audience, ProgressHandler, ServerSpec
     from dragoman.observe.call_log import CallLog
     from dragoman.server.protocol.wire import Unfinished
     from dragoman.server.supervisor import Supervisor
@@ -115,6 +115,9 @@ class CallContext:
     """Whose calls these are, in a program with many users."""
     audience: Audience = "model"
     """For whom the call is made; a tool may be for a model, for the server's app, or for both."""
+    ask: bool | ApprovalHandler = False
+    """Whether a call that no rule decides needs a yes, unless the tool is read-only; a function is asked
+    instead of `Handlers.approval`."""
     while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None
     """Entered before a person is asked about a call, and left before the call is sent."""
 
@@ -260,7 +263,7 @@ async def _answered(context: CallContext, tool: ToolDef | None, call: _Call) -> 
         if not context.throttle.has_room():
             await context.throttle.turn()
         fields = _checked(context, tool, call)
-        if context.gate.watches_calls:
+        if context.ask or context.gate.watches_calls:
             fields = await _permit(context, tool, fields)
         if tool.source == "builtin":
             return await _run_here(tool, call, fields)
@@ -377,9 +380,10 @@ async def _permit(context: CallContext, tool: ToolDef, fields: Mapping[str, Any]
     supervisor = context.supervisors.get(tool.server)
     trusts = supervisor is not None and supervisor.spec.trust_annotations
     judged = copied(dict(fields))
-    asks = context.while_asking is not None and context.gate.asks(tool, judged, trusts_hints=trusts)
+    how: dict[str, Any] = {"trusts_hints": trusts, "ask": context.ask}
+    asks = context.while_asking is not None and context.gate.asks(tool, judged, **how)
     async with context.while_asking() if asks and context.while_asking is not None else nullcontext():
-        asked = await context.gate.permit(tool, judged, trusts_hints=trusts)
+        asked = await context.gate.permit(tool, judged, **how)
     if asked and context.registry.get(tool.name) != tool:
         raise context.gate.pin_checker.refusal(tool.name) or context.registry.unknown(tool.name)
     return judged
@@ -448,7 +452,7 @@ async def _stood_in(
     context: CallContext, other: ToolDef, call: _Call, arguments: dict[str, Any]
 ) -> ToolResult:
     fields, _ = check(context.validators.of(other.input_schema), other, arguments)
-    if context.gate.watches_calls:
+    if context.ask or context.gate.watches_calls:
         fields = await _permit(context, other, fields)
     return await (_send(context, other, call, fields) if other.server else _run_here(other, call, fields))
 

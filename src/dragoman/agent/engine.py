@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from dragoman.agent.messages import AgentEvent, Provider, ToolCall
     from dragoman.agent.offer import OfferedTools
     from dragoman.manager.manager import Servers
-    from dragoman.model import ToolDef
+    from dragoman.model import ApprovalHandler, ToolDef
     from dragoman.storage.programs import SavedProgram
 
     ToolSource: TypeAlias = McpManager | ToolRegistry | ToolView | Servers
@@ -167,6 +167,7 @@ class AgentEngine:
         tools: ToolSource | None = None,
         allow: Iterable[str] | None = None,
         deny: Iterable[str] = (),
+        ask: bool | ApprovalHandler = False,
         system: str = "",
         budget: Budget | None = None,
         limit: ToolLimit | None = None,
@@ -189,6 +190,9 @@ class AgentEngine:
                 different views can share a manager. To the agent, other tools do not exist.
             allow: The same as a filter: exposed names, `server:tool`, or globs of them; all tools by default.
             deny: The same; these win.
+            ask: Whether a call that no rule of the policy decides needs a yes of `Handlers.approval`; or a
+                function that is asked instead. Tools that only read are not asked about: dragoman's own,
+                local ones with `readOnlyHint`, and those of servers with `trust_annotations`.
             system: The system prompt.
             budget: The limits of one question.
             limit: How many tools the model is offered at once.
@@ -216,6 +220,7 @@ class AgentEngine:
         self._budget = budget or Budget()
         self._limit = limit or ToolLimit()
         self._transcript = None if transcript is None else Transcript(Path(transcript))
+        self._asks = ask
         self._coerce = coerce_arguments if mend_arguments is None else mend_arguments
         # What the agent of one user keeps is not for the agents of others.
         self._user = self.manager.user if self.manager is not None else ""
@@ -409,11 +414,12 @@ class AgentEngine:
             store=ProgramStore(user=self._user),
         )
         if self.manager is None:
-            route = replace(_route(self.tools), coerce=self._coerce, spill=self._spill)
+            route = replace(self._route(self.tools), spill=self._spill)
             runner.connect(pipeline.make_caller(route, lambda: None))
         else:
             caller = self.manager.caller(
                 coerce=self._coerce,
+                ask=self._asks,
                 spill=self._spill,
                 tools=self.tools if isinstance(self.tools, ToolView) else None,
                 while_asking=runner.while_asking,
@@ -588,9 +594,10 @@ class AgentEngine:
         offering = cast("ToolOffer", self._offering)
         if (own := offering.own(name)) is not None:
             if self.manager is not None:
-                result = await self.manager.caller(coerce=self._coerce, registry=own)(name, arguments)
+                caller = self.manager.caller(coerce=self._coerce, ask=self._asks, registry=own)
+                result = await caller(name, arguments)
             else:
-                result = await pipeline.run(replace(_route(own), coerce=self._coerce), name, arguments)
+                result = await pipeline.run(self._route(own), name, arguments)
             ran = self._code.take_result() if self._code is not None and name == RUN_CODE else None
             return ran or result
         result = await self._caller(name, arguments, on_progress=on_progress)
@@ -603,10 +610,21 @@ class AgentEngine:
         if self.manager is not None:
             seen = self.tools if isinstance(self.tools, ToolView) else None
             return self.manager.caller(
-                coerce=self._coerce, budget=budget, spill=self._spill, tools=seen, for_model=True
+                coerce=self._coerce,
+                ask=self._asks,
+                budget=budget,
+                spill=self._spill,
+                tools=seen,
+                for_model=True,
             )
-        route = replace(_route(self.tools), coerce=self._coerce, budget=budget, spill=self._spill)
+        route = replace(self._route(self.tools), budget=budget, spill=self._spill)
         return pipeline.make_caller(route, lambda: None)
+
+    def _route(self, registry: ToolRegistry | ToolView) -> pipeline.CallContext:
+        """Return what a call needs without a manager."""
+        return pipeline.CallContext(
+            registry=registry, supervisors={}, publish=_ignore, coerce=self._coerce, ask=self._asks
+        )
 
     def _add_notices(self, emit: Callable[[AgentEvent], None]) -> None:
         """Add what changed since the last request to the conversation, one line each."""
@@ -695,10 +713,6 @@ def _open_tools(
         msg = "give either `tools`, or `allow` and `deny`"
         raise ValueError(msg)
     return manager, registry, tools
-
-
-def _route(registry: ToolRegistry | ToolView) -> pipeline.CallContext:
-    return pipeline.CallContext(registry=registry, supervisors={}, publish=_ignore)
 
 
 def _refused(text: str) -> ToolResult:

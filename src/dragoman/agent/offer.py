@@ -429,6 +429,7 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
                     "required": ["name", "arguments"],
                 },
                 func=call,
+                annotations={"readOnlyHint": True},
                 source="builtin",
             ),
             ToolDef(
@@ -454,6 +455,7 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
                     },
                 },
                 func=search,
+                annotations={"readOnlyHint": True},
                 source="builtin",
             ),
         ]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from dragoman.config.dialect import Dialect, Entry
-    from dragoman.config.documents import Document, Pointer
+    from dragoman.config.documents import Document, Format, Pointer
 
 _MARKS = frozenset({NOT_A_MAP, NOT_SERVERS})
 _PORTABLE = ("mcpServers",)
@@ -138,6 +138,11 @@ def _without_empty(data: Any, pointer: Pointer) -> Any:
     table = dict(cast("dict[str, Any]", data))
     inner = _without_empty(table.pop(str(pointer[0]), None), pointer[1:])
     return table if inner in ({}, [], None) else {**table, str(pointer[0]): inner}
+
+
+def written(value: Any, how: Format) -> str:
+    """Return a value on one line, as a file of this format has it."""
+    return _toml_value(value) if how == "toml" else _one_line_json(value)
 
 
 def value_at(data: Any, pointer: Pointer) -> Any:

@@ -43,8 +43,12 @@ if TYPE_CHECKING:
     from dragoman.config.documents import Document, Format, Pointer
     from dragoman.config.export import Loss
     from dragoman.config.profiles import Profile
+    from dragoman.model import Settings
 
 LOCK_TIMEOUT = 10.0
+_RULES_DIALECT = "dragoman"
+"""The dialect whose files have rules for calls."""
+_POLICY: Pointer = ("mcp", "policy")
 _LOCAL = frozenset({"command", "args", "env", "env_file", "inherit_env", "cwd", "log_file"})
 _REMOTE = frozenset({"url", "headers", "tls", "allow_http", "alternate", "auth"})
 """Keys of one kind of server that the other kind does not have."""
@@ -206,6 +210,48 @@ def switch(target: Target, name: str, pointer: str = "", *, on: bool) -> None:
         for key in present:
             document = edit.put(document, (*place, key), on if meanings.get(key) == "enabled" else not on)
         return document
+
+    apply(target, change)
+
+
+def rules_target(settings: Settings, otherwise: Target) -> Target | None:
+    """Return the user's file for one more rule, which comes after all rules that the user has.
+
+    Args:
+        settings: The configuration in effect.
+        otherwise: The file for changes, if the user has no rules yet.
+
+    Returns:
+        The file; `None` if rules of that file would not be read.
+    """
+    own = [one for one in settings.policy if one.scope == "user"]
+    if own:
+        # Of two files with rules, the weaker one: the first rule that matches decides.
+        return target_at(Path(own[-1].source), _RULES_DIALECT, otherwise.root)
+    return otherwise if otherwise.dialect.name == _RULES_DIALECT else None
+
+
+def add_rule(target: Target, rule: Mapping[str, Any]) -> None:
+    """Add a rule to a file's policy, after all others.
+
+    Raises:
+        ConfigError: Nothing was written.
+    """
+
+    def change(document: Document) -> Document:
+        policy = edit.value_at(document.data, _POLICY)
+        place = _POLICY if isinstance(policy, list) else (*_POLICY, "rules")
+        rules = edit.value_at(document.data, place)
+        if isinstance(rules, list):
+            changed = edit.put(document, (*place, len(cast("list[Any]", rules))), dict(rule))
+        elif rules is None and isinstance(policy, dict):
+            changed = edit.put(document, place, [dict(rule)])
+        elif policy is None:
+            changed = edit.put(document, _POLICY, {"rules": [dict(rule)]})
+        else:
+            msg = "the file is left as it is: `policy` must be a list of rules, or have one"
+            raise ConfigError(msg, source=str(target.path), pointer=dotted(place), hint="fix it by hand")
+        return changed
 
     apply(target, change)
 

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from dragoman.manager.subscriptions import ChangeHandler, LogLevel
     from dragoman.manager.users import OfUser, UserManager, Users
     from dragoman.model import (
+        ApprovalHandler,
         Audience,
         Auth,
         HeaderProvider,
@@ -672,6 +673,7 @@ class McpManager:
         registry: ToolRegistry | None = None,
         tools: ToolView | None = None,
         for_model: bool = False,
+        ask: bool | ApprovalHandler = False,
         while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         returns_questions: bool = False,
         mends: bool | None = None,
@@ -686,6 +688,8 @@ class McpManager:
                 metrics and the call log do not.
             tools: A view of the manager's registry; only these tools can be called.
             for_model: Whether a model reads the results: their texts end with their sources then.
+            ask: Whether a call that no rule decides needs a yes of `Handlers.approval`, unless the tool is
+                read-only; or a function that is asked instead.
             while_asking: Entered before a person is asked about a call, and left before the call is sent.
             returns_questions: Whether calls end with the questions of a server, as with `on_input="return"`,
                 if the application has `Handlers(durable_questions=True)` and no `elicitation`.
@@ -700,6 +704,7 @@ class McpManager:
             budget=budget,
             spill=spill,
             for_model=for_model,
+            ask=ask,
             while_asking=while_asking,
         )
         if registry is not None:

@@ -451,4 +451,12 @@ def _tool(name: str, description: str, properties: dict[str, Any], func: _Run) -
 
     required = [] if name == "list_skills" else list(properties)
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return ToolDef(name=name, description=description, input_schema=schema, func=run, source="builtin")
+    return ToolDef(
+        name=name,
+        description=description,
+        input_schema=schema,
+        func=run,
+        # Whether a skill may be loaded is asked where it is loaded.
+        annotations={"readOnlyHint": True},
+        source="builtin",
+    )

@@ -32,6 +32,7 @@ from dragoman.trust.policy import (
     Policy,
     ReadPolicy,
     Request,
+    ask_by_default,
     combine,
     copied,
     denial,
@@ -454,24 +455,39 @@ class Gate:
 
     # Calls
 
-    async def permit(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> bool:
+    async def permit(
+        self,
+        tool: ToolDef,
+        arguments: Mapping[str, Any],
+        *,
+        trusts_hints: bool,
+        ask: bool | ApprovalHandler = False,
+    ) -> bool:
         """Check that the policy permits a call, and return whether a person was asked (which takes time).
 
         Args:
             tool: The tool.
             arguments: The arguments to send; a private copy, see `trust.policy.copied`.
             trusts_hints: Whether its server's annotations are trusted.
+            ask: Whether a call that no rule decides needs a yes, unless the tool is read-only; a function
+                is asked instead of `Handlers.approval`.
 
         Raises:
             CallDeniedError: The call is denied; the error names the rule.
         """
-        return await self._permit(_request(tool, arguments, trusts_hints=trusts_hints), tool.name)
+        return await self._permit(_request(tool, arguments, trusts_hints=trusts_hints), tool.name, ask=ask)
 
-    def asks(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> bool:
+    def asks(
+        self,
+        tool: ToolDef,
+        arguments: Mapping[str, Any],
+        *,
+        trusts_hints: bool,
+        ask: bool | ApprovalHandler = False,
+    ) -> bool:
         """Return whether a person will be asked about a call; see `permit`."""
-        return self._approval is not None and (
-            self._decide(_request(tool, arguments, trusts_hints=trusts_hints)).action == "ask"
-        )
+        request = _request(tool, arguments, trusts_hints=trusts_hints)
+        return self._asked(ask=ask) is not None and self._decide(request, ask=ask).action == "ask"
 
     def refuse_denied(self, tool: ToolDef, arguments: Mapping[str, Any], *, trusts_hints: bool) -> None:
         """Raise if a rule denies a call; whatever needs a question passes.
@@ -515,31 +531,41 @@ class Gate:
         """Return whether the policy denies a resource or a prompt without asking a person."""
         return self._decide(_offer(kind, name, server, None)).action == "deny"
 
-    def _decide(self, request: Request) -> Decision:
+    def _decide(self, request: Request, *, ask: bool | ApprovalHandler = False) -> Decision:
         """Return the decision about a request; for a user, the stricter one of theirs and the program's."""
-        own = self._policy.decide(request)
-        if self._program is None:
-            return own
-        theirs = self._program._decide(request)  # noqa: SLF001 -- of this class
-        return own if STRICTNESS[own.action] > STRICTNESS[theirs.action] else theirs
+        found = own = self._policy.decide(request)
+        if self._program is not None:
+            theirs = self._program._decide(request)  # noqa: SLF001 -- of this class
+            # A rule that allows decides more than a policy that says nothing.
+            stricter = STRICTNESS[own.action] > STRICTNESS[theirs.action]
+            found = own if stricter or (theirs.is_open and own.action == "allow") else theirs
+        return ask_by_default(request) if ask and found.is_open else found
 
-    async def _permit(self, request: Request, name: str) -> bool:
-        decision = self._decide(request)
+    def _asked(self, *, ask: bool | ApprovalHandler) -> ApprovalHandler | None:
+        return self._approval if isinstance(ask, bool) else ask
+
+    async def _permit(self, request: Request, name: str, *, ask: bool | ApprovalHandler = False) -> bool:
+        decision = self._decide(request, ask=ask)
         if decision.action == "allow":
             return False
-        asked = decision.action == "ask" and self._approval is not None
-        said_yes = asked and await self._confirmed(request, name, decision)
+        handler = self._asked(ask=ask) if decision.action == "ask" else None
+        said_yes = handler is not None and await self._confirmed(request, name, decision, handler)
         if said_yes:
             # The rules may have changed while the person was asked.
-            decision = self._decide(request)
+            decision = self._decide(request, ask=ask)
         if not said_yes or decision.action == "deny":
-            raise denial(decision, tool=name, server=request.server, asked=asked)
+            raise denial(
+                decision,
+                tool=name,
+                server=request.server,
+                own_name=request.tool if request.kind == "tool" else "",
+                asked=handler is not None,
+            )
         return True
 
-    async def _confirmed(self, request: Request, name: str, decision: Decision) -> bool:
-        handler = self._approval
-        if handler is None:
-            return False
+    async def _confirmed(
+        self, request: Request, name: str, decision: Decision, handler: ApprovalHandler
+    ) -> bool:
         question = CallRequest(
             server=request.server,
             tool=name,

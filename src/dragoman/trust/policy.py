@@ -12,6 +12,8 @@ How rules work:
 - Within one scope (the application's code, the user's files, the project's …) the first matching rule
   decides. Between scopes the strictest decision wins: deny over ask over allow. If no rule matches, the
   default applies.
+- Where a model's calls ask by default (`ask_by_default`), one more rule comes after all others: `ask` for
+  tools that are not read-only. A default of `allow` does not replace it, a rule does.
 - A project can only make things stricter: its `allow` is an exception to its own rules, nothing more.
 - Annotations are hints from an untrusted server and never loosen a decision. Unless the spec trusts them, a
   call is decided twice, with the annotations and without, and the stricter decision wins. So `deny` on
@@ -25,6 +27,8 @@ How rules work:
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
@@ -158,6 +162,8 @@ class Decision:
     source: str = ""
     """Where the rule stands, as `FILE:LINE`; empty for rules of a program."""
     reason: str = ""
+    is_open: bool = False
+    """Whether the call is allowed by the default only: no rule decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,23 +178,28 @@ class Policy:
     def decide(self, request: Request) -> Decision:
         """Return the decision about a call."""
         if not self.rules:
-            return Decision(action=self.default, reason=self.default_reason)
+            return self._default()
         if request.trust_annotations or not any(rule.annotations for rule in self.rules):
             return self._decide(request, request.annotations)
         as_annotated = self._decide(request, request.annotations)
         unannotated = self._decide(request, {})
-        return max(as_annotated, unannotated, key=_strictness)
+        return max(as_annotated, unannotated, key=lambda one: (_strictness(one), one.is_open))
+
+    def _default(self) -> Decision:
+        return Decision(action=self.default, reason=self.default_reason, is_open=self.default == "allow")
 
     def _decide(self, request: Request, annotations: Mapping[str, Any]) -> Decision:
         decided: dict[str, Rule] = {}
         for rule in self.rules:
             if rule.scope not in decided and _is_met(rule, request, annotations):
                 decided[rule.scope] = rule
-        default = Decision(action=self.default, reason=self.default_reason)
+        default = self._default()
         if not decided:
             return default
         strictest = max(decided.values(), key=lambda rule: STRICTNESS[rule.action])
-        if decided.keys() == {"project"} and STRICTNESS[strictest.action] < _strictness(default):
+        if decided.keys() == {"project"} and (
+            strictest.action == "allow" or STRICTNESS[strictest.action] < _strictness(default)
+        ):
             return default
         return Decision(
             action=strictest.action,
@@ -198,6 +209,29 @@ class Policy:
             source="" if strictest.scope == "code" else strictest.source,
             reason=strictest.reason,
         )
+
+
+_ASK = Policy(
+    rules=[
+        Rule(action="ask", tools=["*"], annotations=["!read_only"], scope="code", reason="no rule allows it")
+    ]
+)
+
+
+def ask_by_default(request: Request) -> Decision:
+    """Return the decision about a call of a model that no rule decides: ask, unless it only reads."""
+    decision = _ASK.decide(request)
+    return Decision(action=decision.action, reason=decision.reason)
+
+
+def allowing(server: str, tool: str = "") -> dict[str, str]:
+    """Return the rule that allows one tool of a server, or all of its tools, as a file has it."""
+    return {"action": "allow", "server": _literal(server), "tool": _literal(tool) if tool else "*"}
+
+
+def _literal(name: str) -> str:
+    """Return the glob that matches this name only: a tool may be called `*`."""
+    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 def _stricter(one: Action, other: Action) -> Action:
@@ -291,16 +325,20 @@ def _as_sent(value: Any) -> Any:
         return value
 
 
-def denial(decision: Decision, *, tool: str, server: str, asked: bool = False) -> CallDeniedError:
+def denial(
+    decision: Decision, *, tool: str, server: str, own_name: str = "", asked: bool = False
+) -> CallDeniedError:
     """Return the error for a denied call.
 
     Args:
         decision: The policy's decision.
         tool: The exposed name of the tool, the URI of the resource, or the name of the prompt.
         server: Its server.
+        own_name: The server's own name of the tool, for the rule that would allow it.
         asked: Whether a person was asked and declined; otherwise there was no one to ask.
     """
-    reason = f": {for_log(decision.reason, 500)}" if decision.reason else ""
+    is_told = decision.reason and (decision.rule or not asked)
+    reason = f": {for_log(decision.reason, 500)}" if is_told else ""
     if decision.action == "deny":
         text, hint = "Blocked by {by}", "use another tool, or ask the user"
     elif asked:
@@ -308,6 +346,9 @@ def denial(decision: Decision, *, tool: str, server: str, asked: bool = False) -
     else:
         text = f"`{tool}` needs confirmation by {{by}}, but no one can be asked here"
         hint = "run it where a person can answer, or allow it in the policy"
+        if own_name and server and not decision.rule:
+            rule = json.dumps(allowing(server, own_name), ensure_ascii=False)
+            hint += f" with the rule {for_log(rule, 300)}"
     place = f" in {for_log(decision.source, 300)}" if decision.source else ""
     by = f"rule `{decision.label or decision.rule}`{place}" if decision.rule else "the policy's default"
     public = f"rule `{decision.public_label}`" if decision.rule else "the policy's default"

@@ -19,7 +19,7 @@ from dragoman.config import write
 from dragoman.config.dialects import dialect
 from dragoman.config.load import load
 from dragoman.config.merge import differences
-from dragoman.config.profiles import BUILT_IN, Profile, profile_named
+from dragoman.config.profiles import BUILT_IN, Place, Profile, profile_named
 from dragoman.config.templates import ExpansionContext
 from dragoman.config.write import Target, change_text
 from dragoman.errors import ConfigError, ConfigSyntaxError, InvalidSpecError
@@ -381,3 +381,60 @@ def test_a_named_file_is_written_in_the_dialect_it_is_read_in(
     by_variable = write.target(BUILT_IN["dragoman"], expansion(tmp_path, home, DRAGOMAN_MCP_CONFIG=file))
     assert by_option.path == by_variable.path == tmp_path / file
     assert by_option.dialect.name == by_variable.dialect.name == name
+
+
+# ── rules for calls
+
+RULE = {"action": "allow", "server": "fs", "tool": "write"}
+POLICIES = {
+    "empty.json": ("", []),
+    "servers.json": ('{"mcpServers": {}}', []),
+    "list.json": ('{"mcp": {"policy": [{"action": "deny", "tool": "x"}]}}', ["deny"]),
+    "empty.toml": ("", []),
+    "servers.toml": ('[mcp.servers.a]\ncommand = "x"\n', []),
+    "default.toml": ('[mcp.policy]\ndefault = "ask"\n', []),
+    "inline.toml": ('[mcp.policy]\nrules = [\n  { action = "deny", tool = "x" }, # why\n]\n', ["deny"]),
+    "tables.toml": ('[[mcp.policy.rules]]\naction = "deny"\ntool = "x"\n', ["deny"]),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_rule_comes_after_all_rules_of_the_file_and_is_read_again(tmp_path: Path, name: str) -> None:
+    text, before = POLICIES[name]
+    path = tmp_path / name
+    path.write_text(text, "utf-8")
+    for _ in range(2):
+        write.add_rule(target(path), RULE)
+    (found,) = load(Profile(places=[Place(str(path), "user", dialect="dragoman")])).policy
+    rules = found.data["rules"] if isinstance(found.data, dict) else found.data
+    assert [rule["action"] for rule in rules] == [*before, "allow", "allow"]
+    assert rules[-1] == RULE
+    assert all(line in path.read_text("utf-8") for line in text.splitlines() if "#" in line)
+
+
+def test_a_policy_that_is_no_policy_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcp": {"policy": {"rules": "none"}}}', "utf-8")
+    with pytest.raises(ConfigError):
+        write.add_rule(target(path), RULE)
+    assert path.read_text("utf-8") == '{"mcp": {"policy": {"rules": "none"}}}'
+
+
+def test_the_file_for_a_rule_is_the_weakest_of_the_users_that_has_rules(tmp_path: Path) -> None:
+    """In a stronger one, a rule that allows would decide before those of the weaker one."""
+    files = [tmp_path / name for name in ("mcp.json", "dragoman.toml", "config.toml")]
+    places = [Place(str(path), "user", dialect="dragoman") for path in files]
+    usual = target(files[0])
+
+    def chosen() -> Path | None:
+        found = write.rules_target(load(Profile(places=places)), usual)
+        return found and found.path
+
+    assert chosen() == files[0]
+    files[0].write_text('{"mcp": {"policy": [{"action": "ask", "tool": "x"}]}}', "utf-8")
+    assert chosen() == files[0]
+    files[1].write_text('[[mcp.policy.rules]]\naction = "deny"\ntool = "y"\n', "utf-8")
+    assert chosen() == files[1]
+    # A file of another app has no rules.
+    empty = load(Profile(places=[]))
+    assert write.rules_target(empty, target(files[0], "claude-desktop")) is None

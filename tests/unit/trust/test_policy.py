@@ -11,6 +11,8 @@ from dragoman.trust.policy import (
     MAX_RULES,
     Policy,
     Request,
+    allowing,
+    ask_by_default,
     combine,
     copied,
     denial,
@@ -370,3 +372,35 @@ def test_copy_shares_nothing_and_has_a_depth() -> None:
     loop.append(loop)
     with pytest.raises(InvalidArgumentsError, match="nested more than 100 levels deep"):
         copied(loop)
+
+
+def test_a_call_that_only_the_default_allows_is_open_to_a_question() -> None:
+    assert policy().decide(call()).is_open
+    assert policy({"action": "allow", "tool": "write"}).decide(call()).is_open
+    assert not policy({"action": "allow", "tool": "read"}).decide(call()).is_open
+    assert not policy(default="ask").decide(call()).is_open
+    # A project cannot allow what the user is asked about.
+    assert policy(project=[{"action": "allow"}]).decide(call()).is_open
+
+
+def test_an_annotation_closes_nothing_unless_it_is_trusted() -> None:
+    found = policy({"action": "allow", "annotation": "read_only"})
+    hints = {"readOnlyHint": True}
+    claimed = Request(server="fs", tool="read", annotations=hints)
+    trusted = Request(server="fs", tool="read", annotations=hints, trust_annotations=True)
+    assert found.decide(claimed).is_open
+    assert not found.decide(trusted).is_open
+    assert ask_by_default(claimed).action == "ask"
+    assert ask_by_default(trusted).action == "allow"
+    assert ask_by_default(call()).action == "ask"
+
+
+@pytest.mark.parametrize("name", ["*", "a?", "[ab]", "x[*]", "]", "plain"])
+def test_the_rule_for_one_tool_allows_no_other(name: str) -> None:
+    found = policy(allowing("f*", name), default="ask")
+    assert action(found, call(name, "f*")) == "allow"
+    for other in (call("other", "f*"), call("ab", "f*"), call("a", "f*"), call(name, "fs")):
+        assert action(found, other) == "ask"
+    every = policy(allowing("f*"), default="ask")
+    assert action(every, call("other", "f*")) == "allow"
+    assert action(every, call(name, "fs")) == "ask"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dragoman.cli.session.log import Warnings
     from dragoman.cli.session.questions import Consent
     from dragoman.cli.session.screen import Screen
+    from dragoman.config.write import Target
     from dragoman.manager.manager import McpManager
     from dragoman.model import Handlers
 
@@ -122,7 +123,7 @@ async def _open(
         except AbandonedError:
             raise click.Abort from None
     talk: list[Conversation] = []
-    consent = Consent(asker) if asker is not None else None
+    consent = Consent(asker, lambda server: rule_file(options, mcp, server)) if asker is not None else None
     how: dict[str, Any] = {
         "inputs": inputs,
         "handlers": _handlers(consent, lambda: talk[0].provider, has_model=provider is not None),
@@ -142,6 +143,26 @@ async def _open(
         async with Conversation(mcp, provider, transcript=transcript, price=price) as conversation:
             talk.append(conversation)
             return await _converse(mcp, screen, conversation, asker, consent, why=why)
+
+
+def rule_file(options: Options, mcp: McpManager, server: str) -> Target | None:
+    """Return the user's file for rules about a server.
+
+    Rules go by name. That of a server of a project or of the command line may be another server's tomorrow,
+    so no rule is written for these.
+    """
+    from dragoman.cli.commands.edit import target_of
+    from dragoman.config.write import rules_target
+    from dragoman.errors import ConfigError
+    from dragoman.trust.layers import of_project
+
+    spec = mcp.settings.server(server)
+    if options.server is not None or spec is None or of_project(spec, mcp.settings):
+        return None
+    try:
+        return rules_target(mcp.settings, target_of(options))
+    except ConfigError:
+        return None
 
 
 def _handlers(consent: Consent | None, model: Callable[[], Provider], *, has_model: bool) -> Handlers | None:

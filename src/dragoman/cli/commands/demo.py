@@ -52,40 +52,55 @@ async def _run(options: Options, *, interactive: bool) -> int:
     options.quiet_logs()
     console = Console(highlight=False, quiet=options.json)
     console.print("[bold]dragoman[/] connects an agent to its MCP servers. Starting two bundled servers:\n")
-    async with demo_servers() as specs, McpManager(specs, call_log=interactive) as mcp:
+    visit = _Visit() if interactive else None
+    handlers = visit.handlers if visit is not None else None
+    async with demo_servers() as specs, McpManager(specs, call_log=interactive, handlers=handlers) as mcp:
         await _watch_start(console, mcp)
         _list_tools(console, mcp)
         results = [await _show_call(console, mcp, *call) for call in CALLS]
         ready = all(status.state == "ready" for status in mcp.status().values())
         if options.json:
             _print_json(mcp, results)
-        if ready and interactive:
-            await _open_session(options, console, mcp)
+        if ready and visit is not None:
+            await visit.open(options, console, mcp)
     return 0 if ready else 1
 
 
-async def _open_session(options: Options, console: Console, mcp: McpManager) -> None:
-    """Open a session with the two servers, and with a model if one is configured."""
-    from rich.markup import escape
+class _Visit:
+    """The session with the two servers, and with a model if one is configured."""
 
-    from dragoman.cli.commands.chat import choose_model
-    from dragoman.cli.output import one_line
-    from dragoman.cli.session.conversation import Conversation
-    from dragoman.cli.session.log import NAME, logbook
-    from dragoman.cli.session.screen import Screen
-    from dragoman.cli.session.session import Session
-    from dragoman.storage.files import state_folder
+    def __init__(self) -> None:
+        from dragoman.cli.session.line_editor import TerminalAsker
+        from dragoman.cli.session.questions import Consent
+        from dragoman.cli.session.screen import Screen
+        from dragoman.model import Handlers
 
-    screen = Screen()
-    provider, why = await choose_model(None, os.environ)
-    console.print()
-    if why:
-        screen.complain(why)
-    model = f" and {escape(one_line(provider.model))}" if provider is not None else ""
-    console.print(f"[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]")
-    with logbook(state_folder() / NAME, screen.remark, debug=options.debug):
-        async with Conversation(mcp, provider) as conversation:
-            await Session(mcp, screen, conversation=conversation).run()
+        self._screen = Screen()
+        self._asker = TerminalAsker(self._screen)
+        self.handlers = Handlers(approval=Consent(self._asker).approve_call)
+        """Ask before a call of the model."""
+
+    async def open(self, options: Options, console: Console, mcp: McpManager) -> None:
+        """Run the session."""
+        from rich.markup import escape
+
+        from dragoman.cli.commands.chat import choose_model
+        from dragoman.cli.output import one_line
+        from dragoman.cli.session.conversation import Conversation
+        from dragoman.cli.session.log import NAME, logbook
+        from dragoman.cli.session.session import Session
+        from dragoman.storage.files import state_folder
+
+        screen = self._screen
+        provider, why = await choose_model(None, os.environ)
+        console.print()
+        if why:
+            screen.complain(why)
+        model = f" and {escape(one_line(provider.model))}" if provider is not None else ""
+        console.print(f"[dim]Session with these two servers{model}. Type[/] /help [dim]for commands.[/]")
+        with logbook(state_folder() / NAME, screen.remark, debug=options.debug):
+            async with Conversation(mcp, provider) as conversation:
+                await Session(mcp, screen, conversation=conversation, asker=self._asker).run()
 
 
 async def _watch_start(console: Console, mcp: McpManager) -> None:

@@ -158,7 +158,7 @@ class Conversation:
             await former.close()
 
     async def _begin(self, provider: Provider) -> None:
-        agent = AgentEngine(provider, self._mcp, transcript=self._transcript, start_wait=0)
+        agent = AgentEngine(provider, self._mcp, ask=True, transcript=self._transcript, start_wait=0)
         await agent.start()
         self._agent = agent
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -18,12 +20,16 @@ from dragoman.agent.handlers import Visit
 from dragoman.cli import arguments
 from dragoman.cli.arguments import resolved, type_name
 from dragoman.cli.commands.login import open_browser
-from dragoman.cli.output import cut, one_line, safe
+from dragoman.cli.output import cut, one_line, safe, shorten_path
+from dragoman.config import edit
 from dragoman.config.templates import input_ids
+from dragoman.config.write import add_rule
+from dragoman.errors import ConfigError
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.addresses import read_link
 from dragoman.trust.layers import answer_key, in_question, inputs_of
-from dragoman.trust.masking import is_sensitive_name
+from dragoman.trust.masking import is_sensitive_name, mask_arguments
+from dragoman.trust.policy import allowing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,10 +37,13 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from dragoman.agent.handlers import Field, Form
+    from dragoman.config.write import Target
     from dragoman.manager.manager import McpManager
     from dragoman.model import CallRequest, Input, Prompt, Settings, ToolDef
 
 T = TypeVar("T")
+
+logger = logging.getLogger("dragoman")
 
 BAR = "  │ "
 LONGEST_TITLE = 60
@@ -305,9 +314,9 @@ def _show_heading(asker: Asker, server: str, verb: str, message: str) -> None:
 
 
 def argument_lines(given: Mapping[str, Any], limit: int) -> list[str]:
-    """Return arguments for display, one per line; long values are cut."""
+    """Return arguments for display, one per line; secrets are masked, then long values are cut."""
     lines: list[str] = []
-    for name, value in given.items():
+    for name, value in mask_arguments(given, limit=sys.maxsize).items():
         text = safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
         more = f" … ({len(text)} characters)" if len(text) > limit else ""
         lines.append(f"{one_line(name)} = {text[:limit]}{more}")
@@ -322,13 +331,26 @@ SHOWN = 2_000
 EXCERPT = 300
 
 _ALWAYS = {**YES_OR_NO, "a": "always in this session"}
+_ALWAYS_THIS = {**YES_OR_NO, "t": "tool", "s": "server"}
+EVERY_TOOL = ""
+"""Stands for all tools of a server."""
 
 
 class Consent:
-    """Asks for consent, and remembers "always" for the session."""
+    """Asks for consent, and remembers "always": for the session, or as a rule in the user's configuration."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: Asker, rule_file: Callable[[str], Target | None] | None = None) -> None:
+        """Create it.
+
+        Args:
+            asker: Asks the user.
+            rule_file: Returns the user's file for rules about a server; `None` if a rule about this server
+                would not be about it alone. Without the function, a tool can be allowed for the session only.
+        """
         self._asker = asker
+        self._rule_file = rule_file
+        self._allowed: set[tuple[str, str]] = set()
+        """Servers and tools that the user always allows where no rule decides; see `EVERY_TOOL`."""
         self._calls: set[tuple[str, str, str]] = set()
         self._servers: set[str] = set()
         self._reviewed: set[tuple[str, str]] = set()
@@ -345,6 +367,11 @@ class Consent:
         what = (request.kind, request.server, request.original_name)
         if what in self._calls:
             return True
+        # An answer where no rule decides is no answer to a rule that asks.
+        is_open = bool(request.kind == "tool" and request.server and not request.rule)
+        tool, server = (request.server, request.original_name), (request.server, EVERY_TOOL)
+        if is_open and not self._allowed.isdisjoint((tool, server)):
+            return True
         name = named(request.original_name)
         of = f" of {named(request.server)}" if request.server else ""
         why = one_line(request.reason) or (f"rule `{one_line(request.rule)}`" if request.rule else "a rule")
@@ -354,13 +381,45 @@ class Consent:
         )
         for line in argument_lines(request.arguments, SHOWN):
             self._asker.show(Quoted(line))
+        wanted = f"{verb} {name}?"
+        if is_open and self._rule_file is not None:
+            return await self._ask_always(wanted, {"t": tool, "s": server}, self._rule_file(request.server))
         try:
-            answer = await self._asker.choose(f"{verb} {name}?", _ALWAYS, default="n")
+            answer = await self._asker.choose(wanted, _ALWAYS, default="n")
         except AbandonedError:
             return False
         if answer == "a":
             self._calls.add(what)
         return answer in ("y", "a")
+
+    async def _ask_always(
+        self, wanted: str, what: Mapping[str, tuple[str, str]], target: Target | None
+    ) -> bool:
+        """Ask about a call that no rule decides; "always" is a rule in the user's file, if there is one."""
+        rules = {letter: allowing(*names) for letter, names in what.items()}
+        always = "  Always this tool (t) or always this server (s)"
+        if target is None:
+            self._asker.show(Text(f"{always}: until this session ends."))
+        else:
+            file = one_line(shorten_path(str(target.path)))
+            self._asker.show(Text(f"{always} adds a rule to\n  {file}:"))
+            for letter, rule in rules.items():
+                self._asker.show(Quoted(f"{letter}: {one_line(edit.written(rule, target.format))}"))
+        try:
+            answer = await self._asker.choose(wanted, _ALWAYS_THIS, default="n")
+        except AbandonedError:
+            return False
+        if answer in what:
+            self._allowed.add(what[answer])
+            if target is not None:
+                await self._write(target, rules[answer])
+        return answer != "n"
+
+    async def _write(self, target: Target, rule: Mapping[str, str]) -> None:
+        try:
+            await asyncio.to_thread(add_rule, target, rule)
+        except ConfigError as error:
+            logger.warning("the rule is not written and holds until the session ends: %s", error)
 
     async def approve_sampling(self, server: str, params: Mapping[str, Any]) -> bool:
         """Ask whether a server may use the model (sampling)."""

@@ -39,6 +39,14 @@ def model_api(monkeypatch: pytest.MonkeyPatch, *script: dict[str, Any]) -> Itera
             process.kill()
 
 
+def rules() -> Path:
+    """Return the user's file with rules."""
+    return Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "dragoman.toml")
+
+
+ALLOW_ECHO = '[[mcp.policy.rules]]\naction = "allow"\ntool = "echo"\n'
+
+
 def calls(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"calls": [{"name": tool, "arguments": arguments}]}
 
@@ -47,6 +55,7 @@ def test_a_talk_at_a_terminal_with_calls_markdown_commands_and_an_interrupt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     configure(one=entry("plain.py"))
+    rules().write_text(ALLOW_ECHO, "utf-8")
     script = [
         calls("mcp_one_echo", text="hello"),
         {"text": "It says **hello**:\n\n- one\n- two\n"},
@@ -96,7 +105,7 @@ def test_what_needs_a_person_is_asked_at_the_terminal(monkeypatch: pytest.Monkey
     project = {"mcpServers": {"plain": {**entry("plain.py"), "env": {"SAFE": "1"}}}}
     Path(".mcp.json").write_text(json.dumps(project), "utf-8")
     policy = '[[mcp.policy.rules]]\ntool = "echo"\naction = "ask"\nreason = "it speaks"\n'
-    Path(os.environ["XDG_CONFIG_HOME"], "dragoman", "dragoman.toml").write_text(policy, "utf-8")
+    rules().write_text(policy, "utf-8")
     script = [
         calls("mcp_plain_echo", text="one"),
         calls("mcp_plain_echo", text="two"),
@@ -119,7 +128,9 @@ def test_what_needs_a_person_is_asked_at_the_terminal(monkeypatch: pytest.Monkey
         assert '"echo" of "plain" needs confirmation (it speaks)' in person.text
         assert "text = one" in person.text
         person.type("a\r")
-        # The second call is not asked about; the form comes next.
+        # The second call of `echo` is not asked about; no rule decides the next tool.
+        person.wait_until(lambda: person.current.startswith('? Call "book"?'))
+        person.type("y\r")
         person.wait_until(lambda: person.current.startswith('? "asking": Seats (integer, optional) › 2'))
         assert 'Server "asking" asks:' in person.text
         assert "  │ A table for how many?" in person.text
@@ -151,6 +162,7 @@ def test_in_a_pipe_lines_are_answered_without_codes_and_a_failure_shows_in_the_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     configure(one=entry("plain.py"))
+    rules().write_text(ALLOW_ECHO, "utf-8")
     with model_api(monkeypatch, calls("mcp_one_echo", text="hi"), {"text": "It says **hi**."}):
         done = dragoman(
             "chat", "--price", "1,2", stdin="What?\n\n/call echo text=pipe\n/cost\n/quit\n/never\n"
@@ -162,6 +174,125 @@ def test_in_a_pipe_lines_are_answered_without_codes_and_a_failure_shows_in_the_n
     assert "tiny" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert "never" not in done.stdout
+
+
+def test_a_call_of_the_model_asks_and_always_is_the_rule_that_was_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # `echo` calls itself read-only, which counts for nothing where annotations are not trusted.
+    path = configure(one=entry("plain.py"))
+    echo = {"action": "allow", "server": "one", "tool": "echo"}
+    every = {"action": "allow", "server": "one", "tool": "*"}
+    script = [
+        calls("mcp_one_echo", text="first"),
+        calls("mcp_one_echo", text="again"),
+        calls("mcp_one_add", a=1, b=2),
+        calls("mcp_one_add", a=3, b=4),
+        calls("mcp_one_pair"),
+        {"text": "Done."},
+    ]
+
+    def asked(tool: str) -> bool:
+        return person.current.startswith(f'? Call "{tool}"?  y = yes, n = no (Enter), t = tool, s = server ›')
+
+    with model_api(monkeypatch, *script), at_terminal("chat") as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        # What a person types is not asked about.
+        assert "typed" in person.enter("/call echo text=typed")
+        person.typed("Do it", "Do it")
+        person.type("\r")
+        person.wait_until(lambda: asked("echo"))
+        assert '"echo" of "one" needs confirmation (no rule allows it)' in person.text
+        assert "  │ text = first" in person.text
+        assert "mcp.json:" in person.text
+        assert f"  │ t: {json.dumps(echo)}" in person.text
+        assert f"  │ s: {json.dumps(every)}" in person.text
+        assert json.loads(path.read_text("utf-8")).keys() == {"mcpServers"}
+        person.type("t\r")
+        # The second call of `echo` is not asked about.
+        person.wait_until(lambda: asked("add"))
+        assert json.loads(path.read_text("utf-8"))["mcp"] == {"policy": {"rules": [echo]}}
+        person.type(CTRL_D)
+        # The first `add` was declined, so the second one asks, too.
+        person.wait_until(lambda: "a = 3" in person.text and asked("add"))
+        assert "the user declined `mcp_one_add`" in person.text
+        person.type("s\r")
+        # `pair` belongs to the same server.
+        person.wait_until(lambda: "Done." in person.text and person.current == PROMPT)
+        assert "the user declined `mcp_one_pair`" not in person.text
+        person.type(CTRL_D)
+        assert person.wait_for_end() == 0
+    assert json.loads(path.read_text("utf-8"))["mcp"] == {"policy": {"rules": [echo, every]}}
+    assert "Traceback" not in person.text
+    with model_api(monkeypatch, calls("mcp_one_pair"), {"text": "Done."}):
+        later = dragoman("chat", stdin="Again\n")
+    assert "✓ mcp_one_pair()" in later.stdout
+    assert "Done." in later.stdout
+
+
+def test_for_a_server_of_a_project_always_is_for_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules go by name, and another project may have another server of that name."""
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": {"one": entry("plain.py")}}), "utf-8")
+    script = [calls("mcp_one_pair"), calls("mcp_one_pair"), {"text": "Done."}]
+    with model_api(monkeypatch, *script), at_terminal("chat") as person:
+        person.wait_until(lambda: person.current.startswith('? Approve "one"?'))
+        person.type("y\r")
+        person.wait_until(lambda: person.current == PROMPT)
+        person.typed("Do it", "Do it")
+        person.type("\r")
+        person.wait_until(lambda: person.current.startswith('? Call "pair"?'))
+        assert "until this session ends" in person.text
+        person.type("s\r")
+        person.wait_until(lambda: "Done." in person.text and person.current == PROMPT)
+        person.type(CTRL_D)
+        assert person.wait_for_end() == 0
+    folder = Path(os.environ["XDG_CONFIG_HOME"], "dragoman")
+    assert not [path for path in folder.rglob("*") if "allow" in path.read_text("utf-8")]
+
+
+def test_ctrl_c_at_the_question_stops_the_turn_and_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(one=entry("plain.py"))
+    with model_api(monkeypatch, calls("mcp_one_echo", text="no")), at_terminal("chat") as person:
+        person.wait_until(lambda: person.current == PROMPT)
+        person.typed("Do it", "Do it")
+        person.type("\r")
+        person.wait_until(lambda: person.current.startswith('? Call "echo"?'))
+        person.type(CTRL_C)
+        person.wait_until(lambda: "Interrupted." in person.text and person.current == PROMPT)
+        assert "✓ mcp_one_echo" not in person.text
+        assert "│ no\n" not in person.text
+        person.type(CTRL_D)
+        assert person.wait_for_end() == 0
+
+
+def test_in_a_pipe_a_call_that_no_rule_allows_is_denied_and_the_rule_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configure(one=entry("plain.py"))
+    with model_api(monkeypatch, calls("mcp_one_echo", text="hi"), {"text": "I could not."}):
+        done = dragoman("chat", "--yes", stdin="What?\n/last\n/call echo text=typed\n")
+    assert "✗ mcp_one_echo" in done.stdout
+    assert "needs confirmation by the policy's default, but no one can be asked here" in done.stdout
+    assert 'with the rule {"action": "allow", "server": "one", "tool": "echo"}' in done.stdout
+    assert "typed\n✓" in done.stdout
+    # The rule works as it is printed.
+    path = configure(one=entry("plain.py"))
+    rule = {"action": "allow", "server": "one", "tool": "echo"}
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"mcp": {"policy": [rule]}}), "utf-8")
+    with model_api(monkeypatch, calls("mcp_one_echo", text="hi"), {"text": "It says hi."}):
+        done = dragoman("chat", stdin="What?\n")
+    assert "✓ mcp_one_echo" in done.stdout
+
+
+def test_a_tool_that_only_reads_is_not_asked_about_if_its_server_is_trusted_to_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configure(one=entry("plain.py", trust_annotations=True))
+    script = [calls("mcp_one_echo", text="hi"), calls("mcp_one_pair"), {"text": "Half of it."}]
+    with model_api(monkeypatch, *script):
+        done = dragoman("chat", stdin="What?\n")
+    assert "✓ mcp_one_echo" in done.stdout
+    assert "✗ mcp_one_pair" in done.stdout
 
 
 def test_a_pipe_without_a_model_is_a_console_for_tools() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.unit.cli.program import SERVERS
 from dragoman import Handlers, McpManager, ServerSpec, Stdio
 from dragoman.cli.session.questions import AbandonedError, Consent, approve_project, ask_inputs
 from dragoman.config.load import approvals, load
+from dragoman.config.write import target_at
 from dragoman.model import CallRequest, Http, Input, Settings
 
 
@@ -43,6 +46,94 @@ async def test_always_holds_for_that_tool_until_the_session_ends() -> None:
     assert await consent.approve_call(request(path="other"))
     assert not await consent.approve_call(request("move"))
     assert len(person.asked) == 2
+
+
+def undecided(tool: str = "delete", server: str = "files", **arguments: Any) -> CallRequest:
+    """Return the question about a call that no rule decides."""
+    return CallRequest(
+        server=server,
+        tool=f"mcp_{server}_{tool}",
+        original_name=tool,
+        arguments=arguments,
+        reason="no rule allows it",
+    )
+
+
+@pytest.mark.parametrize(("answer", "tools"), [("t", ["delete"]), ("s", ["delete", "move"])])
+async def test_always_is_written_as_the_rule_that_was_shown(
+    tmp_path: Path, answer: str, tools: list[str]
+) -> None:
+    target = target_at(tmp_path / "dragoman.toml", "dragoman", str(tmp_path))
+    person = Person(answer, "n", "n")
+    consent = Consent(person, lambda _: target)
+    for tool in ("delete", "delete", "move"):
+        assert await consent.approve_call(undecided(tool)) is (tool in tools)
+    assert not await consent.approve_call(undecided(server="other"))
+    rule = {"action": "allow", "server": "files", "tool": "delete" if answer == "t" else "*"}
+    written = tomllib.loads(target.path.read_text("utf-8"))
+    assert written == {"mcp": {"policy": {"rules": [rule]}}}
+    shown = f'{{ action = "allow", server = "files", tool = "{rule["tool"]}" }}'
+    assert f"  │ {answer}: {shown}" in person.shown
+    assert "dragoman.toml:" in person.shown
+
+
+@pytest.mark.parametrize("answer", ["y", "n", None, AbandonedError()])
+async def test_any_other_answer_writes_nothing_and_the_next_call_asks_again(
+    tmp_path: Path, answer: Any
+) -> None:
+    target = target_at(tmp_path / "mcp.json", "dragoman", str(tmp_path))
+    person = Person(answer, "n")
+    consent = Consent(person, lambda _: target)
+    assert await consent.approve_call(undecided()) is (answer == "y")
+    assert not await consent.approve_call(undecided())
+    assert not target.path.exists()
+
+
+async def test_for_a_server_without_a_rule_file_always_is_until_the_session_ends() -> None:
+    person = Person("t", "n")
+    consent = Consent(person, lambda _: None)
+    assert await consent.approve_call(undecided())
+    assert await consent.approve_call(undecided())
+    assert not await consent.approve_call(undecided("move"))
+    assert "Always this tool (t) or always this server (s): until this session ends." in person.shown
+    assert "allow" not in person.shown.replace("no rule allows it", "")
+
+
+async def test_a_rule_that_cannot_be_written_holds_for_the_session_and_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = target_at(tmp_path / "mcp.json", "dragoman", str(tmp_path))
+    target.path.write_text("{broken", "utf-8")
+    consent = Consent(Person("t"), lambda _: target)
+    assert await consent.approve_call(undecided())
+    assert await consent.approve_call(undecided())
+    assert target.path.read_text("utf-8") == "{broken"
+    assert "the rule is not written and holds until the session ends" in caplog.text
+
+
+async def test_always_is_no_answer_to_a_rule_that_asks(tmp_path: Path) -> None:
+    target = target_at(tmp_path / "mcp.json", "dragoman", str(tmp_path))
+    person = Person("s", "n")
+    consent = Consent(person, lambda _: target)
+    assert await consent.approve_call(undecided())
+    assert not await consent.approve_call(replace(undecided(), rule="user: ask delete"))
+
+
+async def test_a_tool_that_is_called_like_a_glob_allows_only_itself(tmp_path: Path) -> None:
+    target = target_at(tmp_path / "mcp.json", "dragoman", str(tmp_path))
+    assert await Consent(Person("t"), lambda _: target).approve_call(undecided("*"))
+    (rule,) = json.loads(target.path.read_text("utf-8"))["mcp"]["policy"]["rules"]
+    assert rule == {"action": "allow", "server": "files", "tool": "[*]"}
+
+
+async def test_secrets_in_arguments_are_masked_before_they_are_shown() -> None:
+    person = Person("n")
+    await Consent(person).approve_call(
+        request(api_key="s3cret-value", page="a", deep={"password": "hidden1"})
+    )
+    assert "s3cret-value" not in person.shown
+    assert "hidden1" not in person.shown
+    assert "page = a" in person.shown
 
 
 async def test_a_long_argument_is_cut_and_counted() -> None:

@@ -36,7 +36,9 @@ def content(name: str) -> str:
 
 @pytest.fixture
 async def mcp() -> AsyncIterator[McpManager]:
-    async with McpManager([ServerSpec("one", Stdio(sys.executable, [str(SERVERS / "plain.py")]))]) as manager:
+    spec = ServerSpec("one", Stdio(sys.executable, [str(SERVERS / "plain.py")]))
+    # Without it the model's calls would be asked about.
+    async with McpManager([spec], policy=[{"action": "allow", "tool": "echo"}]) as manager:
         assert await manager.wait_ready()
         yield manager
 

@@ -49,7 +49,9 @@ CALL = ToolCall(id="1", name="t", arguments={"a": 1}, raw='{"a": 1}')
 
 @pytest.fixture
 async def mcp() -> AsyncIterator[McpManager]:
-    async with McpManager([ServerSpec("one", Stdio(sys.executable, [str(SERVERS / "plain.py")]))]) as manager:
+    spec = ServerSpec("one", Stdio(sys.executable, [str(SERVERS / "plain.py")]))
+    # Without it the model's calls would be asked about.
+    async with McpManager([spec], policy=[{"action": "allow", "tool": "echo"}]) as manager:
         assert await manager.wait_ready()
         yield manager
 
