@@ -32,6 +32,7 @@ _FOR_LOGS = rf"(?P<legal>{LEGAL})|[\t\n]|{HARMFUL}"
 _FOR_MODELS = rf"(?P<legal>{LEGAL})|{_SEQUENCE}|\r\n|{HARMFUL}"
 # Compiled on first use, as in `dragoman.visible`.
 _compiled = cache(re.compile)
+_FOLDERS = r"""(?<![\w:/\\.~])(?:~?/|[A-Za-z]:[/\\])(?:[^\s`'"<>()|,;/\\]*[/\\])+|(?<![\w:/\\.~])/(?=\w)"""
 _BREAKS = frozenset("\r \r\n \x0b \x0c \x85 \u2028 \u2029".split(" "))
 
 
@@ -53,6 +54,11 @@ def for_json(text: str) -> str:
 def for_model(text: str, limit: int | None = None) -> str:
     """Return a text for a model: without harmful characters and escape sequences, all line ends alike."""
     return _bounded(text, limit, _stripped)
+
+
+def for_remote(text: str) -> str:
+    """Return a text of ours for a model at another machine: also without the folders of this one."""
+    return _compiled(_FOLDERS).sub("…/", for_model(text))
 
 
 def _bounded(text: str, limit: int | None, clean: Callable[[str], str]) -> str:

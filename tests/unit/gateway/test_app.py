@@ -15,11 +15,14 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, ProtocolError
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import JwtVerifier
 from dragoman.gateway.questions import Questions
+from dragoman.gateway.view import answer_of
 from dragoman.manager.manager import McpManager
+from dragoman.model import ServerSpec, Stdio, ToolResult
+from dragoman.server.protocol.envelope import MCPError
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -367,3 +370,31 @@ def test_keys_over_plain_http_are_not_trusted() -> None:
         JwtVerifier("http://issuer.example", audience=AUDIENCE)
     with pytest.raises(ConfigError, match="not an https address"):
         JwtVerifier("http://127.0.0.1.attacker.example", audience=AUDIENCE)
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/gone"])
+async def test_a_client_does_not_learn_the_folders_of_the_machine(path: str) -> None:
+    gone = ServerSpec("gone", Stdio("/opt/private-place/bin/nothing"))
+    app = asgi_app(McpManager([gone], cache=False), token=TOKEN, tools="search", for_model=True)
+    async with client_of(app) as client:
+        await app.gateway.mcp.wait_ready(timeout=20)
+        seen = [(await client.get("/status", headers={"Authorization": f"Bearer {TOKEN}"})).text]
+        for method, params in (
+            ("resources/list", {}),
+            ("resources/read", {"uri": "dragoman://gone/x"}),
+            ("prompts/get", {"name": "gone.x"}),
+            ("tools/call", {"name": "search_tools", "arguments": {"query": "x"}}),
+            ("tools/call", {"name": "mcp_status", "arguments": {}}),
+            ("tools/call", {"name": "nothing", "arguments": {}}),
+        ):
+            seen.append((await post(client, method, params, path=path)).text)
+        assert "nothing` cannot be started" in seen[0]
+        assert not [text for text in seen if "private-place" in text]
+
+
+def test_an_error_of_a_server_has_no_hidden_text() -> None:
+    refused = ProtocolError("no\u200b way\U000e0041\x1b[31m", rpc_code=-32000)
+    failed = ToolResult(success=False, text="", error="", exception=refused)
+    with pytest.raises(MCPError) as raised:
+        answer_of(failed)
+    assert raised.value.message == "no way"
