@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from dragoman.agent.code.runner import RUN_CODE, CodeRunner
@@ -12,6 +11,7 @@ from dragoman.storage.programs import ProgramStore
 from dragoman.tools.result.budget import TextBudget
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.manager.manager import McpManager
@@ -53,12 +53,15 @@ class ProgramTool:
 
     name = RUN_CODE
 
-    def __init__(self, mcp: McpManager, tools: Callable[[], Sequence[ToolDef]]) -> None:
+    def __init__(
+        self, mcp: McpManager, tools: Callable[[], Sequence[ToolDef]], turns: asyncio.Semaphore
+    ) -> None:
         """Offer the tool.
 
         Args:
             mcp: Makes the calls.
             tools: All tools that programs can call.
+            turns: How many programs of all endpoints and users run at the same time; others wait.
 
         Raises:
             AgentError: The extra `code` is not installed.
@@ -67,7 +70,7 @@ class ProgramTool:
         self._tools = tools
         self._catalog = self._runner()
         """Knows the functions; it never runs a program."""
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns = turns
 
     async def definition(self) -> dict[str, Any]:
         """Return the definition of the tool."""

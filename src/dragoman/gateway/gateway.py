@@ -17,6 +17,7 @@ from dragoman.agent.code.sandbox import is_installed, not_installed
 from dragoman.events import PromptsChanged, ResourceChanged, ResourcesChanged, StateChanged, ToolsChanged
 from dragoman.gateway import ids
 from dragoman.gateway.announce import Announcer
+from dragoman.gateway.code import MOST_AT_ONCE
 from dragoman.gateway.connection import Connection
 from dragoman.gateway.for_model import ForModel
 from dragoman.gateway.http import Sessions
@@ -59,6 +60,7 @@ class Gateway:
         observer: Observer | None = None,
         raw: bool = False,
         for_model: bool = False,
+        program_turns: asyncio.Semaphore | None = None,
     ) -> None:
         """Serve a started manager.
 
@@ -76,6 +78,7 @@ class Gateway:
             raw: Whether answers are passed on as they came, without the sources and notes of the library.
             for_model: Whether models read the answers: every answer has its sources, long ones are cut, and
                 lost servers are named.
+            program_turns: Bounds how many programs run at the same time; its own by default.
 
         Raises:
             AgentError: `tools` is `code`, and the extra `code` is not installed.
@@ -94,6 +97,8 @@ class Gateway:
         self.sessions = Sessions(self)
         self.observer = observer or Observer(mcp)
         self.tools_mode: ToolsMode = tools
+        self.program_turns = program_turns or asyncio.Semaphore(MOST_AT_ONCE)
+        """One for all endpoints and users."""
         self.first_wait = first_wait
         self.task_keys = [ids.task_key(key, mcp.user) for key in self.states.secrets] if mcp.user else []
         """Bind the ids of tasks to the user: the first binds, all check. Empty if there are no users."""
@@ -124,6 +129,7 @@ class Gateway:
             observer=self.observer,
             raw=self._raw,
             for_model=self.model is not None,
+            program_turns=self.program_turns,
         )
 
     def start(self) -> None:

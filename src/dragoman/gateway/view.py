@@ -111,7 +111,11 @@ class View:
             if gateway.tools_mode != "all"
             else None
         )
-        self._programs = ProgramTool(self._mcp, self._shown) if gateway.tools_mode == "code" else None
+        self._programs = (
+            ProgramTool(self._mcp, self._shown, gateway.program_turns)
+            if gateway.tools_mode == "code"
+            else None
+        )
         self._extensions = Extensions(self, self._forward, gateway.task_keys)
         self._info = {
             "name": "dragoman",
