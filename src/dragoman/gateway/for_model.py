@@ -18,6 +18,7 @@ from dragoman.server.protocol.rounds import wants_input
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import run_builtin
 from dragoman.tools.result.budget import TextBudget
+from dragoman.trust.sanitizing import for_remote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,5 +112,5 @@ class ForModel:
         )
         if not said:
             return answer
-        blocks = [{"type": "text", "text": f"[notice] {text}"} for text in said]
+        blocks = [{"type": "text", "text": f"[notice] {for_remote(text)}"} for text in said]
         return {**answer, "content": [*answer["content"], *blocks]}

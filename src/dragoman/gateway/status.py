@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.trust.addresses import is_loopback, split_url
-from dragoman.trust.sanitizing import for_model
+from dragoman.trust.sanitizing import for_remote
 
 if TYPE_CHECKING:
     from dragoman.manager.manager import McpManager
@@ -30,7 +30,7 @@ def status_rows(mcp: McpManager) -> list[dict[str, Any]]:
                 "server_name": status.server_name,
                 "server_version": status.server_version,
                 "tools": status.tools,
-                "last_error": None if is_ready or not status.last_error else for_model(status.last_error),
+                "last_error": None if is_ready or not status.last_error else for_remote(status.last_error),
                 "error_code": None if is_ready else status.error_code,
                 "retry_in": None if status.retry_in is None else round(status.retry_in, 1),
             }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from dragoman.errors import (
     CallDeniedError,
     DragomanError,
+    InvalidArgumentsError,
     ProtocolError,
     ToolExecutionError,
     UnknownServerError,
@@ -52,7 +53,7 @@ from dragoman.server.protocol.rounds import CAPABILITIES, Held, inputs_of, wants
 from dragoman.tools.export.export import neutral_texts
 from dragoman.tools.names import OPENAI, Pair, assign
 from dragoman.tools.search.missing import missing_servers
-from dragoman.trust.sanitizing import merged_instructions
+from dragoman.trust.sanitizing import for_model, for_remote, merged_instructions
 from dragoman.version import VERSION
 
 if TYPE_CHECKING:
@@ -401,9 +402,8 @@ class View:
 
     def _missing(self) -> list[str]:
         statuses = self._mcp.status()
-        return missing_servers(
-            {name: status for name, status in statuses.items() if self.only in (None, name)}
-        )
+        shown = {name: status for name, status in statuses.items() if self.only in (None, name)}
+        return [for_remote(line) for line in missing_servers(shown)]
 
     def _shown(self) -> list[ToolDef]:
         return [tool for tool in self._mcp.tools() if self.only in (None, tool.server)]
@@ -704,22 +704,25 @@ def answer_of(result: ToolResult) -> Mapping[str, Any]:
     exc = result.exception
     if isinstance(exc, ProtocolError | UnknownToolError):
         raise _refusal(exc)
-    # A client may be on another machine, and must not learn the paths of this one.
+    # A client may be on another machine, and must not learn the folders of this one.
     text = exc.public_message if isinstance(exc, CallDeniedError) else result.text or result.error or ""
+    if not result.success and not isinstance(exc, InvalidArgumentsError):
+        text = for_remote(text)
     return {"content": [{"type": "text", "text": text}], "isError": not result.success}
 
 
 def _refusal(exc: DragomanError | TimeoutError) -> MCPError:
-    """Return the protocol's error for ours; one of a server is passed on as it is."""
+    """Return the protocol's error for ours; one of a server is passed on, without hidden text."""
     if isinstance(exc, ProtocolError) and exc.rpc_code is not None:
         cause = exc.__cause__
         message = cause.message if isinstance(cause, MCPError) else exc.message
-        return MCPError(code=exc.rpc_code, message=message, data=exc.data)
+        return MCPError(code=exc.rpc_code, message=for_model(message), data=exc.data)
+    said = for_remote(str(exc))
     if isinstance(exc, UnknownToolError | UnknownServerError):
-        return MCPError(code=INVALID_PARAMS, message=str(exc))
+        return MCPError(code=INVALID_PARAMS, message=said)
     if isinstance(exc, CallDeniedError):
         return MCPError(code=SERVER_ERROR, message=exc.public_message, data={"code": exc.code})
     if isinstance(exc, ToolExecutionError):
-        return MCPError(code=INTERNAL_ERROR, message=str(exc), data={"code": exc.code})
+        return MCPError(code=INTERNAL_ERROR, message=said, data={"code": exc.code})
     code = exc.code if isinstance(exc, DragomanError) else "timeout"
-    return MCPError(code=SERVER_ERROR, message=str(exc) or "it took too long", data={"code": code})
+    return MCPError(code=SERVER_ERROR, message=said or "it took too long", data={"code": code})

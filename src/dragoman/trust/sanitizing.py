@@ -32,6 +32,7 @@ _FOR_LOGS = rf"(?P<legal>{LEGAL})|[\t\n]|{HARMFUL}"
 _FOR_MODELS = rf"(?P<legal>{LEGAL})|{_SEQUENCE}|\r\n|{HARMFUL}"
 # Compiled on first use, as in `dragoman.visible`.
 _compiled = cache(re.compile)
+_FOLDERS = r"""(?<![\w:/\\.~])(?:~?/|[A-Za-z]:[/\\])(?:[^\s`'"<>()|,;/\\]*[/\\])+|(?<![\w:/\\.~])/(?=\w)"""
 _BREAKS = frozenset("\r \r\n \x0b \x0c \x85 \u2028 \u2029".split(" "))
 
 
@@ -74,6 +75,11 @@ def merged_instructions(said: Mapping[str, str], limit: int | None = None) -> st
         for name in sorted(said)
         if (text := quoted(said[name], limit))
     )
+
+
+def for_remote(text: str) -> str:
+    """Return a text of ours for a model at another machine: also without the folders of this one."""
+    return _compiled(_FOLDERS).sub("…/", for_model(text))
 
 
 def _bounded(text: str, limit: int | None, clean: Callable[[str], str]) -> str:

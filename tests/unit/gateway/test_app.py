@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -16,11 +17,15 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, ProtocolError
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import JwtVerifier
+from dragoman.gateway.code import MOST_AT_ONCE
 from dragoman.gateway.questions import Questions
+from dragoman.gateway.view import answer_of
 from dragoman.manager.manager import McpManager
+from dragoman.model import ServerSpec, Stdio, ToolResult
+from dragoman.server.protocol.envelope import MCPError
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -305,6 +310,27 @@ async def test_programs_call_the_tools_and_share_nothing() -> None:
         assert "Name `x` used when not defined" in (await run("x"))[0]
 
 
+async def test_programs_at_once_are_counted_over_all_endpoints() -> None:
+    server, active, most = ScriptedServer("notes"), 0, 0
+
+    @server.tool
+    async def hold() -> str:
+        """Hold."""
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        await asyncio.sleep(0.3)  # long enough for the others to come
+        active -= 1
+        return "held"
+
+    async with running(server, tools="code") as (_, client):
+        program = {"name": "run_code", "arguments": {"code": "notes.hold()"}}
+        paths = ["/mcp", "/mcp/notes"] * MOST_AT_ONCE
+        answers = await asyncio.gather(*(post(client, "tools/call", program, path=path) for path in paths))
+        assert {one.json()["result"]["content"][0]["text"] for one in answers} == {"held"}
+    assert most == MOST_AT_ONCE
+
+
 # ── Access tokens of an authorization server
 
 
@@ -390,3 +416,32 @@ def test_keys_over_plain_http_are_not_trusted() -> None:
         JwtVerifier("http://issuer.example", audience=AUDIENCE)
     with pytest.raises(ConfigError, match="not an https address"):
         JwtVerifier("http://127.0.0.1.attacker.example", audience=AUDIENCE)
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/gone"])
+async def test_a_client_does_not_learn_the_folders_of_the_machine(path: str) -> None:
+    gone = ServerSpec("gone", Stdio("/opt/private-place/bin/nothing"))
+    app = asgi_app(McpManager([gone], cache=False), token=TOKEN, tools="search", for_model=True)
+    async with client_of(app) as client:
+        await app.gateway.mcp.wait_ready(timeout=20)
+        seen = [(await client.get("/status", headers={"Authorization": f"Bearer {TOKEN}"})).text]
+        for method, params in (
+            ("resources/list", {}),
+            ("resources/read", {"uri": "dragoman://gone/x"}),
+            ("prompts/get", {"name": "gone.x"}),
+            ("tools/call", {"name": "search_tools", "arguments": {"query": "x"}}),
+            ("tools/call", {"name": "mcp_status", "arguments": {}}),
+            ("tools/call", {"name": "nothing", "arguments": {}}),
+        ):
+            seen.append((await post(client, method, params, path=path)).text)
+        assert "nothing` cannot be started" in seen[0]
+        assert not [text for text in seen if "private-place" in text]
+
+
+def test_an_error_of_a_server_has_no_hidden_text() -> None:
+    refused = ProtocolError("no", rpc_code=-32000)
+    refused.__cause__ = MCPError(code=-32000, message="no\u200b way\U000e0041\x1b[31m")
+    failed = ToolResult(success=False, text="", error="", exception=refused)
+    with pytest.raises(MCPError) as raised:
+        answer_of(failed)
+    assert raised.value.message == "no way"
