@@ -53,8 +53,14 @@ async def test_an_agent_gets_the_tools_of_its_filter_alone() -> None:
     assert answers.startswith("['the content of a', 'unknown tool `mcp_files_delete`")
 
 
+async def test_an_agent_that_asks_makes_only_the_call_that_a_rule_allows() -> None:
+    asked, answers = (await run(AGENT[2])).splitlines()
+    assert asked == "asked about delete {'page': 'a'}"
+    assert answers.startswith("['the text of a', 'the user declined `mcp_pages_delete`")
+
+
 async def test_the_scripted_example_shows_the_call_and_the_answer() -> None:
-    assert await run(AGENT[2]) == "add -> 5\nIt is 5."
+    assert await run(AGENT[3]) == "add -> 5\nIt is 5."
 
 
 async def test_the_export_is_legal_and_leads_back() -> None:
@@ -82,4 +88,4 @@ async def test_a_local_tool_answers_for_the_tool_that_it_is_given_to() -> None:
 
 
 def test_no_block_is_left_out() -> None:
-    assert (len(AGENT), len(TOOLS)) == (3, 5)
+    assert (len(AGENT), len(TOOLS)) == (4, 5)

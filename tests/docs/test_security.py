@@ -16,6 +16,8 @@ SOURCES, ENVIRONMENT = "behaviour/test_secret_sources.py", "behaviour/test_envir
 LAYERS, NAMES, ROADS = "behaviour/test_layers.py", "behaviour/test_names.py", "behaviour/test_policy_roads.py"
 EVIDENCE, UNCHANGED = "unit/config/test_evidence.py", "behaviour/test_approved_means_unchanged.py"
 VARIANTS = "unit/config/test_evidence_variants.py"
+CHAT, CONSENT = "unit/cli/commands/test_chat.py", "unit/cli/session/test_consent.py"
+ASKS = "behaviour/test_agent_asks.py"
 DAEMON = "behaviour/test_daemon.py"
 WATCHDOG = "unit/server/process/test_watchdog.py"
 CREDENTIALS, LOGINS, COST = (
@@ -144,6 +146,18 @@ PROMISES: dict[str, list[str]] = {
         f"{ROADS}::test_program_is_judged",
         f"{POLICY}::test_between_scopes_the_strictest_holds",
         f"{POLICY}::test_a_rule_that_cannot_be_read_denies",
+    ],
+    "In dragoman's own session a model's call": [
+        f"{CHAT}::test_a_call_of_the_model_asks_and_always_is_the_rule_that_was_shown",
+        f"{CHAT}::test_ctrl_c_at_the_question_stops_the_turn_and_nothing_is_called",
+        f"{CHAT}::test_in_a_pipe_a_call_that_no_rule_allows_is_denied_and_the_rule_is_named",
+        f"{CHAT}::test_a_tool_that_only_reads_is_not_asked_about_if_its_server_is_trusted_to_say_so",
+        f"{CHAT}::test_for_a_server_of_a_project_always_is_for_the_session",
+        f"{CONSENT}::test_always_is_no_answer_to_a_rule_that_asks",
+        f"{CONSENT}::test_a_tool_that_is_called_like_a_glob_allows_only_itself",
+        f"{POLICY}::test_the_rule_for_one_tool_allows_no_other",
+        f"{ASKS}::test_a_call_that_no_rule_decides_waits_for_a_yes_and_a_no_is_said_to_the_model",
+        f"{ASKS}::test_a_rule_decides_before_the_question",
     ],
     "What was judged is what is sent": [
         f"{ROADS}::test_handler_and_caller_cannot_change_what_was_judged",

@@ -58,7 +58,9 @@ def test_every_capture_is_what_the_session_shows(monkeypatch: pytest.MonkeyPatch
     path.write_text(configuration.text, "utf-8")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     call = {"name": "mcp_legal_search_statutes", "arguments": {"query": "deposit", "limit": 1}}
-    with model_api(monkeypatch, {"calls": [call]}, {"text": ANSWER}), at_terminal() as person:
+    greet = {"name": "mcp_studio_greet", "arguments": {"name": "Ann"}}
+    script = [{"calls": [call]}, {"text": ANSWER}, {"calls": [greet]}, {"text": "Done."}]
+    with model_api(monkeypatch, *script), at_terminal() as person:
         person.wait_until(lambda: person.current == PROMPT)
         for capture in CAPTURES:
             seen = replay(person, capture)
