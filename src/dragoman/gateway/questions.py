@@ -19,8 +19,9 @@ from dragoman.model import Handlers
 from dragoman.server.in_progress import Caller, SeveralClientsError, current_caller
 from dragoman.server.protocol.envelope import INVALID_REQUEST, MCPError
 from dragoman.server.protocol.rounds import ELICIT, ROOTS, SAMPLE
+from dragoman.tools.export.export import neutral_schema
 from dragoman.trust.masking import mask_arguments
-from dragoman.trust.sanitizing import for_model
+from dragoman.trust.sanitizing import for_log, for_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +43,9 @@ SERVER = "dragoman/server"
 def approval_form(request: CallRequest) -> dict[str, Any]:
     """Return the parameters of an elicitation that asks whether a call may be made."""
     what = {"tool": "call the tool", "prompt": "use the prompt", "resource": "read"}.get(request.kind, "use")
-    lines = [f"May this client {what} `{request.original_name}` of the server `{request.server}`?"]
+    # The server has chosen the name: it stays on one line and between its marks.
+    name = for_log(request.original_name).replace("`", "'")
+    lines = [f"May this client {what} `{name}` of the server `{request.server}`?"]
     if request.arguments:
         text = json.dumps(mask_arguments(dict(request.arguments)), ensure_ascii=False, default=repr)
         rest = f" … ({len(text):,} characters)" if len(text) > SHOWN_CHARS else ""
@@ -83,7 +86,10 @@ def framed(method: str, params: Mapping[str, Any], server: str) -> Mapping[str, 
         return {**params, "_meta": named}
     lines = for_model(str(params.get("message", ""))).splitlines() or [""]
     said = f"The server `{for_model(server)}` asks:" + "".join(f"\n> {line}" for line in lines)
-    return {**params, "message": said, "_meta": named}
+    shown = {**params, "message": said, "_meta": named}
+    if "requestedSchema" in params:
+        shown["requestedSchema"] = neutral_schema(params["requestedSchema"])
+    return shown
 
 
 class Exchange(Caller, Protocol):

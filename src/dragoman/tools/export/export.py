@@ -74,7 +74,7 @@ def neutralise(fitted: Fitted) -> None:
     """Neutralise the texts of a schema that has been fitted, which bounds its depth."""
     if not _SUSPICIOUS.search(repr(fitted.schema)):
         return
-    schema = _visit(fitted.schema)
+    schema = neutral_schema(fitted.schema)
     if schema != fitted.schema:
         fitted.schema = schema
         fitted.record("", "invisible characters and escape codes are removed from its texts")
@@ -90,7 +90,7 @@ def neutral_texts(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
     for key in ("inputSchema", "outputSchema"):
         if key in entry:
-            shown[key] = _visit(entry[key])
+            shown[key] = neutral_schema(entry[key])
     annotations, arguments = entry.get("annotations"), entry.get("arguments")
     if isinstance(annotations, dict):
         shown["annotations"] = neutral_texts(cast("dict[str, Any]", annotations))
@@ -102,14 +102,15 @@ def neutral_texts(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, **shown}
 
 
-def _visit(node: Any) -> Any:
+def neutral_schema(node: Any) -> Any:
+    """Return a schema whose titles and descriptions have no hidden text."""
     if not isinstance(node, dict):
         return node
     fields = cast("dict[str, Any]", node)
     texts = {name: for_model(fields[name]) for name in TEXTS if isinstance(fields.get(name), str)}
     if any(fields[name] != text for name, text in texts.items()):
         fields = {**fields, **texts}
-    return rebuild(fields, lambda child, _step: _visit(child))
+    return rebuild(fields, lambda child, _step: neutral_schema(child))
 
 
 # ── Vercel's AI SDK: what its `dynamicTool` takes, under the tool's name
