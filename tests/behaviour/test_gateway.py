@@ -176,19 +176,6 @@ async def progress(peer: Peer, server: str) -> None:
 
 
 @cell
-async def cancellation(peer: Peer, server: str) -> None:
-    started = asyncio.Event()
-
-    async def report(*_facts: Any) -> None:
-        started.set()
-
-    call = asyncio.create_task(peer.call(server, "wait", progress_callback=report))
-    await asyncio.wait({asyncio.ensure_future(started.wait()), call}, return_when=asyncio.FIRST_COMPLETED)
-    call.cancel()
-    assert (await peer.call(server, "was_cancelled")).content == [types.TextContent(text="yes")]
-
-
-@cell
 async def log_message(peer: Peer, server: str) -> None:
     meta: Any = {types.LOG_LEVEL_META_KEY: "error"} if peer.is_modern else None
     if not peer.is_modern:
@@ -344,6 +331,20 @@ async def subscription(peer: Peer, server: str) -> None:
 
 def _updated(peer: Peer) -> list[str]:
     return [str(one.params.uri) for one in peer.news if isinstance(one, types.ResourceUpdatedNotification)]
+
+
+@cell
+async def cancellation(peer: Peer, server: str) -> None:
+    """Comes after all questions: an older server may still ask about a request that was cancelled."""
+    started = asyncio.Event()
+
+    async def report(*_facts: Any) -> None:
+        started.set()
+
+    call = asyncio.create_task(peer.call(server, "wait", progress_callback=report))
+    await asyncio.wait({asyncio.ensure_future(started.wait()), call}, return_when=asyncio.FIRST_COMPLETED)
+    call.cancel()
+    assert (await peer.call(server, "was_cancelled")).content == [types.TextContent(text="yes")]
 
 
 @cell

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dragoman.manager.users import UserManager
     from dragoman.model import (
         App,
+        ApprovalHandler,
         Audience,
         Auth,
         Continuation,
@@ -443,6 +444,7 @@ class McpManager:
         registry: AsyncRegistry | None = None,
         tools: ToolView | None = None,
         for_model: bool = False,
+        ask: bool | ApprovalHandler = False,
         while_asking: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         returns_questions: bool = False,
         mends: bool | None = None,
@@ -455,6 +457,7 @@ class McpManager:
             registry=registry,
             tools=None if tools is None else tools.async_view,
             for_model=for_model,
+            ask=ask,
             while_asking=while_asking,
             returns_questions=returns_questions,
             mends=mends,

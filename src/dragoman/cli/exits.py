@@ -219,7 +219,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         running.append(lambda: loop.call_soon_threadsafe(end, signal.SIGINT))
         if is_interrupted:
             end(signal.SIGINT)
-        return await work
+        try:
+            return await work
+        finally:
+            # The loop closes its pipe before it lets go of signals: one in between would print an error.
+            with suppress(ValueError):  # not the main thread
+                signal.set_wakeup_fd(-1)
 
     def interrupt() -> None:
         interrupts.begin_end()

@@ -32,10 +32,6 @@ class _CannotAsk:
     def client(self) -> object:
         return self
 
-    @property
-    def program(self) -> object:
-        return self
-
     async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:  # noqa: ARG002 -- as all exchanges
         msg = f"a program cannot answer {method}: call the tool itself"
         raise MCPError(code=INVALID_REQUEST, message=msg)

@@ -244,7 +244,6 @@ class AskedNow:
     def __init__(self, request: Request) -> None:
         self._request = request
         self.client: object = request.peer or self
-        self.program = self.client
 
     async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         """Ask the client."""
@@ -297,7 +296,6 @@ class AskedInRounds:
         """
         self.request = request
         self.client: object = client or self
-        self.program: object = client or (request.principal, request.client_name)
         self._approved = approved
         self._refused = refused
         self.held: Held | None = None

@@ -24,11 +24,6 @@ class Caller(Protocol):
         """Equal for requests of the same client."""
         ...
 
-    @property
-    def program(self) -> object:
-        """Equal for clients that are copies of one program of one principal, as far as that can be known."""
-        ...
-
 
 current_caller: ContextVar[Caller | None] = ContextVar("current_caller", default=None)
 """The request that the current task works for; `None` for a call of the application itself."""
@@ -47,7 +42,7 @@ class InProgress:
         self._callers: dict[Caller | None, int] = {}
         """How many requests each has, the newest caller last."""
         self._late: dict[object, float] = {}
-        """Until when a program counts whose request ended without an answer."""
+        """Until when a client counts whose request ended without an answer."""
 
     def begin(self) -> None:
         """Count a request of the current task."""
@@ -67,7 +62,7 @@ class InProgress:
         else:
             self._callers.pop(caller, None)
         if not answered and caller is not None:
-            self._late[caller.program] = time.monotonic() + LATE_SECONDS
+            self._late[caller.client] = time.monotonic() + LATE_SECONDS
 
     def sole(self) -> Caller | None:
         """Return the newest request of the only client that has one; `None` for the application itself.
@@ -76,10 +71,8 @@ class InProgress:
             SeveralClientsError: There are several, or one whose request is over may still ask.
         """
         now = time.monotonic()
-        self._late = {program: until for program, until in self._late.items() if until > now}
+        self._late = {client: until for client, until in self._late.items() if until > now}
         clients = {None if caller is None else caller.client for caller in self._callers}
-        # A program that goes on after a request of its own was cancelled can still be asked.
-        programs = {None if caller is None else caller.program for caller in self._callers}
-        if len(clients) > 1 or (self._late.keys() - programs):
+        if len(clients) > 1 or (self._late.keys() - clients):
             raise SeveralClientsError
         return next(reversed(self._callers)) if self._callers else None
