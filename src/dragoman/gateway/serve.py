@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -23,6 +23,9 @@ BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 """How long an idle connection stays open: longer than load balancers keep theirs, since one that both sides
 close at the same time loses a request."""
+
+_NO_SIGNALS = (NotImplementedError, RuntimeError, ValueError)
+"""On Windows, and outside the main thread, the caller ends the gateway by cancelling it."""
 
 
 class _Uvicorn(uvicorn.Server):
@@ -86,7 +89,8 @@ async def serve_http(
         ending.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        with suppress(*_NO_SIGNALS):
+            loop.add_signal_handler(number, on_signal)
 
     async def drain() -> None:
         await ending.wait()
@@ -99,7 +103,8 @@ async def serve_http(
     finally:
         draining.cancel()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+            with suppress(*_NO_SIGNALS):
+                loop.remove_signal_handler(number)
 
 
 def bind(host: str, port: int) -> socket.socket:
