@@ -7,7 +7,8 @@ import asyncio
 from tests.unit.gateway.test_app import TOKEN, notes
 
 from dragoman.gateway.app import asgi_app
-from dragoman.gateway.serve import bind, serve_http
+from dragoman.gateway.http_protocol import RESERVED_DESCRIPTORS
+from dragoman.gateway.serve import ACCEPT_AT_ONCE, bind, serve_http
 from dragoman.manager.manager import McpManager
 
 
@@ -30,3 +31,7 @@ async def test_the_gateway_runs_where_signals_cannot_be_handled() -> None:
 
     # Outside the main thread, as on Windows.
     await asyncio.to_thread(run)
+
+
+def test_a_burst_of_connections_does_not_take_the_descriptors_that_are_kept_free() -> None:
+    assert ACCEPT_AT_ONCE < RESERVED_DESCRIPTORS
