@@ -20,7 +20,7 @@ from dragoman.errors import UnknownServerError
 from dragoman.gateway.auth import LOOPBACK, JwtVerifier, Refused, SharedToken, check_length
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.http import Endpoint
-from dragoman.gateway.sse import MESSAGES, SseEndpoint
+from dragoman.gateway.sse import SseEndpoint
 from dragoman.gateway.status import status_rows
 from dragoman.gateway.users import UserGateways
 from dragoman.trust.addresses import split_url
@@ -320,8 +320,6 @@ class GatewayApp:
             server = unquote(plain[5:]) or None
             if scope["method"] == "GET" and endpoints.get(server) is None:
                 return _NOT_FOUND
-            if scope["method"] == "POST" and server is not None:
-                server = server.removesuffix(f"/{MESSAGES}")
             root = scope.get("root_path", "")
             await endpoints.sse.handle(
                 scope, headers, receive, send, principal=principal, path=f"{root}{plain}", server=server

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 10.0
 BACKLOG = 2048
+ACCEPT_AT_ONCE = 32
+"""How many connections are accepted before they are counted: fewer than the descriptors kept free."""
 KEEP_ALIVE_SECONDS = 75
 """How long an idle connection stays open: longer than load balancers keep theirs, since one that both sides
 close at the same time loses a request."""
@@ -41,6 +43,9 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Report when requests are accepted."""
         await super().startup(sockets)
+        for listener in sockets or ():
+            # asyncio takes one number for the queue of the system and for its own loop.
+            listener.listen(BACKLOG)
         if not self.should_exit:
             self._on_ready()
 
@@ -73,7 +78,7 @@ async def serve_http(
         server_header=False,
         lifespan="on",
         ws="none",
-        backlog=BACKLOG,
+        backlog=ACCEPT_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
     )

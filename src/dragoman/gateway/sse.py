@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 MAX_OPEN = 1_000
 """How many connections one principal may have."""
-MESSAGES = "messages"
 
 
 class SseEndpoint:
@@ -69,7 +68,7 @@ class SseEndpoint:
             send: Takes the response.
             principal: Who makes it.
             path: The address of the endpoint, for the first event.
-            server: The only server to show.
+            server: The only server to show; a message goes to the connection that its address names.
         """
         try:
             if scope["method"] == "GET":
@@ -94,10 +93,7 @@ class SseEndpoint:
         connection = self._gateway.connect(put, server=server, principal=principal)
         key = secrets.token_urlsafe(24)
         self._open[key] = connection
-        outbox.put(
-            b"event: endpoint\r\ndata: %b/%b?session=%b\r\n\r\n"
-            % (path.encode(), MESSAGES.encode(), key.encode())
-        )
+        outbox.put(b"event: endpoint\r\ndata: %b/messages?session=%b\r\n\r\n" % (path.encode(), key.encode()))
         try:
             await keep_stream(outbox, receive, self._ended)
         finally:
