@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
@@ -20,7 +19,6 @@ from jwt.algorithms import RSAAlgorithm
 from dragoman.errors import ConfigError, ProtocolError
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.auth import JwtVerifier
-from dragoman.gateway.code import MOST_AT_ONCE
 from dragoman.gateway.questions import Questions
 from dragoman.gateway.view import answer_of
 from dragoman.manager.manager import McpManager
@@ -308,27 +306,6 @@ async def test_programs_call_the_tools_and_share_nothing() -> None:
         assert is_error
         assert "Expected `int`" in said
         assert "Name `x` used when not defined" in (await run("x"))[0]
-
-
-async def test_programs_at_once_are_counted_over_all_endpoints() -> None:
-    server, active, most = ScriptedServer("notes"), 0, 0
-
-    @server.tool
-    async def hold() -> str:
-        """Hold."""
-        nonlocal active, most
-        active += 1
-        most = max(most, active)
-        await asyncio.sleep(0.3)  # long enough for the others to come
-        active -= 1
-        return "held"
-
-    async with running(server, tools="code") as (_, client):
-        program = {"name": "run_code", "arguments": {"code": "notes.hold()"}}
-        paths = ["/mcp", "/mcp/notes"] * MOST_AT_ONCE
-        answers = await asyncio.gather(*(post(client, "tools/call", program, path=path) for path in paths))
-        assert {one.json()["result"]["content"][0]["text"] for one in answers} == {"held"}
-    assert most == MOST_AT_ONCE
 
 
 # ── Access tokens of an authorization server
