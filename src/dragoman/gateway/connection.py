@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-MAX_RUNNING = 1_000
-"""How many requests of one client may be in progress."""
 END_SECONDS = 5.0
 INITIALIZE = "initialize"
 CANCELLED = "notifications/cancelled"
@@ -97,10 +95,7 @@ class Connection:
 
     def _begin(self, message: dict[str, Any]) -> None:
         number = message["id"]
-        if number in self.peer.running:
-            raise MCPError(code=INVALID_REQUEST, message="a request with this id is in progress")
-        if len(self.peer.running) >= MAX_RUNNING:
-            raise MCPError(code=-32000, message="too many requests at once")
+        self.peer.admit(number)
         request = self._checked(message)
         task = asyncio.create_task(self._answer(request), name=f"dragoman {request.method}")
         self.peer.running[number] = task

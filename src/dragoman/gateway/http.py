@@ -14,7 +14,7 @@ import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.gateway.connection import CANCELLED, INITIALIZE, MAX_RUNNING
+from dragoman.gateway.connection import CANCELLED, INITIALIZE
 from dragoman.gateway.outbox import Outbox
 from dragoman.gateway.request import Peer, Request
 from dragoman.server.protocol.envelope import (
@@ -491,10 +491,7 @@ class Endpoint:
         if peer is not None:
             if message["method"] == INITIALIZE:
                 self.view.greet(peer, message.get("params"))
-            if message["id"] in peer.running:
-                raise MCPError(code=INVALID_REQUEST, message="a request with this id is in progress")
-            if len(peer.running) >= MAX_RUNNING:
-                raise MCPError(code=-32000, message="too many requests at once")
+            peer.admit(message["id"])
         version = peer.version if peer is not None else headers.get("mcp-protocol-version", DEFAULT_VERSION)
         return Request(
             message,

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 SERVER_ERROR = -32000
+MAX_RUNNING = 1_000
+"""How many requests of one client may be in progress."""
 MAX_ASKED = 100
 """How many questions may wait for one client."""
 APPROVAL = "dragoman_approval"
@@ -223,6 +225,17 @@ class Peer:
             waiting.set_exception(refusal)
         else:
             waiting.set_result(message["result"])
+
+    def admit(self, number: int | str) -> None:
+        """Check that one more request may begin.
+
+        Raises:
+            MCPError: One with this id is in progress, or too many are.
+        """
+        if number in self.running:
+            raise MCPError(code=INVALID_REQUEST, message="a request with this id is in progress")
+        if len(self.running) >= MAX_RUNNING:
+            raise MCPError(code=SERVER_ERROR, message="too many requests at once")
 
     def cancel(self, params: Mapping[str, Any] | None) -> None:
         """Cancel the request that a notification names."""
