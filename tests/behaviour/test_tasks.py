@@ -7,6 +7,7 @@ import json
 import stat
 import subprocess
 import sys
+import threading
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -175,6 +176,36 @@ async def test_must_cancel_a_task_by_tasks_cancel_and_never_by_a_notification(st
         timed_out = await mcp.call("mcp_m_work", {"polls": 10_000}, timeout=0.3)
     assert isinstance(timed_out.exception, CallTimeoutError)
     assert [one["taskId"] for one in requests(state, "tasks/cancel")] == ["secret-0", "secret-1"]
+
+
+async def test_a_cancelled_task_is_forgotten_even_if_its_state_was_just_being_stored(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saving, saved, forgotten = threading.Event(), threading.Event(), threading.Event()
+    save, forget = TaskStore.save, TaskStore.forget
+
+    def slow_save(store: TaskStore, record: TaskRecord) -> None:
+        if requests(state, "tasks/get"):
+            saving.set()
+            forgotten.wait(0.5)  # a save that is left alone comes after the removal
+        save(store, record)
+        if saving.is_set():
+            saved.set()
+
+    def noticed_forget(store: TaskStore, identifier: str) -> None:
+        forget(store, identifier)
+        forgotten.set()
+
+    monkeypatch.setattr(TaskStore, "save", slow_save)
+    monkeypatch.setattr(TaskStore, "forget", noticed_forget)
+    async with managed(modern("m", str(state))) as mcp:
+        call = asyncio.ensure_future(mcp.call("mcp_m_work", {"polls": 10_000}))
+        await asyncio.to_thread(saving.wait)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.to_thread(saved.wait)
+        assert await mcp.tasks() == []
 
 
 async def test_must_ask_questions_of_a_task_by_the_same_handler_once_each(state: Path) -> None:

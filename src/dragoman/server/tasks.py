@@ -125,7 +125,7 @@ class TaskFollower:
             DragomanError: The server refused, or cannot be reached.
         """
         await self._use(lambda session: session.cancel_task(self.record.task_id))
-        await asyncio.to_thread(self._store.forget, self.record.id)
+        await self._write(self._store.forget, self.record.id)
 
     async def _follow(self, *, wait_first: bool) -> dict[str, Any]:
         state: dict[str, Any] | None = None
@@ -140,14 +140,14 @@ class TaskFollower:
             updated = _updated(self.record, state)
             if updated != self.record:
                 self.record = updated
-                await asyncio.to_thread(self._store.save, updated)
+                await self._write(self._store.save, updated)
             match self.record.status:
                 case "completed":
                     return await self._completed(state)
                 case "failed":
                     raise await self._failed(state)
                 case "cancelled":
-                    await asyncio.to_thread(self._store.finish, self.record, "cancelled")
+                    await self._write(self._store.finish, self.record, "cancelled")
                     what = "was cancelled by its server"
                     raise self._error(what)
                 case "input_required":
@@ -155,14 +155,14 @@ class TaskFollower:
                 case _:
                     pass
             if self._is_overdue():
-                await asyncio.to_thread(self._store.forget, self.record.id)
+                await self._write(self._store.forget, self.record.id)
                 what = "did not end within its time to live"
                 raise self._error(what)
             state = await self._wait()
 
     async def _completed(self, state: Mapping[str, Any]) -> dict[str, Any]:
         result: object = state.get("result")
-        await asyncio.to_thread(self._store.finish, self.record, "completed")
+        await self._write(self._store.finish, self.record, "completed")
         if not isinstance(result, dict):
             what = "completed without a result"
             raise self._error(what)
@@ -174,7 +174,7 @@ class TaskFollower:
         return raw
 
     async def _failed(self, state: Mapping[str, Any]) -> ProtocolError:
-        await asyncio.to_thread(self._store.finish, self.record, "failed")
+        await self._write(self._store.finish, self.record, "failed")
         error: object = state.get("error")
         fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
         code, said = fields.get("code"), fields.get("message") or self.record.message or "no reason given"
@@ -190,7 +190,7 @@ class TaskFollower:
         except ProtocolError as exc:
             if exc.rpc_code != _GONE:
                 raise
-            await asyncio.to_thread(self._store.forget, self.record.id)
+            await self._write(self._store.forget, self.record.id)
             said = f"is gone: {exc.message}"
             raise self._error(said, "call the tool again if it is safe to repeat") from exc
 
@@ -220,12 +220,12 @@ class TaskFollower:
                 raise ProtocolError(
                     msg, rpc_code=exc.rpc_code, tool=self.record.tool, server=self.record.server, hint=hint
                 ) from exc
-            await asyncio.to_thread(self._store.save, self.record)
+            await self._write(self._store.save, self.record)
         unsent = {key: self.record.answers[key] for key in asked if key not in self.record.sent}
         if unsent:
             await self._use(lambda session: session.update_task(self.record.task_id, unsent))
             self.record = replace(self.record, sent=(*self.record.sent, *unsent))
-            await asyncio.to_thread(self._store.save, self.record)
+            await self._write(self._store.save, self.record)
 
     async def _wait(self) -> dict[str, Any] | None:
         """Wait for the server's interval; return the state earlier if the server announces it."""
@@ -300,7 +300,16 @@ class TaskFollower:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS), suppress(DragomanError):
             # `notifications/cancelled` is not for tasks: only this request is.
             await self._use(lambda session: session.cancel_task(self.record.task_id), retries=False)
-        await asyncio.shield(asyncio.to_thread(self._store.forget, self.record.id))
+        await self._write(self._store.forget, self.record.id)
+
+    async def _write(self, change: Callable[..., None], *arguments: object) -> None:
+        """Change the stored record; a cancelled caller waits too, so that changes stay in their order."""
+        writing = asyncio.ensure_future(asyncio.to_thread(change, *arguments))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait({writing})
+            raise
 
     def _is_overdue(self) -> bool:
         ttl = self.record.ttl
