@@ -43,6 +43,16 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
+pytestmark = pytest.mark.requirement(
+    "excel-2.1",
+    "excel-2.5",
+    "excel-4.4",
+    "legal-call.invoke",
+    "legal-error.tool",
+    "legal-error.lost",
+    "otter-call.failed",
+)
+
 
 def roles(messages: object) -> list[str]:
     return [message.role for message in messages]  # type: ignore[attr-defined]
@@ -253,6 +263,40 @@ async def test_a_lost_server_and_changed_tools_are_told_in_one_line_each(server:
     assert texts_of(model.requests[1], "user")[-1] == f"[notice] {told[0]}"
 
 
+async def test_a_server_that_is_back_is_told_once_and_every_time(server: Make) -> None:
+    told: list[str] = []
+    async with McpManager([server("one", "plain.py"), server("two", "plain.py")]) as mcp:
+        await mcp.wait_ready()
+
+        async def script(request: ModelRequest) -> Say | str:
+            if len(model.requests) > 4:
+                return "noted"
+            events = mcp.events()
+            if len(model.requests) % 2:
+                number = mcp.status()["two"].pid
+                assert number
+                os.kill(number, signal.SIGKILL)
+                wanted = "backoff"
+            else:
+                wanted = "ready"
+                if mcp.status()["two"].state == wanted:
+                    return Say(calls=[("mcp_one_echo", {"text": "x"})])
+            async for event in events:
+                if isinstance(event, StateChanged) and event.server == "two" and event.after == wanted:
+                    break
+            return Say(calls=[("mcp_one_echo", {"text": "x"})])
+
+        model = ScriptedProvider(script)
+        async with AgentEngine(model, mcp) as agent:
+            await agent.run(
+                "go", on_event=lambda event: told.append(event.text) if isinstance(event, Noticed) else None
+            )
+
+    lost = "server `two` is not available"
+    back = "server `two` is available again"
+    assert [text if text == back else text[: len(lost)] for text in told] == [lost, back, lost, back]
+
+
 @pytest.mark.parametrize(
     ("budget", "named"),
     [(Budget(steps=3), "3 steps"), (Budget(tokens=25), "25 tokens"), (Budget(seconds=0.2), "0.2 seconds")],
@@ -454,12 +498,19 @@ async def test_no_server_speaks_for_another_in_the_system_prompt() -> None:
     assert "> # good" in system.splitlines()
 
 
-async def test_a_server_may_use_the_model_only_with_consent(server: Make) -> None:
+@pytest.mark.requirement("otter-later.sampling")
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_a_server_may_use_the_model_only_with_consent(server: Make, is_async: bool) -> None:
     asked: list[str] = []
 
-    def approve(name: str, params: object) -> bool:
+    def approved(name: str, params: object) -> bool:
         asked.append(f"{name}: {json.dumps(params, default=str)}")
         return len(asked) == 1
+
+    async def approved_later(name: str, params: object) -> bool:
+        return approved(name, params)
+
+    approve = approved_later if is_async else approved
 
     own = ScriptedProvider(["short"])
     manager = McpManager(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
+pytestmark = pytest.mark.requirement("kode-registry.filter")
+
 
 def offered(model: ScriptedProvider, step: int = 0) -> set[str]:
     return {one["function"]["name"] for one in model.requests[step].tools}

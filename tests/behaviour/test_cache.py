@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("legal-discovery.cache", "legal-error.lost")]
 
 LISTED = """
 import os, sys

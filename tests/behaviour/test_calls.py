@@ -34,7 +34,27 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "excel-5.1",
+        "excel-5.2",
+        "excel-5.3",
+        "excel-5.4",
+        "excel-5.5",
+        "kode-call.send",
+        "kode-call.error",
+        "kode-call.async",
+        "otter-p0.methods",
+        "otter-p0.timeout",
+        "otter-call.failed",
+        "legal-call.invoke",
+        "legal-call.timeout",
+        "legal-error.schema",
+        "rrclaw-result.error",
+        "rrclaw-result.failure",
+    ),
+]
 
 
 @pytest.fixture

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     from dragoman.events import Event
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "excel-2.5",
+        "otter-close",
+        "kode-lifecycle.stop",
+        "rrclaw-manager.shutdown",
+    ),
+]
 
 HEARS = """
 import json, os, subprocess, sys

@@ -21,6 +21,13 @@ from dragoman.server import lifecycle
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.requirement(
+    "legal-error.lost",
+    "otter-crash",
+    "kode-lifecycle.reconnect",
+    "otter-p1.health",
+)
+
 
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 

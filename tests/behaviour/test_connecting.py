@@ -31,7 +31,23 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "excel-2.1",
+        "excel-2.4",
+        "excel-3.1",
+        "excel-4.1",
+        "excel-7.1",
+        "kode-lifecycle.start",
+        "kode-connect.failure",
+        "kode-discovery.list",
+        "kode-discovery.failure",
+        "legal-client.init",
+        "rrclaw-manager.connect_all",
+        "otter-p0.failure",
+    ),
+]
 
 
 @pytest.mark.requirement("rrclaw-manager.connect_all")
@@ -115,6 +131,17 @@ async def test_connection_logs_the_servers_name_and_its_number_of_tools(
     assert any("pages" in line and "3 tools" in line for line in lines)
 
 
+async def test_the_number_of_tools_in_the_log_leaves_out_hidden_ones(
+    server: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dragoman")
+    with anyio.fail_after(20):
+        async with McpManager([server("few", "plain.py", allowed_tools=["echo", "pair"])]) as mcp:
+            await mcp.wait_ready()
+            assert mcp.status()["few"].tools == len(mcp.tools()) == 2
+    assert "few: connected with 2 tools" in [record.getMessage() for record in caplog.records]
+
+
 async def test_entering_waits_for_no_server_and_a_hanging_one_delays_no_other(server: Make) -> None:
     hanging = server("hangs", "mute.py", timeouts={"connect": 600})
     with anyio.fail_after(20):
@@ -161,6 +188,28 @@ async def test_failing_listing_degrades_the_server_and_exposes_none_of_its_tools
             status = mcp.status()["unlisted"]
             assert (status.state, mcp.tools()) == (ServerState.DEGRADED, [])
             assert "the index is locked" in (status.last_error or "")
+
+
+@pytest.mark.requirement("kode-discovery.failure")
+async def test_tools_are_withdrawn_when_a_later_listing_fails_until_one_succeeds(
+    server: Make, tmp_path: Path
+) -> None:
+    with anyio.fail_after(20):
+        async with McpManager([server("s", "unlisted.py", "later", str(tmp_path / "allow"))]) as mcp:
+            assert await mcp.wait_ready()
+            events = mcp.events()
+            assert (await mcp.call("mcp_s_change")).success
+            seen: list[ServerState] = []
+            async for event in events:
+                if isinstance(event, StateChanged):
+                    seen.append(event.after)
+                    if event.after is ServerState.READY:
+                        break
+                    assert mcp.tools() == []
+                    assert "the index is locked" in (mcp.status()["s"].last_error or "")
+                    (tmp_path / "allow").touch()
+            assert seen == [ServerState.DEGRADED, ServerState.READY]
+            assert [tool.name for tool in mcp.tools()] == ["mcp_s_change"]
 
 
 @pytest.mark.requirement("otter-schema")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from dragoman import ServerSpec
 
+pytestmark = pytest.mark.requirement("kode-registry.naming", "excel-5.2")
+
 LONG = "list_" + "very_" * 20 + "long"
 OFFERS: dict[str, list[str]] = {
     "law": ["list_templates", "read.one", LONG],

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
+pytestmark = pytest.mark.requirement("legal-client.failure", "legal-config.health")
+
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from dragoman.gateway.app import GatewayApp
 
+pytestmark = pytest.mark.requirement("users-gateway", "users-tasks")
+
 TASKS: Any = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 USERS = """
 [users.alice]

@@ -11,7 +11,10 @@ from dragoman import McpManager, ServerSpec, Stdio
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("legal-law.tools", "legal-law.attribution", "legal-call.result"),
+]
 
 
 DESK = ServerSpec("law", Stdio(sys.executable, ["-m", "dragoman.demo.legal"], inherit_env=["PYTHONPATH"]))

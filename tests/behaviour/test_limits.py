@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("otter-concurrency")]
 
 DEEP: Any = {"type": "string"}
 for _ in range(30):

@@ -8,6 +8,13 @@ from tests.behaviour.conftest import listening
 
 from dragoman import Http, McpManager, ServerSpec, Sse, ToolUnavailableError
 
+pytestmark = pytest.mark.requirement(
+    "legal-client.sse",
+    "legal-error.lost",
+    "otter-crash",
+    "otter-p1.health",
+)
+
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_calls_after_the_breakdown_never_meet_a_server_that_only_seems_ready(transport: str) -> None:

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.requirement(
+    "excel-3.3",
+    "excel-4.3",
+    "kode-registry.naming",
+    "kode-registry.register",
+    "rrclaw-name.prefix",
+    "otter-p0.toolset",
+)
+
 AMBIGUOUS = "mcp_git_hub_push"
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("otter-p2.metrics", "excel-7.2", "excel-7.3")]
 
 CANARY = "canary-7f3a9b2c51"
 

@@ -15,6 +15,13 @@ from dragoman import DragomanError, Handlers, McpManager, ServerSpec, Stdio, Unk
 from dragoman.demo.legal import LegalDesk
 from dragoman.testing import InstantClock, ScriptedServer
 
+pytestmark = pytest.mark.requirement(
+    "otter-p2.prompts",
+    "otter-p2.resources",
+    "kode-resources.list",
+    "kode-resources.read",
+)
+
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 
 

@@ -28,6 +28,8 @@ from dragoman.testing import ScriptedServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.requirement("rrclaw-policy")
+
 OFFER: dict[str, Any] = {"tools": ["push"], "resources": ["law://1"], "prompts": ["draft"]}
 ran: list[Any] = []
 

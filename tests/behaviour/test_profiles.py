@@ -182,6 +182,17 @@ def test_excelmanus_variable_names_the_file_and_wins(
     assert list(transports(load("excelmanus"))) == ["named"]
 
 
+@pytest.mark.requirement("excel-1.7")
+@pytest.mark.parametrize("written", ["elsewhere/my.json", "./elsewhere/my.json", "~/elsewhere/my.json"])
+def test_excelmanus_variable_may_be_relative_to_the_project_or_to_home(
+    written: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "elsewhere/my.json", '[{"name": "project", "transport": "stdio", "command": "x"}]')
+    write(home / "elsewhere/my.json", '[{"name": "user", "transport": "stdio", "command": "x"}]')
+    monkeypatch.setenv("EXCELMANUS_MCP_CONFIG", written)
+    assert list(transports(load("excelmanus"))) == ["user" if written.startswith("~") else "project"]
+
+
 @pytest.mark.requirement("excel-1.8")
 @pytest.mark.parametrize("profile", ["excelmanus", "legal", "otter", "kode", "rrclaw", "dragoman"])
 def test_no_file_at_all_is_no_server_no_problem_and_no_line_in_the_log(

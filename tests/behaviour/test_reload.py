@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dragoman import ToolResult
     from dragoman.server.supervisor import Supervisor
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("otter-p2.reload")]
 
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 TRACED = f"""

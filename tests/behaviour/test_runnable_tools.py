@@ -35,6 +35,15 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
+pytestmark = pytest.mark.requirement(
+    "excel-3.2",
+    "excel-4.1",
+    "excel-4.3",
+    "excel-5.3",
+    "excel-5.5",
+    "rrclaw-manager.tools",
+)
+
 
 def pages(*names: str) -> ScriptedServer:
     server = ScriptedServer("pages")

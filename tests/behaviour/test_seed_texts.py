@@ -21,7 +21,15 @@ from dragoman.testing import InstantClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "rrclaw-result.text",
+        "rrclaw-result.failure",
+        "rrclaw-description.default",
+        "rrclaw-manager.shutdown",
+    ),
+]
 
 SERVERS = Path(__file__).resolve().parents[1] / "servers"
 

@@ -34,7 +34,19 @@ if TYPE_CHECKING:
 
     from dragoman.events import Event
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "excel-2.6",
+        "otter-p1.health",
+        "otter-crash",
+        "kode-lifecycle.health",
+        "kode-lifecycle.reconnect",
+        "legal-error.lost",
+        "legal-config.health",
+        "legal-client.sse",
+    ),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,20 @@ from dragoman.server.transports.http_exchange import MovedError
 if TYPE_CHECKING:
     import logging
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "kode-connect.stdio",
+        "kode-connect.sse",
+        "excel-2.2",
+        "excel-2.3",
+        "otter-p0.stdio",
+        "otter-p1.sse",
+        "legal-client.sse",
+        "legal-client.stdio",
+        "rrclaw-transport.http",
+    ),
+]
 
 
 @pytest.mark.requirement("excel-2.2")

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     Make = Callable[..., ServerSpec]
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("excel-2.6", "otter-p1.health", "kode-lifecycle.health"),
+]
 
 
 async def test_disabled_server_is_stopped_and_its_tools_go_until_it_is_enabled(server: Make) -> None:

@@ -32,7 +32,19 @@ if TYPE_CHECKING:
 
     from dragoman.model import ToolResult
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "users-headers",
+        "users-listing",
+        "users-login",
+        "users-tasks",
+        "users-process",
+        "users-policy",
+        "users-room",
+        "users-log",
+    ),
+]
 LEGACY, MODERN = "legacy", "modern"
 WHO = {"text": "hi"}
 

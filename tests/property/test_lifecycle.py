@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.property.simulating import CrashLoop, Life, crash_for_hours, live
 
 from dragoman.model import ServerState
 from dragoman.server.lifecycle import Signal
+
+pytestmark = pytest.mark.requirement("kode-lifecycle.reconnect", "otter-crash", "legal-error.lost")
 
 S = ServerState
 

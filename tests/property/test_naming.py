@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -12,6 +13,13 @@ from dragoman.model import ToolDef, ToolResult
 from dragoman.tools.export.export import APIS
 from dragoman.tools.names import Pair, expose, unambiguous
 from dragoman.tools.registry import ToolRegistry
+
+pytestmark = pytest.mark.requirement(
+    "excel-3.3",
+    "excel-5.2",
+    "kode-registry.naming",
+    "rrclaw-name.prefix",
+)
 
 PLAIN = st.sampled_from(["a", "a_b", "b", "b_c", "c", "A", "a.b", "a:b", "a__b", "\u00e9", "e\u0301", "1"])
 OCCUPIED = st.builds(

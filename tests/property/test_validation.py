@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import jsonschema_rs
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.tools.schema.validate import compile_schema
+
+pytestmark = pytest.mark.requirement("legal-error.schema")
 
 NAMES = st.sampled_from(["a", "b", "c", "0", "api_key", "é"])
 SCALARS = (

@@ -10,6 +10,17 @@ from dragoman.model import ServerSpec, Stdio, ToolDef
 from dragoman.server.retries import unavailable
 from dragoman.tools.registry import ToolRegistry
 
+pytestmark = pytest.mark.requirement(
+    "excel-5.1",
+    "excel-5.4",
+    "excel-5.5",
+    "kode-call.send",
+    "kode-call.error",
+    "otter-call.failed",
+    "legal-call.timeout",
+    "rrclaw-result.failure",
+)
+
 
 async def test_tool_whose_server_is_gone_is_unavailable() -> None:
     registry = ToolRegistry()

@@ -6,6 +6,13 @@ from dragoman.agent.engine import Budget, Spending
 from dragoman.agent.messages import Price, Usage
 from dragoman.errors import BudgetExceededError
 
+pytestmark = pytest.mark.requirement(
+    "excel-4.4",
+    "legal-call.invoke",
+    "legal-error.tool",
+    "otter-call.failed",
+)
+
 PRICE = Price(input=2.0, output=10.0, cached=0.5)
 
 

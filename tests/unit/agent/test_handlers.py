@@ -4,6 +4,8 @@ import pytest
 
 from dragoman.agent.handlers import Field, Form, Visit, question
 
+pytestmark = pytest.mark.requirement("otter-later.sampling")
+
 SCHEMA = {
     "type": "object",
     "properties": {

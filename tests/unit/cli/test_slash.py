@@ -16,6 +16,8 @@ from dragoman.cli import slash
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.requirement("otter-p1.status", "otter-p2.reload")
+
 
 def demo_spec(name: str) -> ServerSpec:
     arguments = {"studio": ["--stdio"], "legal": []}[name]

@@ -11,12 +11,14 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dragoman import Provenance, ServerState, ServerStatus, ToolDef, ToolResult
-from dragoman.cli.tables import offers_view, result_view, signature, status_table, tools_table
+from dragoman.cli.tables import offers_view, result_view, servers_view, signature, status_table, tools_table
 from dragoman.diagnosis.explain import STATE_WORDS
 from dragoman.model import Part, SourceRef
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+pytestmark = pytest.mark.requirement("otter-p1.status", "otter-later.visual")
 
 
 def drawn(renderable: RenderableType, width: int = 80) -> str:
@@ -66,6 +68,22 @@ def test_a_ready_server_shows_its_version_and_a_failed_one_its_error() -> None:
     assert lines[0] == ["server", "state", "transport", "protocol", "tools"]
     assert lines[1] == ["a", "●", "ready", "http", "2026-07-28", "7", "Server", "1.2"]
     assert lines[2] == ["b", "✗", "failed", "stdio", "no�[2J", "such", "command"]
+
+
+@pytest.mark.parametrize("retry_in", [None, 3.0])
+def test_the_cause_is_below_a_server_that_is_not_ready_also_while_it_is_tried_again(
+    retry_in: float | None,
+) -> None:
+    status = ServerStatus(
+        name="b",
+        state=ServerState.BACKOFF,
+        transport="stdio",
+        last_error="no such command",
+        retry_in=retry_in,
+    )
+    text = drawn(servers_view([status], {}))
+    assert "no such command" in text.splitlines()[2]
+    assert ("Retrying in 3.0 s." in text) == (retry_in is not None)
 
 
 def test_nothing_is_wider_than_the_screen() -> None:

@@ -10,6 +10,8 @@ from dragoman.config.export import entry
 from dragoman.config.write import catalogue
 from dragoman.model import Http, Stdio
 
+pytestmark = pytest.mark.requirement("otter-later.market")
+
 ITEMS = catalogue()
 PROGRAMS = {"npx": "node", "uvx": "uv"}
 

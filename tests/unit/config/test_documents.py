@@ -6,6 +6,8 @@ from dragoman.config import documents
 from dragoman.config.documents import Document, dotted, environment, parse, without_comments
 from dragoman.errors import ConfigSyntaxError
 
+pytestmark = pytest.mark.requirement("excel-1.1", "excel-1.6")
+
 
 def refused(text: str, format_: str) -> ConfigSyntaxError:
     with pytest.raises(ConfigSyntaxError) as caught:

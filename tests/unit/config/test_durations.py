@@ -4,6 +4,8 @@ import pytest
 
 from dragoman.config.values import Unit, is_plain, seconds
 
+pytestmark = pytest.mark.requirement("otter-config.mcp", "legal-config.env")
+
 
 @pytest.mark.parametrize(
     ("value", "unit", "expected"),

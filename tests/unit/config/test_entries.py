@@ -19,6 +19,18 @@ from dragoman.visible import is_visible
 if TYPE_CHECKING:
     from dragoman.config.dialect import Entry
 
+pytestmark = pytest.mark.requirement(
+    "excel-1.3",
+    "excel-1.4",
+    "excel-1.5",
+    "excel-1.6",
+    "kode-config.stdio",
+    "kode-config.sse",
+    "rrclaw-config.table",
+    "rrclaw-config.allowed",
+    "otter-p0.config",
+)
+
 
 def test_an_entry_has_its_origin() -> None:
     origin = built({"command": "x"}).origin

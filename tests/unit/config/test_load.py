@@ -15,6 +15,16 @@ from dragoman.config.templates import ExpansionContext, expand_transport
 from dragoman.errors import ConfigError
 from dragoman.model import Http, Settings, Stdio
 
+pytestmark = pytest.mark.requirement(
+    "excel-1.2",
+    "excel-1.6",
+    "excel-1.7",
+    "excel-1.8",
+    "kode-config.global",
+    "kode-config.project",
+    "rrclaw-config.none",
+)
+
 ONE = '{"mcpServers": {"%s": {"command": "x"}}}'
 
 

@@ -16,6 +16,8 @@ from dragoman.model import Input, Stdio
 if TYPE_CHECKING:
     from dragoman.config.dialect import Scope
 
+pytestmark = pytest.mark.requirement("kode-config.project", "legal-config.many", "excel-1.2")
+
 NATIVE = dialect("dragoman")
 
 

@@ -6,6 +6,15 @@ from dragoman.config.dialects import FORMATS, HOSTS, NAMES, SEEDS, dialect
 from dragoman.config.profiles import BUILT_IN, Profile, profile_named
 from dragoman.errors import ConfigError
 
+pytestmark = pytest.mark.requirement(
+    "excel-1.2",
+    "kode-config.global",
+    "kode-config.project",
+    "legal-config.env",
+    "otter-p0.config",
+    "rrclaw-config.table",
+)
+
 
 def places(profile: Profile) -> list[str]:
     return [place.path for place in profile.all_places()]

@@ -23,6 +23,8 @@ from dragoman.config.templates import (
 from dragoman.errors import MissingVariableError
 from dragoman.model import Auth, Http, Origin, ServerSpec, Sse, Stdio, Tls
 
+pytestmark = pytest.mark.requirement("otter-p1.env")
+
 AROUND = ExpansionContext(
     env={"USER": "ana", "EMPTY": "", "NESTED": "${USER}", "input": "a variable"},
     root="/home/ana/shop",

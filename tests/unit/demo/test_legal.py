@@ -10,6 +10,8 @@ from mcp.types import CallToolResult, TextContent, TextResourceContents
 
 from dragoman.demo.legal import SOURCES_KEY, LegalIndex, build_server, main
 
+pytestmark = pytest.mark.requirement("legal-law.tools")
+
 TOOLS = ["fill_template", "list_templates", "lookup_statute", "search_cases", "search_statutes"]
 OVERTIME = {
     "title": "Sample Labour Standards Act (SAMPLE, not real law)",

@@ -13,6 +13,8 @@ from dragoman.gateway.users_file import read_users
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.requirement("users-gateway", "users-policy")
+
 GOOD = """
 open = 5
 

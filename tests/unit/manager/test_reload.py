@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+pytestmark = pytest.mark.requirement("otter-p2.reload")
+
 FILE = Origin(source="/etc/mcp.json", line=3, scope="user", pointer="mcpServers.a")
 A = ServerSpec("a", Stdio("npx", ["-y", "a"], env={"TOKEN": "${env:TOKEN}"}), origin=FILE)
 B = ServerSpec("b", Http("https://b.example/mcp"), origin=replace(FILE, pointer="mcpServers.b"))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+pytestmark = pytest.mark.requirement("otter-p2.resources", "kode-resources.list", "kode-resources.read")
+
 
 ACT = Resource(
     server="law",

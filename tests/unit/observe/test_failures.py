@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+
+import pytest
 
 from dragoman.observe.failures import LINES_PER_TURN, FailureLog
 
-if TYPE_CHECKING:
-    import pytest
+pytestmark = pytest.mark.requirement("excel-7.3")
 
 
 async def test_failures_of_one_turn_share_a_line_after_the_first_ones(

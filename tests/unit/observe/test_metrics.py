@@ -11,6 +11,8 @@ from dragoman.model import ServerState
 from dragoman.observe import metrics as module
 from dragoman.observe.metrics import CANCELLED, OTHER, RECENT, Latency, Metrics, ServerMetrics
 
+pytestmark = pytest.mark.requirement("otter-p2.metrics")
+
 ERROR = 2 ** (1 / 32) - 1
 """Half a bucket."""
 

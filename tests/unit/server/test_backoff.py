@@ -4,6 +4,8 @@ import pytest
 
 from dragoman.server.lifecycle import Backoff
 
+pytestmark = pytest.mark.requirement("kode-lifecycle.reconnect", "otter-crash", "legal-error.lost")
+
 MIDDLE = 0.5
 """The chance that gives no jitter."""
 

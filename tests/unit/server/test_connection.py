@@ -20,7 +20,15 @@ from dragoman.server.protocol.wire import ConnectionEvents
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "legal-client.init",
+        "excel-2.6",
+        "otter-close",
+        "kode-discovery.failure",
+    ),
+]
 
 FAULTY = str(Path(__file__).resolve().parents[2] / "servers" / "faulty.py")
 

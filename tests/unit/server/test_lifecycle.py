@@ -6,6 +6,13 @@ from dragoman.errors import ConfigError, ConnectError, DragomanError
 from dragoman.model import ServerState
 from dragoman.server.lifecycle import TABLE, Order, Signal, Step, step, verdict
 
+pytestmark = pytest.mark.requirement(
+    "kode-lifecycle.reconnect",
+    "otter-crash",
+    "legal-error.lost",
+    "kode-discovery.failure",
+)
+
 S = ServerState
 CONNECTED_STATES = {S.READY, S.DEGRADED}
 

@@ -6,8 +6,12 @@ import ast
 import inspect
 from pathlib import Path
 
+import pytest
+
 from dragoman.server import sharing
 from dragoman.server.protocol.wire import ConnectionEvents
+
+pytestmark = pytest.mark.requirement("users-process")
 
 CONNECTION = Path(sharing.__file__).with_name("connection.py")
 

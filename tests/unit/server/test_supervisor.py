@@ -28,7 +28,15 @@ from dragoman.server.lifecycle import Signal, verdict
 from dragoman.server.prepare import resolve_paths
 from dragoman.server.supervisor import Supervisor
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "otter-crash",
+        "kode-lifecycle.reconnect",
+        "legal-error.lost",
+        "excel-2.4",
+    ),
+]
 
 FAULTY = str(Path(__file__).resolve().parents[2] / "servers" / "faulty.py")
 S = ServerState

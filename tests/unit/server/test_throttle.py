@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.server.throttle import BURST, CallThrottle
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("otter-concurrency")]
 
 
 async def test_calls_begin_in_order_and_a_bounded_number_in_a_turn() -> None:

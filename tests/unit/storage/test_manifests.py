@@ -20,6 +20,8 @@ from dragoman.trust.redaction import Redactor
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.requirement("legal-discovery.cache")
+
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 LISTING: list[dict[str, Any]] = [
     {"name": "echo", "description": "Says it again.", "inputSchema": SCHEMA, "_meta": {"a": [1, None]}},

@@ -4,6 +4,8 @@ import pytest
 
 from dragoman.tools.names import GEMINI, OPENAI, assign
 
+pytestmark = pytest.mark.requirement("kode-registry.naming")
+
 
 @pytest.mark.parametrize(
     ("name", "alias"),

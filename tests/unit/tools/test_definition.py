@@ -7,6 +7,16 @@ import pytest
 from dragoman.model import ToolDef
 from dragoman.tools.definition import Rejected, define, fill_in_schemas, schema_fault
 
+pytestmark = pytest.mark.requirement(
+    "excel-3.2",
+    "excel-3.4",
+    "kode-discovery.metadata",
+    "legal-discovery.schema",
+    "otter-schema",
+    "rrclaw-schema.default",
+    "rrclaw-description.default",
+)
+
 OBJECT = {"type": "object", "properties": {}}
 
 

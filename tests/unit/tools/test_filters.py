@@ -5,6 +5,8 @@ import pytest
 from dragoman.model import ToolDef
 from dragoman.tools.names import is_exposed, is_usable
 
+pytestmark = pytest.mark.requirement("kode-registry.filter", "rrclaw-config.allowed")
+
 
 @pytest.mark.parametrize(
     ("allowed", "denied", "expected"),

@@ -9,6 +9,8 @@ from dragoman.model import ServerSpec, Stdio
 from dragoman.tools.definition import admit, difference
 from dragoman.trust.limits import Limits
 
+pytestmark = pytest.mark.requirement("excel-3.1", "kode-discovery.list", "kode-discovery.metadata")
+
 LISTING = [{"name": "read"}, {"name": "write"}, {"name": "odd", "inputSchema": 3}]
 
 

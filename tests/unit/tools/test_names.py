@@ -19,6 +19,13 @@ from dragoman.tools.names import (
     unambiguous,
 )
 
+pytestmark = pytest.mark.requirement(
+    "excel-3.3",
+    "kode-registry.naming",
+    "kode-registry.register",
+    "rrclaw-name.prefix",
+)
+
 
 def test_default_template_prefixes_server_and_tool() -> None:
     assert expose(DEFAULT_TEMPLATE, Pair("fs", "read")) == "mcp_fs_read"

@@ -16,7 +16,16 @@ from dragoman.errors import (
 from dragoman.model import ToolDef, ToolResult
 from dragoman.tools.registry import ToolRegistry
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "excel-4.1",
+        "excel-4.2",
+        "excel-4.3",
+        "kode-registry.register",
+        "rrclaw-manager.tools",
+    ),
+]
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 

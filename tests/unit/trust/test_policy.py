@@ -22,6 +22,8 @@ from dragoman.trust.policy import (
 if TYPE_CHECKING:
     from dragoman.trust.policy import Scope
 
+pytestmark = pytest.mark.requirement("rrclaw-policy", "users-policy")
+
 DENY_ALL = {"action": "deny"}
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from dragoman.cli.dashboard.calls import KEPT, SLACK, CallStream, Follower
 from dragoman.events import CallFinished, CallStarted
 from dragoman.model import Part, ToolResult
@@ -9,6 +11,8 @@ from dragoman.observe.call_log import CallHistory, CallLog, CallRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.requirement("otter-later.visual")
 
 
 def started(call_id: str) -> CallStarted:

@@ -9,6 +9,8 @@ from dragoman.diagnosis.explain import STATE_WORDS
 from dragoman.model import ServerState, ServerStatus
 from dragoman.observe.metrics import Metrics, ServerMetrics
 
+pytestmark = pytest.mark.requirement("otter-later.visual")
+
 
 def status(state: ServerState = ServerState.READY, **more: Any) -> ServerStatus:
     return ServerStatus(name="law", state=state, transport="stdio", **more)

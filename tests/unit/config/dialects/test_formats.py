@@ -16,6 +16,16 @@ from dragoman.model import Http, Stdio
 if TYPE_CHECKING:
     from dragoman.model import Settings
 
+pytestmark = pytest.mark.requirement(
+    "excel-1.1",
+    "excel-1.3",
+    "kode-config.global",
+    "otter-p0.config",
+    "otter-config.alias",
+    "rrclaw-config.table",
+    "legal-config.env",
+)
+
 
 def read(**fields: Any) -> Settings:
     data = {"name": "com.example/a", "description": "d", "version": "1.0.0"} | fields

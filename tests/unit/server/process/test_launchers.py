@@ -16,6 +16,8 @@ from dragoman.trust.masking import is_sensitive_name
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.requirement("otter-p0.npx")
+
 
 @pytest.mark.parametrize(
     ("command", "own", "launches"),

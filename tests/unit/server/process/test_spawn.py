@@ -22,7 +22,16 @@ from dragoman.server.process.watchdog import is_possible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "excel-2.5",
+        "otter-close",
+        "kode-lifecycle.stop",
+        "rrclaw-manager.shutdown",
+        "kode-connect.stdio",
+    ),
+]
 
 CAT = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 SLEEP = "import time; time.sleep(600)"

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
     from dragoman.server.protocol.wire import Envelope
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("otter-p0.methods", "legal-call.timeout", "kode-call.async"),
+]
 
 
 class FakeWire:

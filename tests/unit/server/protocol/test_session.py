@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from dragoman.server.protocol.wire import Envelope
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("excel-6.3", "otter-p0.methods", "kode-discovery.list"),
+]
 
 HEADERS = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "Region"}}}
 TEXT = {"content": [{"type": "text", "text": "done"}]}

@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 
     from dragoman.server.transports.http_client import HttpAnswer, HttpRequest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("rrclaw-transport.http", "kode-config.sse", "otter-p1.sse"),
+]
 
 MEBIBYTE = 1 << 20
 

@@ -14,6 +14,8 @@ from dragoman.server.transports.stdio import Lines, TooLong
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+pytestmark = pytest.mark.requirement("kode-connect.stdio", "otter-p0.stdio", "excel-2.2")
+
 MIB = 1024 * 1024
 
 

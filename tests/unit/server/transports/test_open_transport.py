@@ -14,7 +14,10 @@ from dragoman.server.protocol.rpc import Rpc
 from dragoman.server.protocol.wire import ConnectAttempt
 from dragoman.server.transports.open_transport import ENDED_BY_US, exit_reason, open_wire
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("rrclaw-transport.http", "otter-p1.sse", "kode-config.sse"),
+]
 
 STAYS = "import time; time.sleep(600)"
 

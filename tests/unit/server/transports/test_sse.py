@@ -15,7 +15,15 @@ from dragoman.server.transports.sse import open_sse
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "kode-connect.sse",
+        "excel-2.3",
+        "otter-p1.sse",
+        "legal-client.sse",
+    ),
+]
 
 
 @pytest.fixture

@@ -18,7 +18,15 @@ from dragoman.server.transports.stdio import ENDLESS, MAX_UNREAD_ANSWERS, READ_B
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement(
+        "kode-connect.stdio",
+        "otter-p0.stdio",
+        "excel-2.2",
+        "legal-client.stdio",
+    ),
+]
 
 
 class Ends:

@@ -8,6 +8,8 @@ from tests.unit.tools.export.fitted import export, parameter
 from dragoman.model import ToolDef
 from dragoman.tools.export.export import APIS, Exporter
 
+pytestmark = pytest.mark.requirement("excel-4.2", "legal-discovery.ai_sdk")
+
 STRING = {"type": "string"}
 
 

@@ -7,6 +7,8 @@ import pytest
 from dragoman.model import ToolDef
 from dragoman.tools.export.export import APIS, LONGEST, Exporter, neutral_tool
 
+pytestmark = pytest.mark.requirement("legal-discovery.ai_sdk")
+
 NASTY = "Reads\x1b[31m a\u200b file\u202e."
 
 

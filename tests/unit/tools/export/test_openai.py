@@ -5,6 +5,8 @@ from tests.unit.tools.export.fitted import export, fitted, parameter, whys
 
 from dragoman.tools.export.export import MAX_DESCRIPTION, reads
 
+pytestmark = pytest.mark.requirement("excel-4.2")
+
 STRING = {"type": "string"}
 
 

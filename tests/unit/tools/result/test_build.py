@@ -20,6 +20,14 @@ from dragoman.tools.result.build import (
 from dragoman.tools.result.render import FILE, ServerAnswer, to_answer
 from dragoman.tools.schema.validate import Validators, compile_schema
 
+pytestmark = pytest.mark.requirement(
+    "legal-call.result",
+    "legal-error.schema",
+    "excel-5.3",
+    "rrclaw-result.text",
+    "rrclaw-result.error",
+)
+
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {"type": "integer"}, "m": {"type": "integer"}},

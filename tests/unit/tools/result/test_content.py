@@ -7,6 +7,8 @@ import pytest
 from dragoman.model import Part
 from dragoman.tools.result.render import ANNOTATIONS, DETAILS, to_answer, to_part
 
+pytestmark = pytest.mark.requirement("legal-call.result", "excel-5.3", "otter-p1.images")
+
 
 @pytest.mark.parametrize(
     ("block", "part"),

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from dragoman.tools.result.render import image_size, image_type
 
+pytestmark = pytest.mark.requirement("otter-p1.images")
+
 PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + struct.pack(">II", 64, 48)
 GIF = b"GIF89a" + struct.pack("<HH", 10, 20)
 JPEG = (

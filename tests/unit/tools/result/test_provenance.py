@@ -11,6 +11,8 @@ from dragoman.model import Part, SourceRef
 from dragoman.tools.result.provenance import MAX_CHARS, MAX_NODES, MAX_SOURCES, META_KEY, find_sources
 from dragoman.tools.result.render import ANNOTATIONS, DETAILS
 
+pytestmark = pytest.mark.requirement("legal-law.attribution")
+
 ACT = {"title": "Act", "locator": "Art. 4", "url": "x:4"}
 
 

@@ -9,6 +9,13 @@ from dragoman.model import Part, SourceRef
 from dragoman.tools.result.budget import TextBudget
 from dragoman.tools.result.render import ANNOTATIONS, DETAILS, FILE, attribution, describe, is_carried, render
 
+pytestmark = pytest.mark.requirement(
+    "legal-call.result",
+    "excel-5.3",
+    "rrclaw-result.text",
+    "otter-p1.images",
+)
+
 GIF = b"GIF89a" + struct.pack("<HH", 10, 20)
 
 

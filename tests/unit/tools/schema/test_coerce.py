@@ -7,6 +7,8 @@ import pytest
 from dragoman.tools.schema.coerce import coerce
 from dragoman.tools.schema.validate import compile_schema
 
+pytestmark = pytest.mark.requirement("legal-error.schema")
+
 
 def of(*required: str, **members: Any) -> dict[str, Any]:
     return {

@@ -10,6 +10,8 @@ import pytest
 from dragoman.tools.schema import cost, validate
 from dragoman.tools.schema.validate import Validators, compile_schema
 
+pytestmark = pytest.mark.requirement("legal-error.schema", "excel-3.4", "otter-schema")
+
 OBJECT: dict[str, Any] = {"type": "object"}
 
 
