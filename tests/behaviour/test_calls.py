@@ -420,6 +420,16 @@ async def test_arguments_are_checked_while_the_server_cannot_be_reached() -> Non
     assert isinstance((await run(context, "x", {"n": 1})).exception, ToolUnavailableError)
 
 
+@pytest.mark.requirement("excel-5.4", "legal-call.timeout")
+async def test_the_shorter_time_limit_ends_first_even_below_a_second(mcp: McpManager) -> None:
+    longer = asyncio.create_task(mcp.call("mcp_fs_1_slow", timeout=0.9))
+    shorter = asyncio.create_task(mcp.call("mcp_fs_1_slow", timeout=0.2))
+    done, _ = await asyncio.wait({longer, shorter}, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {shorter}
+    assert "did not answer within 0.2 s" in (await shorter).text
+    assert isinstance((await longer).exception, CallTimeoutError)
+
+
 @pytest.mark.requirement("excel-7.3")
 @pytest.mark.parametrize(
     ("tool", "reason"),
@@ -453,7 +463,9 @@ async def test_call_is_logged_with_its_arguments_shortened_and_masked(
     caplog.set_level("DEBUG", "dragoman")
     arguments = {"path": "README.md", "api_key": "s3cr3t", "passwords": ["hunter2"], "body": "x" * 5000}
     await mcp.call("mcp_fs_1_pair", arguments)
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "dragoman"]
+    (record,) = [record for record in caplog.records if record.name == "dragoman"]
+    line = record.getMessage()
+    assert record.levelname == "DEBUG"
     assert "mcp_fs_1_pair" in line
     assert "README.md" in line
     assert "s3cr3t" not in line

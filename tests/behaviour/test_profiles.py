@@ -92,7 +92,7 @@ def test_excelmanus_looks_in_the_project_first_and_at_home_second(tmp_path: Path
     ]
 
 
-@pytest.mark.requirement("excel-1.3")
+@pytest.mark.requirement("excel-1.3", "excel-1.4", "excel-1.5")
 @pytest.mark.parametrize(
     ("entry", "missing"),
     [
@@ -117,11 +117,12 @@ def test_excelmanus_starts_a_command_with_optional_arguments_and_environment(tmp
     write(
         tmp_path / "mcp.json",
         """[{"name": "plain", "transport": "stdio", "command": "x"},
-            {"name": "full", "transport": "stdio", "command": "x", "args": ["a", "b"], "env": {"A": "1"}}]""",
+            {"name": "full", "transport": "stdio", "command": "x", "args": ["a", "", "b"],
+             "env": {"A": "1", "EMPTY": ""}}]""",
     )
     assert transports(load("excelmanus")) == {
         "plain": Stdio("x"),
-        "full": Stdio("x", ["a", "b"], env={"A": "1"}),
+        "full": Stdio("x", ["a", "", "b"], env={"A": "1", "EMPTY": ""}),
     }
 
 
@@ -191,6 +192,17 @@ def test_excelmanus_variable_may_be_relative_to_the_project_or_to_home(
     write(home / "elsewhere/my.json", '[{"name": "user", "transport": "stdio", "command": "x"}]')
     monkeypatch.setenv("EXCELMANUS_MCP_CONFIG", written)
     assert list(transports(load("excelmanus"))) == ["user" if written.startswith("~") else "project"]
+
+
+@pytest.mark.requirement("excel-1.7")
+def test_excelmanus_variable_that_names_no_file_is_a_problem_and_hides_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "mcp.json", '[{"name": "project", "transport": "stdio", "command": "x"}]')
+    monkeypatch.setenv("EXCELMANUS_MCP_CONFIG", "gone.json")
+    settings = load("excelmanus", missing_ok=True)
+    assert settings.servers == []
+    assert "file not found (named by `EXCELMANUS_MCP_CONFIG`)" in str(settings.problems[0])
 
 
 @pytest.mark.requirement("excel-1.8")

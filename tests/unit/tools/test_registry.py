@@ -58,6 +58,34 @@ async def test_iteration_and_exports_are_sorted_whatever_the_order() -> None:
     assert len(registry) == 4
 
 
+async def test_a_batch_returns_every_tool_that_it_added() -> None:
+    registry = filled(builtin("taken", print))
+    batch = [remote_tool("a", "x"), builtin("taken", print), remote_tool("a", "y")]
+    assert [tool.name for tool in registry.register_all(batch)] == ["a_x", "a_y"]
+
+
+@pytest.mark.requirement("excel-5.1", "excel-5.2")
+async def test_the_alias_of_an_export_leads_to_its_tool_and_an_ambiguous_one_to_none() -> None:
+    called: list[str] = []
+
+    async def remote(name: str, arguments: object, *, timeout: float | None = None) -> ToolResult:
+        called.append(name)
+        return ToolResult(success=True, text=name)
+
+    registry = ToolRegistry()
+    registry.register(remote_tool("a.b", "x", "a.b:x"), remote=remote)
+    (alias,) = registry.export("openai").names
+    assert alias != "a.b:x"
+    assert await registry.call(alias) == "a.b:x"
+    registry.unregister_server("a.b")
+    registry.forget("a.b")
+    registry.register(remote_tool("a_b", "x", "a_b:x"), remote=remote)
+    assert list(registry.export("openai").names) == [alias]
+    with pytest.raises(UnknownToolError, match="ambiguous"):
+        await registry.call(alias)
+    assert called == ["a.b:x"]
+
+
 async def test_openai_form() -> None:
     assert filled(builtin("add", print)).to_openai_schema() == [
         {"type": "function", "function": {"name": "add", "description": "add.", "parameters": SCHEMA}}
