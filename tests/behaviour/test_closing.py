@@ -13,6 +13,7 @@ from tests.servers.http_faults import FaultServer
 
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, Stdio, ToolUnavailableError
 from dragoman.server.process.orphans import descendants
+from dragoman.server.process.spawn import Child
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,6 +91,20 @@ async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path:
     lines = heard.read_text().split("\n")
     assert lines[-2:] == ["end of input", ""]
     assert descendants(groups=[pid]) == []
+
+
+async def test_child_that_needs_a_moment_after_the_signal_is_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Child.stop, "__kwdefaults__", {"grace": 0.1})
+    saved = tmp_path / "saved"
+    leave = f"import signal, time\ndef leave(*_):\n    time.sleep(0.3); open({str(saved)!r}, 'w').close(); raise SystemExit\n"
+    script = f"{leave}signal.signal(signal.SIGTERM, leave)\n{HEARS}\nwhile True: time.sleep(60)"
+    spec = ServerSpec("s", Stdio(sys.executable, ["-c", script, str(tmp_path / "heard")]), protocol="legacy")
+    with anyio.fail_after(30):
+        async with McpManager([spec]) as mcp:
+            assert await mcp.wait_ready()
+    assert saved.exists()
 
 
 @pytest.mark.requirement("otter-close")

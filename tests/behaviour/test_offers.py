@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,46 @@ async def test_prompts_are_listed_and_got_and_instructions_known() -> None:
             )
             assert "May I keep the deposit?" in str(messages)
             assert mcp.instructions()["legal"]
+
+
+def offering(name: str, **offer: Any) -> ServerSpec:
+    given = json.dumps({"label": name, **offer})
+    return ServerSpec(name, Stdio(sys.executable, [str(SERVERS / "offering.py"), given]))
+
+
+async def test_prompts_and_resources_come_in_order_with_all_their_parts() -> None:
+    specs = [offering("b", prompts=["y", "x"], resources=["r://2", "r://1"], templates=["r://{n}"])]
+    specs.append(offering("a", prompts=["z"], resources=["s://1"], parts=2, meta={"from": "a"}))
+    with anyio.fail_after(30):
+        async with McpManager(specs) as mcp:
+            assert await mcp.wait_ready()
+            assert [(one.server, one.name) for one in await mcp.prompts()] == [
+                ("a", "z"),
+                ("b", "x"),
+                ("b", "y"),
+            ]
+            assert [(one.uri, one.is_template) for one in await mcp.resources()] == [
+                ("s://1", False),
+                ("r://1", False),
+                ("r://2", False),
+                ("r://{n}", True),
+            ]
+            assert [one.meta for one in await mcp.resources("a")] == [{"from": "a"}]
+            roles = [message["role"] for message in await mcp.prompt("z", {"n": "1"}, server="a")]
+            assert roles == ["user", "assistant"]
+            assert [part.text for part in await mcp.read("s://1")] == ["a read s://1", "a read it again"]
+
+
+async def test_a_resource_that_two_servers_list_is_read_from_neither_without_a_name() -> None:
+    specs = [offering(name, resources=["r://1"]) for name in ("a", "b")]
+    with anyio.fail_after(30):
+        async with McpManager(specs) as mcp:
+            assert await mcp.wait_ready()
+            with pytest.raises(
+                DragomanError, match="several servers may have the resource `r://1`: `a`, `b`"
+            ):
+                await mcp.read("r://1")
+            assert (await mcp.read("r://1", server="b"))[0].text == "b read r://1"
 
 
 async def test_resource_that_cannot_be_read_is_a_typed_error() -> None:

@@ -219,7 +219,7 @@ def test_no_file_at_all_is_no_server_no_problem_and_no_line_in_the_log(
 # The legal assistant
 
 
-@pytest.mark.requirement("legal-config.env")
+@pytest.mark.requirement("legal-config.env", "legal-client.stdio")
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
@@ -232,11 +232,15 @@ def test_no_file_at_all_is_no_server_no_problem_and_no_line_in_the_log(
             ServerSpec("legal", Stdio("python", ["-m", "law", "--data", "my laws"])),
         ),
         (
+            {"SERVER_URL": " law-server a b c ", "TRANSPORT": " STDIO ", "TIMEOUT": "  ", "FALLBACK": ""},
+            ServerSpec("legal", Stdio("law-server", ["a", "b", "c"])),
+        ),
+        (
             {"SERVER_URL": "https://law.example.org/mcp"},
             ServerSpec("legal", Http("https://law.example.org/mcp", alternate=True)),
         ),
     ],
-    ids=["sse", "stdio", "untyped"],
+    ids=["sse", "stdio", "blanks", "untyped"],
 )
 def test_legal_is_configured_by_its_variables(
     env: dict[str, str], expected: ServerSpec, monkeypatch: pytest.MonkeyPatch
@@ -337,6 +341,13 @@ def test_otter_prefers_the_nearer_file_server_by_server(tmp_path: Path, home: Pa
     settings = load("otter")
     assert transports(settings) == {"a": Stdio("nearest"), "b": Stdio("near"), "c": Stdio("far")}
     assert server(settings, "a").shadowed[0].source == str(tmp_path / ".otter/config.toml")
+
+
+@pytest.mark.requirement("otter-p0.config", "otter-config.mcp")
+def test_otter_has_a_time_for_calls_and_one_for_connecting(tmp_path: Path) -> None:
+    entry = 'name = "a"\ntransport = "stdio"\ncommand = "x"\ntimeout = "7s"\nconnect_timeout = "500ms"\n'
+    write(tmp_path / "otter.toml", f"[[mcp.servers]]\n{entry}")
+    assert server(load("otter"), "a").timeouts == {"call": 7.0, "connect": 0.5}
 
 
 @pytest.mark.requirement("otter-config.mcp")

@@ -1,6 +1,7 @@
 """Offers what it is told to: `offering.py '{"tools": ["push"], "resources": ["x://1"], "templates": [], "prompts": []}'`.
 
-Each prompt takes the arguments in `"fields"`. A call answers with the server's label, the tool and the arguments that it got. With `"wait": "PATH"` nothing is
+Each prompt takes the arguments in `"fields"`. With `"parts": 2` prompts have two messages and resources two parts;
+resources have the `"meta"`. A call answers with the server's label, the tool and the arguments that it got. With `"wait": "PATH"` nothing is
 listed before that file exists.
 """
 
@@ -47,14 +48,16 @@ def call(params, _):
 def read(params):
     if params["uri"].startswith("refuse:"):
         raise RefusalError(-32002, "not this one")
-    return {"contents": [{"uri": params["uri"], "text": f"{label} read {params['uri']}"}]}
+    texts = [f"{label} read {params['uri']}", f"{label} read it again"][: offer.get("parts", 1)]
+    return {"contents": [{"uri": params["uri"], "text": text} for text in texts]}
 
 
 def prompt(params):
     if params["name"] == "refused":
         raise RefusalError(-32602, "not this one")
     said = f"{label} {params['name']} {json.dumps(params.get('arguments'))}"
-    return {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]}
+    turns = [("user", said), ("assistant", "Yes.")][: offer.get("parts", 1)]
+    return {"messages": [{"role": role, "content": {"type": "text", "text": said}} for role, said in turns]}
 
 
 def complete(params):
@@ -69,7 +72,9 @@ serve(
         "tools/list": listing,
         "tools/call": call,
         "resources/list": lambda _: {
-            "resources": [{"uri": uri, "name": uri} for uri in offer.get("resources", ())]
+            "resources": [
+                {"uri": uri, "name": uri, "_meta": offer.get("meta")} for uri in offer.get("resources", ())
+            ]
         },
         "resources/templates/list": lambda _: {
             "resourceTemplates": [{"uriTemplate": uri, "name": uri} for uri in offer.get("templates", ())]

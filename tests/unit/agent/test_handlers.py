@@ -1,10 +1,38 @@
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import pytest
 
-from dragoman.agent.handlers import Field, Form, Visit, question
+from dragoman.agent.handlers import Field, Form, SamplingLimits, Visit, handlers, question
+from dragoman.agent.providers import ScriptedProvider
+from dragoman.errors import AgentError
 
 pytestmark = pytest.mark.requirement("otter-later.sampling")
+
+ASKED: dict[str, Any] = {
+    "messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}],
+    "maxTokens": 9_999,
+}
+
+
+@pytest.mark.anyio
+async def test_sampling_is_bounded_in_tokens_and_in_requests_a_minute() -> None:
+    model = ScriptedProvider(["one", "two"])
+    limits = SamplingLimits(per_minute=2, max_tokens=50)
+    sampling = handlers(lambda: model, approve=lambda server, params: True, limits=limits).sampling
+    assert sampling is not None
+    for _ in range(2):
+        answer = sampling("s", ASKED)
+        assert inspect.isawaitable(answer)
+        await answer
+    refused = sampling("s", ASKED)
+    assert inspect.isawaitable(refused)
+    with pytest.raises(AgentError, match="the limit is 2 requests a minute"):
+        await refused
+    assert [request.max_tokens for request in model.requests] == [50, 50]
+
 
 SCHEMA = {
     "type": "object",

@@ -12,6 +12,7 @@ from tests.unit.cli.asking import Person
 
 from dragoman import McpManager, ServerSpec, ServerState, Stdio, ToolDef
 from dragoman.cli import slash
+from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,6 +43,21 @@ async def complaint(mcp: McpManager | slash.Context, line: str) -> str:
     with pytest.raises(slash.UsageError) as caught:
         await slash.run(mcp, line)
     return str(caught.value)
+
+
+async def test_tools_of_one_server_are_not_those_of_another_that_begins_alike() -> None:
+    servers = [ScriptedServer(name) for name in ("a", "ab")]
+    for one in servers:
+        one.tool(echo)
+    async with McpManager([one.spec() for one in servers]) as mcp:
+        await mcp.wait_ready()
+        assert "mcp_ab_" not in await answer(mcp, "/mcp tools a")
+        assert "mcp_a_echo" not in await answer(mcp, "/mcp tools ab")
+
+
+def echo(text: str) -> str:
+    """Say it again."""
+    return text
 
 
 async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:

@@ -1,8 +1,7 @@
 """Tools as Python modules: one module per server, typed from the schemas of its tools.
 
 The text of a module is a stub file (`.pyi`): the sandbox checks programs against it, and people and editors
-read it. Pure: schemas in, text out. Schemas are untrusted, so depth and size are bounded; what Python's types
-cannot say becomes `Any`.
+read it. Pure: schemas in, text out; `tools.schema.shapes` has the types.
 """
 
 from __future__ import annotations
@@ -15,25 +14,31 @@ import sys
 import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from dragoman.tools.schema.shapes import (
+    Choices,
+    ListOf,
+    MapOf,
+    Named,
+    OneOf,
+    Plain,
+    Shapes,
+    as_object,
+    is_sayable,
+)
 from dragoman.trust.sanitizing import for_model
 from dragoman.visible import is_harmful
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
 
     from dragoman.model import ToolDef
+    from dragoman.tools.schema.shapes import Record, Shape
 
 LOCAL = "local"
 """The module of tools that belong to no server."""
-MAX_DEPTH = 12
-MAX_CHOICES = 60
-"""Values of an enum, or branches of a union, that a type lists; above that it only has their types."""
 MAX_NAME = 60
-MAX_CLASSES = 200
-"""Classes of one tool; deeper objects are `dict[str, Any]`."""
 MAX_SHOWN = 2_000
 """Characters of a signature with its classes that a model is shown."""
 MAX_ABOUT = 120
@@ -42,7 +47,14 @@ MAX_DOC = 4_000
 
 _WORDS = frozenset({"Any", "Literal", "NotRequired", "TypedDict"})
 _TYPES = frozenset({"bool", "dict", "float", "int", "list", "str", "None"})
-_PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_PLAIN = {
+    "any": "Any",
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "null": "None",
+}
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -101,10 +113,10 @@ class Function:
 
     def documentation(self, most: int) -> list[tuple[str, str]]:
         """Return what the parameters mean, as far as the schema says it, each in one line."""
-        properties = _object(_object(self.tool.input_schema).get("properties"))
+        properties = as_object(as_object(self.tool.input_schema).get("properties"))
         said = {
             name: " ".join(
-                for_model(str(_object(properties.get(argument)).get("description", "")), most).split()
+                for_model(str(as_object(properties.get(argument)).get("description", "")), most).split()
             )
             for name, argument in self.parameters.items()
         }
@@ -201,185 +213,69 @@ def _unique(name: str, taken: set[str], *, suffix: str = "") -> str:
 
 
 def _function(name: str, tool: ToolDef, taken: set[str]) -> Function:
-    schema = _object(tool.input_schema)
-    types = _Types(schema, _camel(name), taken)
-    properties = types.properties(schema)
-    required = types.required(schema)
+    def name_record(path: Sequence[str]) -> str:
+        parts = (_camel(identifier(key, "field")) for key in path)
+        return _unique(f"{_camel(name)}{''.join(parts)}"[: 2 * MAX_NAME], taken)
+
+    schema = as_object(tool.input_schema)
+    shapes = Shapes(schema, name_record)
+    properties, required = shapes.properties(schema), shapes.required(schema)
     named: dict[str, str] = {}
     used: set[str] = set()
     parts: list[str] = []
     for argument in sorted(properties, key=lambda one: one not in required):
         parameter = _unique(identifier(argument, "argument"), used)
         named[parameter] = argument
-        wanted = types.type_of(properties[argument], _camel(parameter), 1)
+        wanted = _printed(shapes.shape_of(properties[argument], [parameter], 1))
         default = "" if argument in required else f" = {_default(properties[argument])}"
         parts.append(f"{parameter}: {wanted}{default}")
     is_open = bool(schema.get("additionalProperties"))
     if is_open:
         parts.append(f"**{_unique('arguments', used)}: Any")
-    result = "str"
+    result, records = "str", shapes.records
     if tool.output_schema is not None:
-        output = _Types(_object(tool.output_schema), _camel(name), taken)
-        result = output.type_of(tool.output_schema, "Result", 0)
-        classes = [*types.classes, *output.classes]
-    else:
-        classes = types.classes
+        output = Shapes(as_object(tool.output_schema), name_record)
+        result = _printed(output.shape_of(tool.output_schema, ["result"]))
+        records = [*records, *output.records]
     return Function(
         name=name,
         tool=tool,
         parameters=named,
         signature=f"({', '.join(parts)}) -> {result}",
-        classes=classes,
+        classes=list(map(_class, records)),
         is_open=is_open,
     )
 
 
-class _Types:
-    """The types of one schema document; objects become classes."""
-
-    def __init__(self, root: Mapping[str, Any], prefix: str, taken: set[str]) -> None:
-        self.classes: list[str] = []
-        self._root = root
-        self._prefix = prefix
-        self._taken = taken
-        self._references: dict[str, str] = {}
-        self._open: set[str] = set()
-
-    def type_of(self, schema: Any, name: str, depth: int) -> str:
-        """Return the type of a schema; `name` is for the class that it may need."""
-        known = _object(schema)
-        if not known or depth > MAX_DEPTH:
-            return "Any"
-        reference = known.get("$ref")
-        if isinstance(reference, str):
-            return self._referenced(reference, depth)
-        found = self._plain(known, name, depth)
-        return _union([found, "None"]) if known.get("nullable") is True else found
-
-    def properties(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the properties of an object, with those of its `allOf`."""
-        found: dict[str, Any] = {}
-        for one in (*self._parts(schema), schema):
-            found |= _object(one.get("properties"))
-        return found
-
-    def required(self, schema: Mapping[str, Any]) -> AbstractSet[str]:
-        """Return the names of the properties that an object must have."""
-        named = {
-            name
-            for one in (*self._parts(schema), schema)
-            for name in _list(one.get("required"))
-            if isinstance(name, str)
-        }
-        return named & self.properties(schema).keys()
-
-    def _parts(self, schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        parts: list[Mapping[str, Any]] = []
-        for one in _list(schema.get("allOf")):
-            part = _object(one)
-            reference = part.get("$ref")
-            parts.append(_object(self._target(reference)) if isinstance(reference, str) else part)
-        return parts
-
-    def _plain(self, schema: Mapping[str, Any], name: str, depth: int) -> str:
-        if "const" in schema:
-            return _choices([schema["const"]])
-        if isinstance(schema.get("enum"), list):
-            return _choices(_list(schema["enum"]))
-        if self.properties(schema):
-            return self._class(schema, name, depth)
-        for key in ("anyOf", "oneOf"):
-            branches = _list(schema.get(key))
-            if branches and not schema.get("properties"):
-                if len(branches) > MAX_CHOICES:
-                    return "Any"
-                return _union(
-                    self.type_of(one, name if len(branches) == 1 else f"{name}{number}", depth + 1)
-                    for number, one in enumerate(branches, 1)
-                )
-        parts = _list(schema.get("allOf"))
-        if len(parts) == 1 and "type" not in schema:
-            return self.type_of(parts[0], name, depth + 1)
-        kinds = schema.get("type")
-        if isinstance(kinds, list):
-            return _union(self._kind(kind, schema, name, depth) for kind in cast("list[Any]", kinds))
-        return self._kind(kinds, schema, name, depth)
-
-    def _kind(self, kind: Any, schema: Mapping[str, Any], name: str, depth: int) -> str:
-        if isinstance(kind, str) and kind in _PLAIN:
+def _printed(shape: Shape) -> str:
+    """Return a type as Python writes it."""
+    match shape:
+        case Plain(kind):
             return _PLAIN[kind]
-        if kind == "array" or (kind is None and "items" in schema):
-            if "items" not in schema or isinstance(schema["items"], list):
-                return "list[Any]"
-            item = self.type_of(schema["items"], f"{name}Item", depth + 1)
+        case ListOf(item):
             # Lists are invariant, and a program's list of whole numbers fits a list of numbers.
-            return "list[float] | list[int]" if item == "float" else f"list[{item}]"
-        if kind == "object" or (kind is None and "additionalProperties" in schema):
-            value = schema.get("additionalProperties")
-            item = self.type_of(value, f"{name}Value", depth + 1) if isinstance(value, dict) else "Any"
-            return f"dict[str, {item}]"
-        return "Any"
-
-    def _class(self, schema: Mapping[str, Any], name: str, depth: int, *, reserved: str = "") -> str:
-        if len(self.classes) >= MAX_CLASSES:
-            return "dict[str, Any]"
-        title = reserved or self._name(name)
-        properties, required = self.properties(schema), self.required(schema)
-        fields: dict[str, str] = {}
-        for key, value in properties.items():
-            wanted = self.type_of(value, f"{name}{_camel(identifier(key, 'field'))}", depth + 1)
-            fields[key] = wanted if key in required else f"NotRequired[{wanted}]"
-        if all(map(_is_attribute, fields)):
-            body = "\n".join(f"    {key}: {wanted}" for key, wanted in fields.items())
-            self.classes.append(f"class {title}(TypedDict):\n{body}")
-        else:
-            body = ", ".join(f"{_text(key)}: {_text(wanted)}" for key, wanted in fields.items())
-            self.classes.append(f'{title} = TypedDict("{title}", {{{body}}})')
-        return title
-
-    def _name(self, name: str) -> str:
-        return _unique(f"{self._prefix}{name}"[: 2 * MAX_NAME], self._taken)
-
-    def _referenced(self, reference: str, depth: int) -> str:
-        if reference in self._references:
-            return self._references[reference]
-        target = _object(self._target(reference))
-        if not target or reference in self._open:
-            # An alias that contains itself, such as a list of lists, has no name to refer to.
-            return "Any"
-        name = _camel(identifier(reference.rpartition("/")[2], "Type"))
-        if self.properties(target) and len(self.classes) < MAX_CLASSES:
-            title = self._name(name)
-            self._references[reference] = title
-            return self._class(target, name, depth + 1, reserved=title)
-        self._open.add(reference)
-        found = self.type_of(target, name, depth + 1)
-        self._open.discard(reference)
-        return found
-
-    def _target(self, reference: str) -> Any:
-        """Return what a reference inside the document points to; others are unknown."""
-        if not reference.startswith("#"):
-            return None
-        found: Any = self._root
-        for step in reference[1:].split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict):
-                found = cast("dict[str, Any]", found).get(key)
-            elif isinstance(found, list) and key.isdecimal():
-                several = cast("list[Any]", found)
-                found = several[int(key)] if len(key) < 6 and int(key) < len(several) else None
-            else:
-                return None
-        return found
+            return "list[float] | list[int]" if item == Plain("number") else f"list[{_printed(item)}]"
+        case MapOf(value):
+            return f"dict[str, {_printed(value)}]"
+        case Choices(values):
+            return f"Literal[{', '.join(map(_literal, values))}]"
+        case OneOf(shapes):
+            return " | ".join(dict.fromkeys(map(_printed, shapes)))
+        case Named(name):
+            return name
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+def _class(record: Record) -> str:
+    """Return the definition of a record."""
+    fields = {
+        key: wanted if key in record.required else f"NotRequired[{wanted}]"
+        for key, wanted in ((key, _printed(shape)) for key, shape in record.fields.items())
+    }
+    if all(map(_is_attribute, fields)):
+        body = "\n".join(f"    {key}: {wanted}" for key, wanted in fields.items())
+        return f"class {record.name}(TypedDict):\n{body}"
+    body = ", ".join(f"{_text(key)}: {_text(wanted)}" for key, wanted in fields.items())
+    return f'{record.name} = TypedDict("{record.name}", {{{body}}})'
 
 
 def _camel(name: str) -> str:
@@ -390,35 +286,6 @@ def _is_attribute(key: str) -> bool:
     """Return whether a key can be a field of a class whose annotations mean what they say."""
     plain = key.isidentifier() and key.isascii() and not keyword.iskeyword(key)
     return plain and not key.startswith("__") and key not in _TYPES | _WORDS and not key[:1].isupper()
-
-
-def _union(types: Iterable[str]) -> str:
-    found = list(dict.fromkeys(part for one in types for part in _branches(one)))
-    if "Any" in found or not found:
-        return "Any"
-    found.sort(key=lambda one: one == "None")
-    return " | ".join(found)
-
-
-def _branches(text: str) -> list[str]:
-    """Split a union at its own bars, not at those inside of brackets or texts."""
-    return [text] if "[" in text else text.split(" | ")
-
-
-def _choices(values: Sequence[Any]) -> str:
-    plain = [one for one in values if one is None or isinstance(one, (str, bool, int))]
-    if not plain or len(plain) != len(values):
-        return "Any"
-    if len(values) > MAX_CHOICES or not all(map(_is_sayable, plain)):
-        kinds = {"None" if one is None else type(one).__name__ for one in plain}
-        return _union(sorted(kinds))
-    return f"Literal[{', '.join(dict.fromkeys(_literal(one) for one in plain))}]"
-
-
-def _is_sayable(value: str | int | None) -> bool:
-    if isinstance(value, str):
-        return len(value) <= 200 and not any("\ud800" <= char <= "\udfff" for char in value)
-    return not isinstance(value, int) or abs(value) < 2**63
 
 
 def _literal(value: str | float | None) -> str:
@@ -432,14 +299,14 @@ def _text(value: str) -> str:
 
 
 def _default(schema: Any) -> str:
-    value = _object(schema).get("default", ...)
-    kind = _object(schema).get("type")
+    value = as_object(schema).get("default", ...)
+    kind = as_object(schema).get("type")
     fits = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
     if not isinstance(kind, str) or kind not in fits or not isinstance(value, fits[kind]):
         return "..."
     if isinstance(value, bool) != (kind == "boolean") or "enum" in schema or "const" in schema:
         return "..."
-    if isinstance(value, str) and not (_is_sayable(value) and len(value) <= 50):
+    if isinstance(value, str) and not (is_sayable(value) and len(value) <= 50):
         return "..."
     if isinstance(value, float) and not abs(value) < 1e15:
         return "..."

@@ -1,9 +1,9 @@
-"""`dragoman stubs`: write the tools of each server as a typed Python module."""
+"""`dragoman stubs`: write the tools of each server as typed source code."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -14,7 +14,9 @@ from dragoman.cli.exits import together
 from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, yes_option
 
 if TYPE_CHECKING:
-    from dragoman.cli.json_shapes import StubsReport
+    from dragoman.cli.json_shapes import StubModuleShape, StubsReport
+    from dragoman.model import ToolDef
+    from dragoman.tools.stubs import Language
 
 
 @click.command(cls=AdHocCommand, epilog=HOW_TO_TRY)
@@ -23,37 +25,70 @@ if TYPE_CHECKING:
 @yes_option
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("names", nargs=-1, metavar="[SERVER]...", shell_complete=SERVERS)
+@click.option(
+    "--language",
+    type=click.Choice(["python", "typescript", "go", "rust"]),
+    default="python",
+    show_default=True,
+    help="What to write: a Python stub file, or types for a program that uses `dragoman serve`.",
+)
 @click.option("--refresh", is_flag=True, help="Query the servers instead of using the cache.")
 @click.pass_obj
-def stubs(options: Options, *, folder: Path, names: tuple[str, ...], refresh: bool) -> None:
-    """Write the tools of each server as a Python stub file.
+def stubs(options: Options, *, folder: Path, names: tuple[str, ...], language: str, refresh: bool) -> None:
+    """Write the tools of each server as typed source code.
 
-    The types are those that programs of a model are checked against. Files of other servers in DIR stay.
+    The Python types are those that programs of a model are checked against. The other languages have the
+    names by which `dragoman serve` offers the tools, and the head of each file shows a call. Files of other
+    servers in DIR stay.
     """
-    from dragoman.agent.code.stubs import modules_of
     from dragoman.storage.files import private_folder, write_atomically
 
     _, _, registry, codes = collect(options, names, refresh=refresh)
-    modules = modules_of(tool for tool in registry if "model" in tool.audience)
-    private_folder(folder)
-    for module in modules.values():
-        write_atomically(folder / f"{module.name}.pyi", module.documented().encode("utf-8"), mode=None)
+    tools = [tool for tool in registry if "model" in tool.audience]
+    written = _python(tools) if language == "python" else _other(tools, cast("Language", language))
+    for file, text, _ in written:
+        private_folder((folder / file).parent)
+        write_atomically(folder / file, text.encode("utf-8"), mode=None)
     if options.json:
-        report: StubsReport = {
-            "folder": str(folder),
-            "modules": [
-                {
-                    "module": module.name,
-                    "server": module.server,
-                    "functions": {name: one.tool.name for name, one in module.functions.items()},
-                }
-                for module in modules.values()
-            ],
-        }
+        report: StubsReport = {"folder": str(folder), "modules": [module for _, _, module in written]}
         output.say_json(report)
     else:
-        for module in modules.values():
-            count = len(module.functions)
-            where = output.shorten_path(str(folder / f"{module.name}.pyi"))
+        for file, _, module in written:
+            count = len(module["functions"])
+            where = output.shorten_path(str(folder / file))
             click.echo(f"{output.one_line(where)}  {count} tool{'s' * (count != 1)}")
     raise click.exceptions.Exit(together(codes))
+
+
+def _python(tools: list[ToolDef]) -> list[tuple[str, str, StubModuleShape]]:
+    from dragoman.agent.code.stubs import modules_of
+
+    return [
+        (
+            f"{module.name}.pyi",
+            module.documented(),
+            {
+                "module": module.name,
+                "server": module.server,
+                "functions": {name: one.tool.name for name, one in module.functions.items()},
+            },
+        )
+        for module in modules_of(tools).values()
+    ]
+
+
+def _other(tools: list[ToolDef], language: Language) -> list[tuple[str, str, StubModuleShape]]:
+    from dragoman.tools.stubs import stubs_of
+
+    return [
+        (
+            one.file.path,
+            one.file.text,
+            {
+                "module": one.module,
+                "server": one.server,
+                "functions": {name: tool.name for name, tool in one.tools.items()},
+            },
+        )
+        for one in stubs_of(tools, language)
+    ]

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.requirement(
     "excel-5.3",
     "rrclaw-result.text",
     "rrclaw-result.error",
+    "kode-call.error",
+    "otter-call.failed",
 )
 
 SCHEMA: dict[str, Any] = {
@@ -138,6 +140,9 @@ def test_error_of_the_tool_is_a_result_with_its_text() -> None:
     settled = build_result(answer("it broke", is_error=True, structured={"n": "x"}), by(TYPED))
     assert (settled.success, settled.text, settled.error) == (False, "it broke", "it broke")
     assert isinstance(settled.exception, ToolFailedError)
+    assert [part.text for part in settled.parts if part.kind == "text"] == ["it broke"]
+    long = build_result(answer("it broke", "in line 2\nof b", is_error=True), by(TYPED))
+    assert long.text == long.error == str(long.exception) == "it broke\nin line 2\nof b"
     silent = build_result(answer(is_error=True), by(TYPED))
     assert silent.text == silent.error == "the tool failed without a message"
 

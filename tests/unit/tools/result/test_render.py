@@ -95,6 +95,10 @@ def test_structured_content_that_the_text_carries_is_recognised(
     assert is_carried(value, texts) is carried
 
 
+def test_equal_texts_are_all_shown() -> None:
+    assert render([Part(kind="text", text="a"), Part(kind="text", text="a")]) == "a\na"
+
+
 def test_structured_content_is_shown_once() -> None:
     data = Part(kind="structured", value={"a": 1})
     assert render([Part(kind="text", text='{"a": 1}'), data]) == '{"a": 1}'
