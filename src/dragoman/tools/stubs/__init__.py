@@ -9,13 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from dragoman.tools.names import OPENAI, assign
-from dragoman.tools.stubs.common import Names, snake
+from dragoman.tools.stubs.typed_tools import Names, snake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dragoman.model import ToolDef
-    from dragoman.tools.stubs.common import File
+    from dragoman.tools.stubs.typed_tools import File
 
 Language: TypeAlias = Literal["typescript", "go", "rust"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)

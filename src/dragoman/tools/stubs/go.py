@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, Plain, without_null
-from dragoman.tools.stubs.common import MAX_DOC, File, Names, comment, pascal, quoted, typed
+from dragoman.tools.stubs.typed_tools import MAX_DOC, File, Names, comment, pascal, quoted, typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dragoman.model import ToolDef
     from dragoman.tools.schema.shapes import Record, Shape
-    from dragoman.tools.stubs.common import Typed
+    from dragoman.tools.stubs.typed_tools import Typed
 
 _PLAIN = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
 _KEYWORDS = frozenset(

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, OneOf, Plain
-from dragoman.tools.stubs.common import MAX_DOC, File, Names, comment, quoted, typed
+from dragoman.tools.stubs.typed_tools import MAX_DOC, File, Names, comment, quoted, typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
