@@ -41,8 +41,8 @@ _HEAD = """\
 //! `dragoman serve`:
 //!
 //! ```ignore
-//! let arguments = serde_json::to_value(arguments)?.as_object().cloned();
-//! let request = CallToolRequestParam {{ name: {module}::{constant}.into(), arguments }};
+//! let given = serde_json::from_value(serde_json::to_value(arguments)?)?;
+//! let request = CallToolRequestParams::new({module}::{constant}).with_arguments(given);
 //! let result = client.call_tool(request).await?;
 //! ```
 """
