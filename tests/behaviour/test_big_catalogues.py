@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dragoman.events import Event
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("excel-4.1", "legal-discovery.cache")]
 
 MANY = 10 * SLICE
 

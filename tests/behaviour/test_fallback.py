@@ -179,6 +179,27 @@ async def test_local_function_never_answers_for_another_tool(caplog: pytest.LogC
     assert 'fallback = {search_cases = "local_statutes"}' in warning
 
 
+@pytest.mark.requirement("rrclaw-policy")
+async def test_a_fallback_that_a_rule_denies_does_not_answer() -> None:
+    ran: list[str] = []
+    desk = ScriptedServer("desk")
+
+    @desk.tool
+    def search_statutes(query: str) -> str:
+        ran.append(query)
+        return "statutes of the desk"
+
+    law = Law(fallback=["desk"])
+    policy = [{"action": "deny", "server": "desk"}]
+    with anyio.fail_after(30):
+        async with McpManager([law.spec, desk.spec()], registry=law.registry, policy=policy) as mcp:
+            await mcp.wait_ready()
+            law.server.stop()
+            result = await mcp.call("mcp_law_search_statutes", {"query": "rent"})
+    assert not result.success
+    assert ran == []
+
+
 async def test_local_function_with_the_name_of_the_tool_stands_in_for_it_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

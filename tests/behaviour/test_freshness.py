@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from dragoman.events import Event
 
+pytestmark = pytest.mark.requirement("legal-discovery.cache")
+
 
 class GrowingServer(ScriptedServer):
     """A server of 2026-07-28 that announces no changes: its listing grows each time, and has a time to live."""

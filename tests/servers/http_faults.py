@@ -719,8 +719,10 @@ legacy("legacy-ends", None, after="end")
 legacy("legacy-elsewhere", "{elsewhere}")
 legacy("legacy-nonsense", "http://[::bad/")
 legacy("legacy-broken", "/legacy-500")
+legacy("legacy-refused", "/legacy-410")
 legacy("legacy-muted", "/mute-post")
 handshake("legacy-500", 500, b"broken")
+handshake("legacy-410", 410, b"gone")
 
 
 @whole("legacy-post")

@@ -14,6 +14,7 @@ from dragoman import Provenance, ServerState, ServerStatus, ToolDef, ToolResult
 from dragoman.cli.tables import offers_view, result_view, servers_view, signature, status_table, tools_table
 from dragoman.diagnosis.explain import STATE_WORDS
 from dragoman.model import Part, SourceRef
+from dragoman.observe.metrics import Latency, ServerMetrics
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -68,6 +69,15 @@ def test_a_ready_server_shows_its_version_and_a_failed_one_its_error() -> None:
     assert lines[0] == ["server", "state", "transport", "protocol", "tools"]
     assert lines[1] == ["a", "●", "ready", "http", "2026-07-28", "7", "Server", "1.2"]
     assert lines[2] == ["b", "✗", "failed", "stdio", "no�[2J", "such", "command"]
+
+
+def test_servers_have_their_calls_errors_and_latency_in_columns() -> None:
+    status = ServerStatus(name="a", state=ServerState.READY, transport="http", tools=7)
+    latency = Latency(count=9, mean=0.5, p50=0.2, p95=3.0, p99=4.0, longest=4.0)
+    metered = ServerMetrics(server="a", calls=9, errors={"timeout": 2, "denied": 1}, latency=latency)
+    lines = [line.split() for line in drawn(servers_view([status], {"a": metered})).splitlines()]
+    assert lines[0] == ["server", "state", "transport", "era", "tools", "calls", "errors", "p50", "p95"]
+    assert lines[1] == ["a", "●", "ready", "http", "7", "9", "3", "0.2", "s", "3.0", "s"]
 
 
 @pytest.mark.parametrize("retry_in", [None, 3.0])

@@ -94,12 +94,13 @@ async def test_server_that_cannot_be_reached_is_said_to_be_so() -> None:
         await Peer(open_sse, Sse(pass_url)).__aenter__()
 
 
-async def test_post_that_fails_fails_its_call_only(server: FaultServer) -> None:
-    async with peer(server, "legacy-broken") as client:
+@pytest.mark.parametrize(("mode", "status"), [("legacy-broken", 500), ("legacy-refused", 410)])
+async def test_post_that_fails_fails_its_call_only(server: FaultServer, mode: str, status: int) -> None:
+    async with peer(server, mode) as client:
         for _ in range(2):
             error = await client.ask()
             assert isinstance(error, HttpStatusError)
-            assert error.status == 500
+            assert error.status == status
         client.tell("notifications/initialized")
         await server.until(lambda: server.sent("notifications/initialized"))
         assert isinstance(await client.ask(), HttpStatusError)
