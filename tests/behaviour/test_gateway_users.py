@@ -363,7 +363,7 @@ def test_users_without_requests_end_after_a_while() -> None:
 
 async def test_users_can_have_tokens_of_the_file() -> None:
     verifier = UserTokens({"t1": "alice", "t2": "bob"})
-    assert (await verifier.verify("t2")).subject == "bob"
+    assert (await verifier.verify("t2")).user == "bob"
     with pytest.raises(Exception, match="wrong token"):
         await verifier.verify("t3")
 

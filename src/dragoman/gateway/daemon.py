@@ -550,13 +550,12 @@ class _McpSide:
     async def _open(self) -> McpConnection:
         await late_import_module("dragoman.gateway.gateway")
         from dragoman.gateway.outbox import Outbox
-        from dragoman.server.protocol.envelope import encode
 
         settings = await asyncio.to_thread(self._workspaces.settings, self._place)
         workspace = await self._stack.enter_async_context(self._workspaces.use(self._place, settings))
         workspace.start_all()
-        outbox = self._outbox = Outbox(self._write, on_stuck=self._writer.transport.abort)
-        return workspace.gateway.connect(lambda sent: outbox.put(encode(sent) + b"\n"))
+        self._outbox = Outbox(self._write, on_stuck=self._writer.transport.abort)
+        return workspace.gateway.connect(self._outbox)
 
     async def _write(self, data: bytes) -> None:
         self._writer.write(data)

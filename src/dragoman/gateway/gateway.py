@@ -29,10 +29,11 @@ from dragoman.model import ServerState
 from dragoman.server.protocol.rounds import HeldRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Sequence
     from typing import Self
 
     from dragoman.events import Event
+    from dragoman.gateway.outbox import Outbox
     from dragoman.gateway.request import Request
     from dragoman.gateway.view import ToolsMode
     from dragoman.manager.forward import Forward
@@ -182,18 +183,10 @@ class Gateway:
             view = self._views[server] = View(self, server)
         return view
 
-    def connect(
-        self, put: Callable[[Mapping[str, Any]], None], *, server: str | None = None, principal: str = ""
-    ) -> Connection:
-        """Return the connection of a client over a channel that goes both ways.
-
-        Args:
-            put: Sends a message to the client, without waiting.
-            server: The only server to show, under its own names.
-            principal: Who the client is, where that has been checked.
-        """
+    def connect(self, outbox: Outbox) -> Connection:
+        """Return the connection of a client over a channel that goes both ways."""
         self.start()
-        return Connection(self.view(server), put, principal=principal)
+        return Connection(self.view(), outbox)
 
     async def _announce(self) -> None:
         async for event in self._events:

@@ -1,20 +1,16 @@
 """Request: one request of a client, and who can be asked about it.
 
-`Peer` is a client of the older protocol: a session over HTTP, or a connection. It says in its handshake what
-it can be asked, and is asked while its request goes on. A modern client says it with each request, and is
-asked by the result of one round; its answer comes with the next.
+A client of the older protocol has a `Connection`: it says in its handshake what it can be asked, and is asked
+while its request goes on. A modern client says it with each request, and is asked by the result of one round;
+its answer comes with the next.
 """
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import logging
 import secrets
-import time
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.gateway.ids import outer_uri
 from dragoman.gateway.questions import approval_form, framed, says_yes
 from dragoman.gateway.states import subject_of
 from dragoman.server.protocol.envelope import (
@@ -26,24 +22,20 @@ from dragoman.server.protocol.envelope import (
     MCPError,
     is_modern,
 )
-from dragoman.server.protocol.rounds import ELICIT, HOLD_SECONDS, asked_for, lacking
+from dragoman.server.protocol.rounds import ELICIT, asked_for, lacking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dragoman.gateway.connection import Connection
     from dragoman.model import CallRequest
     from dragoman.server.protocol.rounds import Held
 
 logger = logging.getLogger("dragoman")
 
 SERVER_ERROR = -32000
-MAX_RUNNING = 1_000
-"""How many requests of one client may be in progress."""
-MAX_ASKED = 100
-"""How many questions may wait for one client."""
 APPROVAL = "dragoman_approval"
 """The key of the question whether a call may be made."""
-_NUMBERS = itertools.count(1)
 
 
 class Request:
@@ -59,7 +51,7 @@ class Request:
         capabilities: Mapping[str, Any],
         put: Callable[[Mapping[str, Any]], None],
         principal: str = "",
-        peer: Peer | None = None,
+        peer: Connection | None = None,
     ) -> None:
         """Take a request whose envelope is checked.
 
@@ -136,119 +128,6 @@ def wants_level(wanted: str, params: Mapping[str, Any]) -> bool:
     """Return whether a log message is at least as urgent as a client wants."""
     level = params.get("level")
     return wanted in LEVELS and level in LEVELS and LEVELS.index(level) >= LEVELS.index(wanted)
-
-
-class Running(Protocol):
-    """A request in progress."""
-
-    def cancel(self) -> object:
-        """End it without its result."""
-        ...
-
-
-class Peer:
-    """A client of the older protocol: one session, or one connection."""
-
-    def __init__(
-        self, only: str | None, *, principal: str, put: Callable[[Mapping[str, Any]], None], key: str = ""
-    ) -> None:
-        """Know nothing of the client yet.
-
-        Args:
-            only: The only server that its endpoint shows.
-            principal: Who opened it; the only one who may use it.
-            put: Sends a message that belongs to no request, without waiting.
-            key: The id of the session.
-        """
-        self.only = only
-        self.principal = principal
-        self.put = put
-        self.key = key
-        self.version = ""
-        """The protocol version that was agreed on; empty before the handshake."""
-        self.capabilities: Mapping[str, Any] = {}
-        self.name = ""
-        """What it calls itself."""
-        self.level = ""
-        """The lowest level of log messages that it wants; empty for none."""
-        self.subscribed: set[tuple[str, str]] = set()
-        """Servers and their own URIs."""
-        self.running: dict[int | str, Running] = {}
-        """Its requests in progress."""
-        self.used = time.monotonic()
-        self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
-
-    def greet(self, version: str, params: Mapping[str, Any]) -> None:
-        """Take what the handshake says."""
-        self.version = version
-        self.capabilities = params["capabilities"]
-        self.name = str(params["clientInfo"]["name"])
-
-    def uri(self, server: str, uri: str) -> str:
-        """Return the URI that this client knows a resource by."""
-        return uri if self.only == server else outer_uri(server, uri)
-
-    async def ask(
-        self, method: str, params: Mapping[str, Any], put: Callable[[Mapping[str, Any]], None]
-    ) -> Mapping[str, Any]:
-        """Ask the client, and wait for its answer.
-
-        Raises:
-            MCPError: It answered with an error or not in time, or has too many questions already.
-        """
-        if len(self._asked) >= MAX_ASKED:
-            raise MCPError(code=SERVER_ERROR, message="too many questions wait for this client")
-        number = f"dragoman-{next(_NUMBERS)}-{secrets.token_hex(8)}"
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        try:
-            put({"id": number, "method": method, "params": dict(params)})
-            # No deadline of the call runs meanwhile, and a client that has gone never answers.
-            async with asyncio.timeout(HOLD_SECONDS):
-                return await answer
-        except TimeoutError:
-            raise MCPError(code=SERVER_ERROR, message="the client did not answer in time") from None
-        finally:
-            self._asked.pop(number, None)
-
-    def take_answer(self, message: Mapping[str, Any]) -> None:
-        """Take the answer to a question; one that is not waited for is dropped."""
-        waiting = self._asked.get(message["id"]) if isinstance(message["id"], str) else None
-        if waiting is None or waiting.done():
-            return
-        error = message.get("error")
-        if isinstance(error, dict):
-            given = cast("dict[str, Any]", error)
-            code = given.get("code")
-            refusal = MCPError(
-                code=code if isinstance(code, int) else 0, message=str(given.get("message", ""))
-            )
-            waiting.set_exception(refusal)
-        else:
-            waiting.set_result(message["result"])
-
-    def admit(self, number: int | str) -> None:
-        """Check that one more request may begin.
-
-        Raises:
-            MCPError: One with this id is in progress, or too many are.
-        """
-        if number in self.running:
-            raise MCPError(code=INVALID_REQUEST, message="a request with this id is in progress")
-        if len(self.running) >= MAX_RUNNING:
-            raise MCPError(code=SERVER_ERROR, message="too many requests at once")
-
-    def cancel(self, params: Mapping[str, Any] | None) -> None:
-        """Cancel the request that a notification names."""
-        number = (params or {}).get("requestId")
-        if isinstance(number, int | str) and (task := self.running.get(number)) is not None:
-            task.cancel()
-
-    def close(self) -> None:
-        """End its requests and questions."""
-        for task in list(self.running.values()):
-            task.cancel()
-        for answer in self._asked.values():
-            answer.cancel()
 
 
 class AskedNow:

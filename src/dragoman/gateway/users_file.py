@@ -44,8 +44,7 @@ class UsersFile:
         found = self.entries.get(user) if user != OTHERS else None
         found = self.entries.get(OTHERS) if found is None else found
         if found is None:
-            reason = "unknown user"
-            raise Refused(reason, status=403)
+            raise Refused(403, "unknown user")
         return found
 
 

@@ -25,6 +25,7 @@ from dragoman.errors import (
 )
 from dragoman.gateway import ids
 from dragoman.gateway.code import ProgramTool
+from dragoman.gateway.connection import agreed_version
 from dragoman.gateway.extensions import Extensions
 from dragoman.gateway.questions import framed, says_yes
 from dragoman.gateway.request import APPROVAL, SERVER_ERROR, AskedInRounds, AskedNow
@@ -34,10 +35,8 @@ from dragoman.model import ServerState
 from dragoman.server.in_progress import current_caller
 from dragoman.server.protocol.envelope import (
     CLIENT_CAPABILITIES_META_KEY,
-    HANDSHAKE_PROTOCOL_VERSIONS,
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    LATEST_HANDSHAKE_VERSION,
     LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -60,9 +59,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from dragoman.gateway.announce import Announcer
+    from dragoman.gateway.connection import Connection
     from dragoman.gateway.gateway import Gateway
     from dragoman.gateway.questions import Exchange
-    from dragoman.gateway.request import Peer, Request
+    from dragoman.gateway.request import Request
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
 
@@ -187,7 +187,7 @@ class View:
         if known[1] and (arguments is None or isinstance(arguments, dict)):
             check_mirrored(tool.input_schema, cast("dict[str, Any]", arguments or {}), headers)
 
-    def take_notification(self, method: str, peer: Peer | None) -> None:
+    def take_notification(self, method: str, peer: Connection | None) -> None:
         """Take a notification of an older client."""
         if method == "notifications/initialized" and peer is not None:
             self.announcer.add(peer)
@@ -258,22 +258,9 @@ class View:
 
     # The handshake
 
-    def greet(self, peer: Peer, params: Mapping[str, Any] | None) -> None:
-        """Take the handshake of an older client.
-
-        Raises:
-            MCPError: It is not one.
-        """
-        check_params("initialize", LATEST_HANDSHAKE_VERSION, params)
-        given = dict(params or {})
-        wanted = given["protocolVersion"]
-        known = wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
-        peer.greet(known, given)
-
     async def _initialize(self, request: Request) -> dict[str, Any]:
-        wanted = request.params["protocolVersion"]
         return {
-            "protocolVersion": wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
+            "protocolVersion": agreed_version(request.params["protocolVersion"]),
             "capabilities": await self._capabilities(),
             "serverInfo": self._info,
             **self._instructions(),
