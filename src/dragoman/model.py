@@ -177,6 +177,10 @@ class Handlers:
     user of `as_user`, `user` says who has to."""
 
 
+MAX_USER_CHARS = 1024
+"""Of the id of a user."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserLimits:
     """How many users of one program have connections at a time; see `McpManager.as_user`."""

@@ -20,6 +20,7 @@ from dragoman.errors import UnknownServerError
 from dragoman.gateway.auth import LOOPBACK, MAX_TOKEN_CHARS, SHARED, JwtVerifier, Refused, UserTokens
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.http import Endpoint, HttpRequest
+from dragoman.gateway.observe import server_metrics
 from dragoman.gateway.status import status_rows
 from dragoman.gateway.users import UserGateways
 from dragoman.trust.addresses import split_url
@@ -68,8 +69,8 @@ def asgi_app(
             the application. `None` lets everyone in who reaches the address.
         verifier: Checks tokens instead, such as `JwtVerifier` for those of an authorization server. Whom
             a token stands for is a user of `McpManager.as_user`, who shares nothing with the others.
-        users: Given the id of a user, returns the arguments of `as_user` for them: policy, auth, env …; may
-            raise `Refused`.
+        users: Given the id of a user, returns the arguments of `as_user` for them: policy, auth, env …;
+            `None` for one who is not let in.
         hosts: Names under which clients reach the gateway, beside those of this machine; `*` for any.
         origins: Web pages that may use it, as `https://example.com`; those of this machine may.
         path: Where all servers are; a single one is below.
@@ -264,7 +265,10 @@ class GatewayApp:
     async def _serve(self, http: HttpRequest, endpoint: Endpoint) -> Response | None:
         path = http.path.rstrip("/")
         if path == "/metrics":
-            return PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
+            # A user sees no more than their own servers: how much the others do is theirs.
+            own = endpoint.gateway.mcp
+            shown = self.metrics() if self._users is None else server_metrics([own])
+            return PlainTextResponse(shown, media_type="text/plain; version=0.0.4")
         if path == "/status":
             return JSONResponse({"servers": status_rows(endpoint.gateway.mcp)})
         is_sse = self._sse and (path == "/sse" or path.startswith("/sse/"))
@@ -283,8 +287,10 @@ class GatewayApp:
             return _NOT_FOUND
         return None
 
-    def _metrics(self) -> str:
-        return self.gateway.observer.metrics(self._users.managers() if self._users is not None else ())
+    def metrics(self) -> str:
+        """Return the metrics of the whole gateway and all its users, in the text format of Prometheus."""
+        every = [self._endpoint, *(self._users.endpoints() if self._users is not None else ())]
+        return self.gateway.observer.metrics(one.gateway.mcp for one in every)
 
     def _refusal(self, refused: Refused, scope: Scope) -> Response:
         self.gateway.observer.refuse(refused.reason, scope.get("client"))

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import jwt
 
 from dragoman.errors import ConfigError, DragomanError
-from dragoman.manager.users import MAX_ID_CHARS
+from dragoman.model import MAX_USER_CHARS
 from dragoman.server.oauth.safe_fetch import Fetcher, FetchError
 from dragoman.trust.addresses import is_loopback, split_url
 
@@ -193,7 +193,7 @@ class JwtVerifier:
         if missing := [scope for scope in self.scopes if scope not in granted]:
             raise Refused(403, f"missing scope {missing[0]}", scopes=self.scopes)
         user = claims.get(self._user_claim)
-        if not isinstance(user, str) or not 0 < len(user) <= MAX_ID_CHARS:
+        if not isinstance(user, str) or not 0 < len(user) <= MAX_USER_CHARS:
             # A client without a user must not pass for the user of that name.
             raise Refused(401, f"invalid token: no claim {self._user_claim} that names a user")
         client = claims.get("client_id") or claims.get("azp") or user

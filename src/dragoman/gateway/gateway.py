@@ -93,11 +93,11 @@ class Gateway:
         self.states = States(state_keys)
         self.announcer = Announcer(mcp)
         self.sessions = Sessions(self)
-        self.observer = observer or Observer(mcp)
+        self.observer = observer or Observer()
         self.tools_mode: ToolsMode = tools
         self.first_wait = first_wait
-        self.task_keys = [ids.task_key(key, mcp.user) for key in self.states.secrets] if mcp.user else []
-        """Bind the ids of tasks to the user: the first binds, all check. Empty if there are no users."""
+        self.task_keys = [ids.task_key(key, mcp.user) for key in self.states.secrets]
+        """Mark the ids of tasks: the first marks, all check."""
         self.model = ForModel(mcp) if for_model else None
         self._raw = raw
         self._views: dict[str | None, View] = {}

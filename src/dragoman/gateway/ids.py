@@ -3,7 +3,7 @@
 A prompt is `server.prompt`, a resource `dragoman://server/` in front of its own URI. The prefix depends on
 the server alone, and stays in front of a template that a client fills in. `ui://` and `skill://` keep their
 scheme, since hosts recognise them by it: `ui://server/` and the rest. Tools have the registry's names. The id
-of a task is `server:id`; if the gateway has users, a mark binds it to its user.
+of a task is `server:id.mark` in every view: servers may count their tasks, and clients must not guess them.
 """
 
 from __future__ import annotations
@@ -51,36 +51,26 @@ def inner_prompt(name: str) -> tuple[str, str] | None:
     return (unquote(server), own) if dot else None
 
 
-def outer_task(server: str, task: str) -> str:
-    """Return the id of a server's task for clients of all servers."""
-    return f"{quote(server, safe='')}:{task}"
-
-
-def inner_task(task: str) -> tuple[str, str] | None:
-    """Return the server and its own id for a task; `None` if this is not an id of `outer_task`."""
-    server, colon, own = task.partition(":")
-    return (unquote(server), own) if colon and own else None
-
-
 def task_key(secret: bytes, user: str) -> bytes:
-    """Return the key that binds the ids of tasks to a user."""
+    """Return the key that marks the ids of tasks of a user; empty where there are no users."""
     return hmac.digest(secret, b"dragoman task " + user.encode("utf-8", "surrogatepass"), "sha256")
 
 
-def bound_task(task: str, server: str, keys: Sequence[bytes]) -> str:
-    """Return the id of a task with a mark that only the gateway of its user can make."""
-    return f"{task}.{_mark(task, server, keys[0])}"
+def outer_task(server: str, task: str, key: bytes) -> str:
+    """Return the id of a server's task for clients, with a mark that no client can guess."""
+    return f"{quote(server, safe='')}:{task}.{_mark(server, task, key)}"
 
 
-def unbound_task(bound: str, server: str, keys: Sequence[bytes]) -> str | None:
-    """Return the id of a task without its mark; `None` if the mark is not ours."""
-    task, _, mark = bound.rpartition(".")
+def inner_task(text: str, keys: Sequence[bytes]) -> tuple[str, str] | None:
+    """Return the server and its own id for a task; `None` if the mark is of none of these keys."""
+    name, _, marked = text.partition(":")
+    server, (task, _, mark) = unquote(name), marked.rpartition(".")
     given = mark.encode("utf-8", "surrogatepass")
-    marks = [_mark(task, server, key).encode() for key in keys]
-    return task if any(hmac.compare_digest(one, given) for one in marks) else None
+    marks = [_mark(server, task, key).encode() for key in keys]
+    return (server, task) if any(hmac.compare_digest(one, given) for one in marks) else None
 
 
-def _mark(task: str, server: str, key: bytes) -> str:
+def _mark(server: str, task: str, key: bytes) -> str:
     text = f"{server}\0{task}".encode("utf-8", "surrogatepass")
     return urlsafe_b64encode(hmac.digest(key, text, "sha256")[:18]).decode()
 

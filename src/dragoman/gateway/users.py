@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from dragoman.gateway.http import Endpoint
-    from dragoman.manager.manager import McpManager
     from dragoman.manager.users import UserManager
 
-    UserSettings = Callable[[str], Mapping[str, Any]]
+    UserSettings = Callable[[str], Mapping[str, Any] | None]
 
 
 @dataclass(eq=False)
@@ -81,10 +80,6 @@ class UserGateways:
             one.requests -= 1
             one.last_used = time.monotonic()
 
-    def managers(self) -> list[McpManager]:
-        """Return the managers of all users who have a gateway."""
-        return [one.manager for one in self._open.values()]
-
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints of all users who have a gateway."""
         return [one.endpoint for one in self._open.values()]
@@ -99,7 +94,10 @@ class UserGateways:
             await asyncio.wait(self._closing.values())
 
     def _make(self, user: str) -> _Open:
-        given = dict(self._settings(user)) if self._settings is not None else {}
+        found: Mapping[str, Any] | None = self._settings(user) if self._settings is not None else {}
+        if found is None:
+            raise Refused(403, "unknown user")
+        given = dict(found)
         program = self._program.gateway
         questions = Questions() if program.asks_clients else None
         if questions is not None:
