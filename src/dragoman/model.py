@@ -455,6 +455,12 @@ __all__ = [
 
 JsonObject: TypeAlias = dict[str, Any]
 
+
+def json_object(value: object) -> JsonObject:
+    """Return a value out of a JSON text if it is an object, and an empty one if it is something else."""
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
 DEFAULT_CONNECT_TIMEOUT = 30.0
 DEFAULT_CALL_TIMEOUT = 30.0
 ATTRIBUTION_KEYS = ("source", "title", "locator", "url", "updated")

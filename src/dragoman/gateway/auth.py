@@ -18,7 +18,7 @@ from urllib.parse import quote
 import jwt
 
 from dragoman.errors import ConfigError, DragomanError
-from dragoman.model import MAX_USER_CHARS
+from dragoman.model import MAX_USER_CHARS, json_object
 from dragoman.server.oauth.safe_fetch import Fetcher, FetchError
 from dragoman.trust.addresses import is_loopback, split_url
 
@@ -264,7 +264,7 @@ def _public_keys(document: Mapping[str, Any]) -> dict[str, _Key]:
     found: dict[str, _Key] = {}
     listed: object = document.get("keys")
     for number, one in enumerate(cast("list[object]", listed) if isinstance(listed, list) else []):
-        entry = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        entry = json_object(one)
         kind, curve = entry.get("kty"), entry.get("crv")
         algorithms = FAMILIES.get((str(kind), str(curve or "")), ())
         if entry.get("alg") is not None:

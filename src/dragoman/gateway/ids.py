@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
+
+from dragoman.model import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,11 +80,11 @@ def _mark(server: str, task: str, key: bytes) -> str:
 def outer_tool(entry: Mapping[str, Any], *, server: str, name: str) -> dict[str, Any]:
     """Return a tool's definition under its exposed name, with the URI of its view rewritten."""
     named = {**entry, "name": name}
-    meta = _mapping(entry.get("_meta"))
+    meta = json_object(entry.get("_meta"))
     changed: dict[str, Any] = {
         key: outer_uri(server, meta[key]) for key in _URI_KEYS if isinstance(meta.get(key), str)
     }
-    view = _mapping(meta.get(UI))
+    view = json_object(meta.get(UI))
     if isinstance(view.get("resourceUri"), str):
         changed[UI] = {**view, "resourceUri": outer_uri(server, view["resourceUri"])}
     return {**named, "_meta": {**meta, **changed}} if changed else named
@@ -90,12 +92,12 @@ def outer_tool(entry: Mapping[str, Any], *, server: str, name: str) -> dict[str,
 
 def outer_block(block: Any, server: str) -> Any:
     """Return a content block whose URI, if it has one, can be read through the list of all servers."""
-    fields = _mapping(block)
+    fields = json_object(block)
     match fields.get("type"):
         case "resource_link" if isinstance(fields.get("uri"), str):
             return {**fields, "uri": outer_uri(server, fields["uri"])}
-        case "resource" if isinstance(_mapping(fields.get("resource")).get("uri"), str):
-            resource = _mapping(fields["resource"])
+        case "resource" if isinstance(json_object(fields.get("resource")).get("uri"), str):
+            resource = json_object(fields["resource"])
             return {**fields, "resource": {**resource, "uri": outer_uri(server, resource["uri"])}}
         case _:
             return block
@@ -113,14 +115,10 @@ def outer_result(result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
 
 
 def _outer_content(content: Any, server: str) -> Any:
-    uri = _mapping(content).get("uri")
+    uri = json_object(content).get("uri")
     return {**content, "uri": outer_uri(server, uri)} if isinstance(uri, str) else content
 
 
 def _outer_message(message: Any, server: str) -> Any:
-    fields = _mapping(message)
+    fields = json_object(message)
     return {**fields, "content": outer_block(fields["content"], server)} if "content" in fields else message
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dragoman.model import Handlers
+from dragoman.model import Handlers, json_object
 from dragoman.server.in_progress import Caller, SeveralClientsError, current_caller
 from dragoman.server.protocol.envelope import INVALID_REQUEST, MCPError
 from dragoman.server.protocol.rounds import ELICIT, ROOTS, SAMPLE
@@ -64,15 +64,8 @@ def approval_form(request: CallRequest) -> dict[str, Any]:
 
 def says_yes(answer: object) -> bool:
     """Return whether the answer to an approval form is a clear yes."""
-    if not isinstance(answer, dict):
-        return False
-    given = cast("dict[str, Any]", answer)
-    content = given.get("content")
-    return (
-        given.get("action") == "accept"
-        and isinstance(content, dict)
-        and cast("dict[str, Any]", content).get("allow") is True
-    )
+    given = json_object(answer)
+    return given.get("action") == "accept" and json_object(given.get("content")).get("allow") is True
 
 
 def framed(method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
@@ -80,8 +73,7 @@ def framed(method: str, params: Mapping[str, Any], server: str) -> Mapping[str, 
 
     A server could copy the words of dragoman's own question: its lines are quoted, and ours are not.
     """
-    meta = params.get("_meta")
-    named = {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), SERVER: server}
+    named = {**json_object(params.get("_meta")), SERVER: server}
     if method != ELICIT:
         return {**params, "_meta": named}
     lines = for_model(str(params.get("message", ""))).splitlines() or [""]

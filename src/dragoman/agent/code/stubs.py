@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from dragoman.model import json_object
 from dragoman.trust.sanitizing import for_model
 from dragoman.visible import is_harmful
 
@@ -101,10 +102,10 @@ class Function:
 
     def documentation(self, most: int) -> list[tuple[str, str]]:
         """Return what the parameters mean, as far as the schema says it, each in one line."""
-        properties = _object(_object(self.tool.input_schema).get("properties"))
+        properties = json_object(json_object(self.tool.input_schema).get("properties"))
         said = {
             name: " ".join(
-                for_model(str(_object(properties.get(argument)).get("description", "")), most).split()
+                for_model(str(json_object(properties.get(argument)).get("description", "")), most).split()
             )
             for name, argument in self.parameters.items()
         }
@@ -201,7 +202,7 @@ def _unique(name: str, taken: set[str], *, suffix: str = "") -> str:
 
 
 def _function(name: str, tool: ToolDef, taken: set[str]) -> Function:
-    schema = _object(tool.input_schema)
+    schema = json_object(tool.input_schema)
     types = _Types(schema, _camel(name), taken)
     properties = types.properties(schema)
     required = types.required(schema)
@@ -219,7 +220,7 @@ def _function(name: str, tool: ToolDef, taken: set[str]) -> Function:
         parts.append(f"**{_unique('arguments', used)}: Any")
     result = "str"
     if tool.output_schema is not None:
-        output = _Types(_object(tool.output_schema), _camel(name), taken)
+        output = _Types(json_object(tool.output_schema), _camel(name), taken)
         result = output.type_of(tool.output_schema, "Result", 0)
         classes = [*types.classes, *output.classes]
     else:
@@ -247,7 +248,7 @@ class _Types:
 
     def type_of(self, schema: Any, name: str, depth: int) -> str:
         """Return the type of a schema; `name` is for the class that it may need."""
-        known = _object(schema)
+        known = json_object(schema)
         if not known or depth > MAX_DEPTH:
             return "Any"
         reference = known.get("$ref")
@@ -260,7 +261,7 @@ class _Types:
         """Return the properties of an object, with those of its `allOf`."""
         found: dict[str, Any] = {}
         for one in (*self._parts(schema), schema):
-            found |= _object(one.get("properties"))
+            found |= json_object(one.get("properties"))
         return found
 
     def required(self, schema: Mapping[str, Any]) -> AbstractSet[str]:
@@ -276,9 +277,9 @@ class _Types:
     def _parts(self, schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         parts: list[Mapping[str, Any]] = []
         for one in _list(schema.get("allOf")):
-            part = _object(one)
+            part = json_object(one)
             reference = part.get("$ref")
-            parts.append(_object(self._target(reference)) if isinstance(reference, str) else part)
+            parts.append(json_object(self._target(reference)) if isinstance(reference, str) else part)
         return parts
 
     def _plain(self, schema: Mapping[str, Any], name: str, depth: int) -> str:
@@ -343,7 +344,7 @@ class _Types:
     def _referenced(self, reference: str, depth: int) -> str:
         if reference in self._references:
             return self._references[reference]
-        target = _object(self._target(reference))
+        target = json_object(self._target(reference))
         if not target or reference in self._open:
             # An alias that contains itself, such as a list of lists, has no name to refer to.
             return "Any"
@@ -372,10 +373,6 @@ class _Types:
             else:
                 return None
         return found
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _list(value: Any) -> list[Any]:
@@ -432,8 +429,8 @@ def _text(value: str) -> str:
 
 
 def _default(schema: Any) -> str:
-    value = _object(schema).get("default", ...)
-    kind = _object(schema).get("type")
+    value = json_object(schema).get("default", ...)
+    kind = json_object(schema).get("type")
     fits = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
     if not isinstance(kind, str) or kind not in fits or not isinstance(value, fits[kind]):
         return "..."
