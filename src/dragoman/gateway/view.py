@@ -24,7 +24,6 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.gateway import ids
-from dragoman.gateway.code import ProgramTool
 from dragoman.gateway.connection import agreed_version
 from dragoman.gateway.extensions import Extensions
 from dragoman.gateway.questions import framed, says_yes
@@ -51,6 +50,7 @@ from dragoman.server.protocol.extensions import TASKS
 from dragoman.server.protocol.rounds import CAPABILITIES, Held, inputs_of, wants_input
 from dragoman.tools.export.export import neutral_texts
 from dragoman.tools.names import OPENAI, Pair, assign
+from dragoman.tools.search.finders import CALL
 from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model, for_remote, merged_instructions
 from dragoman.version import VERSION
@@ -107,11 +107,15 @@ class View:
         self._greeted = False
         self._waited = False
         self._finder = (
-            ToolFinder(self._shown, define=self._definition, missing=self._missing)
+            ToolFinder(
+                self._shown,
+                define=self._definition,
+                missing=self._missing,
+                programs_of=self._mcp if gateway.tools_mode == "code" else None,
+            )
             if gateway.tools_mode != "all"
             else None
         )
-        self._programs = ProgramTool(self._mcp, self._shown) if gateway.tools_mode == "code" else None
         self._extensions = Extensions(self, self._forward, gateway.task_keys)
         self._info = {
             "name": "dragoman",
@@ -307,10 +311,7 @@ class View:
                 await self._mcp.wait_ready(starting, timeout=self._gateway.patience)
             self._waited = True
         if self._finder is not None:
-            tools = self._finder.definitions()
-            if self._programs is not None:
-                tools.insert(1, await self._programs.definition())  # by name
-            return {"tools": [*tools, *self._own_tools()]}
+            return {"tools": [*await self._finder.definitions(), *self._own_tools()]}
         shown = self._names()
         names, following = self.page(sorted(shown), request)
         own = [] if following else self._own_tools()
@@ -342,12 +343,10 @@ class View:
     async def _call(self, request: Request) -> Mapping[str, Any]:
         name, arguments = request.params["name"], request.params.get("arguments")
         if self._finder is not None:
-            if name == self._finder.search_name:
-                return await self._search(self._finder, arguments or {})
-            if self._programs is not None and name == self._programs.name:
-                return await self._programs.run(arguments or {})
-            if name == self._finder.call_name:
+            if name == CALL:
                 name, arguments = self._finder.call(arguments or {})
+            elif (found := await self._finder.run(name, arguments or {})) is not None:
+                return found
         tool = self.tool(name)
         model = self._gateway.model
         if (
@@ -378,14 +377,6 @@ class View:
 
         answer = self._outer(await self._run(request, server, call), server)
         return answer if model is None else model.with_notices(request, answer)
-
-    async def _search(self, finder: ToolFinder, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        found = await finder.search(arguments)
-        if self._programs is not None:
-            names = [one["name"] for one in found["structuredContent"]["tools"]]
-            shown = ["In a program:", *await self._programs.signatures(names)]
-            found["content"].append({"type": "text", "text": "\n".join(shown)})
-        return found
 
     def _missing(self) -> list[str]:
         statuses = self._mcp.status()
