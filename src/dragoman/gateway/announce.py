@@ -16,7 +16,7 @@ from dragoman.gateway.request import wants_level
 from dragoman.server.protocol.envelope import INTERNAL_ERROR, LEVELS, MCPError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from dragoman.gateway.connection import Connection
     from dragoman.gateway.request import Request
@@ -47,6 +47,7 @@ class Stream:
     """What a modern client gets in the response to its `subscriptions/listen`."""
 
     def __init__(self, view: View, request: Request, wanted: Mapping[str, Any]) -> None:
+        self.view = view
         self.only = view.only
         self._request = request
         self._methods = {method for key, method in LISTS.items() if wanted.get(key) is True}
@@ -77,7 +78,7 @@ class Announcer:
         self._wanted: dict[tuple[str, str], int] = {}
         """How many clients subscribe to a resource, by server and URI."""
         self._streams: dict[Stream, None] = {}
-        self._followed: dict[tuple[str, str], dict[Stream, Callable[[dict[str, Any]], None]]] = {}
+        self._followed: dict[tuple[str, str], set[Stream]] = {}
         """Who is told of the states of a task, by server and its own id."""
         self._following: dict[tuple[str, str], asyncio.Task[None]] = {}
 
@@ -168,7 +169,7 @@ class Announcer:
                 key = await view.owner(uri)
                 if key not in subscribed:
                     await self.subscribe(*key)
-            except DragomanError as exc:
+            except (DragomanError, MCPError) as exc:
                 logger.info("a client cannot subscribe to `%s`: %s", uri, exc)
             else:
                 subscribed.add(key)
@@ -182,32 +183,32 @@ class Announcer:
         honored: list[str] = []
         for task in cast("list[object]", wanted)[:MAX_TASKS] if isinstance(wanted, list) else ():
             try:
-                key = view.task_of(str(task))
+                key = view.extensions.task_of(str(task))
             except MCPError as exc:
                 logger.info("a client cannot follow a task: %s", exc)
                 continue
-            self._follow(key, stream, view)
+            self._follow(key, stream)
             honored.append(str(task))
         return honored
 
-    def _follow(self, key: tuple[str, str], stream: Stream, view: View) -> None:
+    def _follow(self, key: tuple[str, str], stream: Stream) -> None:
         server, task = key
-
-        def tell(state: dict[str, Any]) -> None:
-            stream.announce(TASKS_CHANGED, view.outer_task(state, server))
-
-        told = self._followed.setdefault(key, {})
-        told[stream] = tell
+        streams = self._followed.setdefault(key, set())
+        streams.add(stream)
         if key not in self._following:
+
+            def tell(state: dict[str, Any]) -> None:
+                for one in list(streams):
+                    one.announce(TASKS_CHANGED, one.view.extensions.outer_task(state, server))
+
             # One request at the server, however many streams there are.
-            job = self._mcp.forward.follow_task(
-                task, server=server, on_state=lambda one: _tell_all(told, one)
-            )
+            job = self._mcp.forward.follow_task(task, server=server, on_state=tell)
             self._following[key] = asyncio.create_task(job, name="dragoman task announcements")
 
     def _unfollow(self, stream: Stream) -> None:
-        for key, told in list(self._followed.items()):
-            if told.pop(stream, None) is not None and not told:
+        for key, streams in list(self._followed.items()):
+            streams.discard(stream)
+            if not streams:
                 del self._followed[key]
                 self._following.pop(key).cancel()
 
@@ -236,11 +237,6 @@ class Announcer:
         """End every stream; each gets its final result."""
         for stream in self._streams:
             stream.ended.set()
-
-
-def _tell_all(told: Mapping[Stream, Callable[[dict[str, Any]], None]], state: dict[str, Any]) -> None:
-    for tell in list(told.values()):
-        tell(state)
 
 
 def _is_at_or_below(uri: str, subscribed: str) -> bool:

@@ -165,9 +165,19 @@ class Connection:
                 data = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
                 raise MCPError(code=UNSUPPORTED_PROTOCOL_VERSION, message=msg, data=data)
             version, capabilities = declared(message, None)
-            return Request(
-                message, version=version, capabilities=capabilities, put=put, principal=self.principal
-            )
+        else:
+            self._check_older(method, params)
+            version, capabilities = self.version or LATEST_HANDSHAKE_VERSION, self.capabilities
+        return Request(
+            message,
+            version=version,
+            capabilities=capabilities,
+            put=put,
+            principal=self.principal,
+            client=self,
+        )
+
+    def _check_older(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method == INITIALIZE:
             self._greet(params)
         elif has_envelope(params):
@@ -175,14 +185,6 @@ class Connection:
             raise MCPError(code=INVALID_REQUEST, message=msg)
         elif not self.version and method != "ping" and self._view.knows(method):
             raise MCPError(code=INVALID_PARAMS, message="Invalid request parameters", data="initialize first")
-        return Request(
-            message,
-            version=self.version or LATEST_HANDSHAKE_VERSION,
-            capabilities=self.capabilities,
-            put=put,
-            principal=self.principal,
-            peer=self,
-        )
 
     def _greet(self, params: Mapping[str, Any] | None) -> None:
         """Take what the handshake says."""
@@ -194,7 +196,7 @@ class Connection:
 
     async def _answer(self, request: Request) -> None:
         try:
-            outcome = await self._view.respond(request, client=self)
+            outcome = await self._view.respond(request)
         finally:
             self.running.pop(request.id, None)
         self.put({"id": request.id, **outcome})

@@ -462,7 +462,7 @@ class Endpoint:
         self._watch.begin(reply, receive)
         try:
             try:
-                outcome = await view.respond(request, client=request.peer)
+                outcome = await view.respond(request)
             finally:
                 self._watch.end(reply)
             await reply.finish(outcome, status_of(outcome) if request.is_modern else 200)

@@ -11,7 +11,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.gateway.questions import approval_form, framed, says_yes
+from dragoman.gateway.questions import Exchange, approval_form, framed, says_yes
 from dragoman.gateway.states import subject_of
 from dragoman.server.protocol.envelope import (
     CLIENT_INFO_META_KEY,
@@ -41,7 +41,7 @@ APPROVAL = "dragoman_approval"
 class Request:
     """One request of a client."""
 
-    __slots__ = ("capabilities", "client", "id", "method", "params", "peer", "principal", "put", "version")
+    __slots__ = ("capabilities", "client", "id", "method", "params", "principal", "put", "version")
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Request:
         capabilities: Mapping[str, Any],
         put: Callable[[Mapping[str, Any]], None],
         principal: str = "",
-        peer: Connection | None = None,
+        client: Connection | None = None,
     ) -> None:
         """Take a request whose envelope is checked.
 
@@ -61,7 +61,7 @@ class Request:
             capabilities: What the client can be asked.
             put: Sends a message to the client before the result, without waiting.
             principal: Who makes it; empty where no one has to say so.
-            peer: The client, if it is of the older protocol and can be asked in between.
+            client: The client, if it stays; otherwise the request is one of its own.
         """
         self.method: str = message["method"]
         self.params: dict[str, Any] = message.get("params") or {}
@@ -70,9 +70,12 @@ class Request:
         self.capabilities = capabilities
         self.put = put
         self.principal = principal
-        self.peer = peer
-        self.client: object = None
-        """What is equal for requests of the same client; `None` if nothing says so."""
+        self.client = client
+
+    @property
+    def peer(self) -> Connection | None:
+        """The client, if it is of the older protocol and can be asked in between."""
+        return None if self.is_modern else self.client
 
     @property
     def client_name(self) -> str:
@@ -130,12 +133,12 @@ def wants_level(wanted: str, params: Mapping[str, Any]) -> bool:
     return wanted in LEVELS and level in LEVELS and LEVELS.index(level) >= LEVELS.index(wanted)
 
 
-class AskedNow:
+class AskedNow(Exchange):
     """A request of an older client, which is asked while the request goes on."""
 
     def __init__(self, request: Request) -> None:
+        super().__init__(request.client)
         self._request = request
-        self.client: object = request.peer or self
 
     async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         """Ask the client."""
@@ -165,29 +168,26 @@ class AskedNow:
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the connection."""
         if self._request.peer is not None:
-            self._request.peer.put({"method": method, "params": dict(params)})
+            self._request.peer.announce(method, params)
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message, if the connection wants its level."""
         self._request.log(params)
 
 
-class AskedInRounds:
+class AskedInRounds(Exchange):
     """A request of a modern client, which is asked by the result of its round."""
 
-    def __init__(
-        self, request: Request, *, approved: Sequence[str] = (), refused: str = "", client: object = None
-    ) -> None:
+    def __init__(self, request: Request, *, approved: Sequence[str] = (), refused: str = "") -> None:
         """Prepare the first or a later round.
 
         Args:
             request: The request of this round.
             approved: The calls that the person has approved.
             refused: The call that the person has not approved.
-            client: What is equal for requests of the same client; by default the request is one of its own.
         """
+        super().__init__(request.client)
         self.request = request
-        self.client: object = client or self
         self._approved = approved
         self._refused = refused
         self.held: Held | None = None
@@ -227,9 +227,6 @@ class AskedInRounds:
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Send progress along with the current round."""
         await self.request.report(progress, total, message)
-
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send nothing: the newer protocol has no notifications outside requests."""
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message along with the current round."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ToolFinder:
-    """`search_tools`, `call_tool` and, if programs may run, `run_code` over a set of tools that may change."""
+    """`search_tools`, `call_tool` and, if programs may run, `run_code` over tools that may change."""
 
     def __init__(
         self,

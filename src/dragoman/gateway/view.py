@@ -116,7 +116,7 @@ class View:
             if gateway.tools_mode != "all"
             else None
         )
-        self._extensions = Extensions(self, self._forward, gateway.task_keys)
+        self.extensions = Extensions(self, self._forward, gateway.task_keys)
         self._info = {
             "name": "dragoman",
             **({"title": f"dragoman: {only}"} if only else {}),
@@ -137,8 +137,8 @@ class View:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "logging/setLevel": self._set_level,
-            "subscriptions/listen": self._listen,
-            **self._extensions.handlers(),
+            "subscriptions/listen": lambda request: self.announcer.listen(self, request),
+            **self.extensions.handlers(),
         }
 
     @property
@@ -150,13 +150,8 @@ class View:
         """Return whether a method is answered."""
         return method in self._handlers
 
-    async def respond(self, request: Request, *, client: object = None) -> dict[str, Any]:
-        """Return the answer to a request: its `result` or its `error`. Only a cancellation is raised.
-
-        Args:
-            request: The request.
-            client: What is equal for requests of the same client; the request itself by default.
-        """
+    async def respond(self, request: Request) -> dict[str, Any]:
+        """Return the answer to a request: its `result` or its `error`. Only a cancellation is raised."""
         observer = self._gateway.observer
         handler = self._handlers.get(request.method)
         seen = observer.begin(request)
@@ -164,7 +159,6 @@ class View:
             check_params(request.method, request.version, request.params)
             if handler is None:
                 raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=request.method)
-            request.client = client
             seen.result = await handler(request)
             return {"result": shaped(request.method, request.version, seen.result, self._info)}
         except Exception as exc:  # noqa: BLE001 -- mapped to an error answer
@@ -212,7 +206,7 @@ class View:
         """Return the server of a resource, and the URI that the server knows it by.
 
         Raises:
-            DragomanError: No server has it, or several may.
+            MCPError: No server has it, or several may.
         """
         if self.only is not None:
             return self.only, uri
@@ -220,19 +214,11 @@ class View:
         if found is not None and found[0] in self._mcp.status():
             return found
         # A URI out of a text or a setting is not prefixed: it is clear if only one server has it.
-        return await self._forward.owner(uri), uri
-
-    def task_of(self, task: str) -> tuple[str, str]:
-        """Return the server of a task, and the id that the server knows it by.
-
-        Raises:
-            MCPError: It is not a task of this client's.
-        """
-        return self._extensions.task_of(task)
-
-    def outer_task(self, state: Mapping[str, Any], server: str) -> dict[str, Any]:
-        """Return the state of a task with the id and the URIs that clients know."""
-        return self._extensions.outer_task(state, server)
+        try:
+            return await self._forward.owner(uri), uri
+        except DragomanError as exc:
+            msg = f"Resource not found: {exc}"
+            raise MCPError(code=INVALID_PARAMS, message=msg, data={"uri": uri}) from exc
 
     def page(self, names: Sequence[str], request: Request) -> tuple[Sequence[str], dict[str, str]]:
         """Return the names of a page, and the cursor of the next one.
@@ -287,7 +273,7 @@ class View:
         if not self._greeted:
             await self._mcp.wait_ready(self._starting(), timeout=self._gateway.patience)
             self._greeted = True
-        extensions = self._extensions.declared()
+        extensions = self.extensions.declared()
         return {
             "completions": {},
             "logging": {},
@@ -443,26 +429,30 @@ class View:
         return ids.outer_prompt(server, own) if kind == "prompts" else ids.outer_uri(server, own)
 
     async def _read(self, request: Request) -> Mapping[str, Any]:
-        server, uri = await self._owner(request.params["uri"])
-
-        async def read(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
-            return await self._forward.read(
-                {**self._onward(request, inputs), "uri": uri}, server=server, asks=inputs is None
-            )
-
-        return self._outer(await self._run(request, server, read), server)
+        server, uri = await self.owner(request.params["uri"])
+        return await self._pass_on(request, server, {"uri": uri}, self._forward.read)
 
     async def _get_prompt(self, request: Request) -> Mapping[str, Any]:
         server, name = self._prompt(request.params["name"])
         arguments = request.params.get("arguments")
         fields = {"name": name, **({"arguments": arguments} if arguments else {})}
+        return await self._pass_on(request, server, fields, self._forward.prompt)
 
-        async def get(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
-            return await self._forward.prompt(
-                {**self._onward(request, inputs), **fields}, server=server, asks=inputs is None
-            )
+    async def _pass_on(
+        self,
+        request: Request,
+        server: str,
+        fields: Mapping[str, Any],
+        send: Callable[..., Awaitable[Mapping[str, Any]]],
+    ) -> Mapping[str, Any]:
+        """Return the answer of a server to these parameters, and to what belongs to the client's round."""
 
-        return self._outer(await self._run(request, server, get), server)
+        async def job(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
+            meta = self._onward_meta(request)
+            params = {**(inputs or {}), **({"_meta": meta} if meta else {}), **fields}
+            return await send(params, server=server, asks=inputs is None)
+
+        return self._outer(await self._run(request, server, job), server)
 
     async def _complete(self, request: Request) -> Mapping[str, Any]:
         given = request.params
@@ -470,18 +460,10 @@ class View:
         if ref.get("type") == "ref/prompt":
             server, ref["name"] = self._prompt(ref["name"])
         else:
-            server, ref["uri"] = await self._owner(ref["uri"])
+            server, ref["uri"] = await self.owner(ref["uri"])
         fields = {key: given[key] for key in ("argument", "context") if given.get(key) is not None}
         with self.refusing():
             return await self._forward.complete({"ref": ref, **fields}, server=server)
-
-    async def _owner(self, uri: str) -> tuple[str, str]:
-        try:
-            return await self.owner(uri)
-        except DragomanError as exc:
-            raise MCPError(
-                code=INVALID_PARAMS, message=f"Resource not found: {exc}", data={"uri": uri}
-            ) from exc
 
     def _prompt(self, name: str) -> tuple[str, str]:
         if self.only is not None:
@@ -493,7 +475,7 @@ class View:
 
     def _outer(self, result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         if result.get("resultType") == "task":
-            return self.outer_task(result, server)
+            return self.extensions.outer_task(result, server)
         return result if self.only is not None or wants_input(result) else ids.outer_result(result, server)
 
     # Requests that servers may interrupt with a question
@@ -511,10 +493,6 @@ class View:
         if self._gateway.asks_clients and not request.is_modern and request.peer is not None:
             kept[CLIENT_CAPABILITIES_META_KEY] = dict(request.capabilities)
         return kept or None
-
-    def _onward(self, request: Request, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        meta = self._onward_meta(request)
-        return {**(inputs or {}), **({"_meta": meta} if meta else {})}
 
     async def _run(self, request: Request, server: str, job: Job) -> Mapping[str, Any]:
         """Run a request at a server; questions go to the client in the way that its protocol has."""
@@ -539,7 +517,7 @@ class View:
                 approved += (state.asked,)
             else:
                 refused = state.asked
-        asker = AskedInRounds(request, approved=approved, refused=refused, client=request.client)
+        asker = AskedInRounds(request, approved=approved, refused=refused)
         answer: Mapping[str, Any] = {}
         held = ""
         try:
@@ -612,7 +590,7 @@ class View:
     # Subscriptions and log messages
 
     async def _subscribe(self, request: Request) -> dict[str, Any]:
-        key = await self._owner(request.params["uri"])
+        key = await self.owner(request.params["uri"])
         peer = request.peer
         if peer is not None and key not in peer.subscribed:
             if len(peer.subscribed) >= MAX_SUBSCRIBED:
@@ -626,15 +604,12 @@ class View:
         return {}
 
     async def _unsubscribe(self, request: Request) -> dict[str, Any]:
-        key = await self._owner(request.params["uri"])
+        key = await self.owner(request.params["uri"])
         peer = request.peer
         if peer is not None and key in peer.subscribed:
             peer.subscribed.discard(key)
             await self.announcer.unsubscribe(*key)
         return {}
-
-    async def _listen(self, request: Request) -> Mapping[str, Any]:
-        return await self.announcer.listen(self, request)
 
     async def _set_level(self, request: Request) -> dict[str, Any]:
         if request.peer is not None:
