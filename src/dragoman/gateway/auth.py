@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from urllib.parse import quote
@@ -128,12 +129,6 @@ class _Key(NamedTuple):
     algorithms: tuple[str, ...]
 
 
-@dataclass
-class _Keys:
-    keys: dict[str, _Key] = field(default_factory=dict[str, _Key])
-    at: float = -1e9
-
-
 class JwtVerifier:
     """Access tokens of one authorization server, as JWTs."""
 
@@ -167,7 +162,9 @@ class JwtVerifier:
         self.scopes = tuple(scopes)
         self._user_claim = user_claim
         self._jwks_url = jwks_url
-        self._known = _Keys()
+        self._keys: dict[str, _Key] = {}
+        self._fetched = -math.inf
+        """When the keys were fetched."""
         self._fetching = asyncio.Lock()
 
     async def verify(self, token: str) -> AccessToken:
@@ -201,18 +198,18 @@ class JwtVerifier:
 
     async def _key(self, kid: str) -> _Key:
         now = time.monotonic()
-        age = now - self._known.at
+        age = now - self._fetched
         if age > KEYS_SECONDS or (self._find(kid) is None and age > REFETCH_SECONDS):
             async with self._fetching:
-                if self._known.at < now:
+                if self._fetched < now:
                     try:
-                        self._known = _Keys(await self._fetch(), time.monotonic())
+                        self._keys = await self._fetch()
+                        self._fetched = time.monotonic()
                     except (FetchError, DragomanError, TimeoutError, ValueError) as exc:
                         logger.warning("could not fetch the keys of `%s`: %s", self.issuer, exc)
                         # Old keys stay in use; the next try is not at once.
-                        self._known.at = max(
-                            self._known.at, time.monotonic() - KEYS_SECONDS + REFETCH_SECONDS
-                        )
+                        retry = time.monotonic() - KEYS_SECONDS + REFETCH_SECONDS
+                        self._fetched = max(self._fetched, retry)
         found = self._find(kid)
         if found is None:
             msg = "the key of the token is not known"
@@ -220,7 +217,7 @@ class JwtVerifier:
         return found
 
     def _find(self, kid: str) -> _Key | None:
-        keys = self._known.keys
+        keys = self._keys
         return keys.get(kid) if kid or len(keys) != 1 else next(iter(keys.values()))
 
     async def _fetch(self) -> dict[str, _Key]:
