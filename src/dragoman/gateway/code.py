@@ -8,8 +8,9 @@ from weakref import WeakKeyDictionary
 
 from dragoman.agent.code.runner import RUN_CODE, CodeRunner
 from dragoman.gateway.questions import Exchange
+from dragoman.manager.forward import definition_of
 from dragoman.server.in_progress import current_caller
-from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError
+from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError, text_result
 from dragoman.storage.programs import ProgramStore
 from dragoman.tools.result.budget import TextBudget
 
@@ -48,8 +49,7 @@ class ProgramTool:
 
     async def definition(self) -> dict[str, Any]:
         """Return the definition of the tool."""
-        tool = await self._catalog.tool(listed=False, keeps=False)
-        return {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.input_schema)}
+        return definition_of(await self._catalog.tool(listed=False, keeps=False))
 
     async def signatures(self, names: Iterable[str]) -> list[str]:
         """Return how programs call these tools."""
@@ -71,7 +71,7 @@ class ProgramTool:
                 result = await runner.run(code)
             finally:
                 await runner.close()
-        return {"content": [{"type": "text", "text": result.text}], "isError": not result.success}
+        return text_result(result.text, is_error=not result.success)
 
     def _runner(self) -> CodeRunner:
         runner = CodeRunner(

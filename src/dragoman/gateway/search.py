@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dragoman.gateway.code import ProgramTool
-from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError
+from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError, text_result
 from dragoman.tools.search import ToolIndex
 from dragoman.tools.search.finders import CALL, CALL_SCHEMA, SEARCH, SEARCH_SCHEMA, VECTOR_WAIT, read_search
 
@@ -107,11 +107,7 @@ class ToolFinder:
         if self._programs is not None:
             signatures = await self._programs.signatures(one["name"] for one in shown)
             texts.append("\n".join(["In a program:", *signatures]))
-        return {
-            "content": [{"type": "text", "text": text} for text in texts],
-            "structuredContent": {"tools": shown},
-            "isError": False,
-        }
+        return {**text_result(*texts), "structuredContent": {"tools": shown}}
 
     def _find(self, tools: list[ToolDef], queries: Sequence[str], limit: int) -> list[tuple[ToolDef, bool]]:
         if self._index is None:

@@ -45,6 +45,7 @@ from dragoman.server.protocol.envelope import (
     check_params,
     outcome_of,
     shaped,
+    text_result,
 )
 from dragoman.server.protocol.extensions import TASKS
 from dragoman.server.protocol.rounds import CAPABILITIES, Held, inputs_of, wants_input
@@ -522,7 +523,11 @@ class View:
         held = ""
         try:
             if state.held:
-                answer, held = await self._resume(state.held, inputs, request)
+                waiting = self._gateway.held.take(state.held)
+                # Progress and log messages go to the round in progress.
+                waiting.asker.request = request
+                answers: Mapping[str, Any] = inputs.get("inputResponses") or {}
+                answer, held = await self._gateway.held.advance(waiting, answers)
             else:
                 answer, held = await self._round(
                     request, server, job, asker=asker, inputs=inputs, state=state
@@ -578,14 +583,6 @@ class View:
         if not key and wants_input(answer):
             return _passed_on(request, answer, server), ""
         return answer, key
-
-    async def _resume(
-        self, key: str, inputs: Mapping[str, Any], request: Request
-    ) -> tuple[Mapping[str, Any], str]:
-        held = self._gateway.held.take(key)
-        # Progress and log messages go to the round in progress.
-        held.asker.request = request
-        return await self._gateway.held.advance(held, inputs.get("inputResponses") or {})
 
     # Subscriptions and log messages
 
@@ -661,7 +658,7 @@ def answer_of(result: ToolResult) -> Mapping[str, Any]:
     text = exc.public_message if isinstance(exc, CallDeniedError) else result.text or result.error or ""
     if not result.success and not isinstance(exc, InvalidArgumentsError):
         text = for_remote(text)
-    return {"content": [{"type": "text", "text": text}], "isError": not result.success}
+    return text_result(text, is_error=not result.success)
 
 
 def _refusal(exc: DragomanError | TimeoutError) -> MCPError:
