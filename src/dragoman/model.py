@@ -177,6 +177,10 @@ class Handlers:
     user of `as_user`, `user` says who has to."""
 
 
+MAX_USER_CHARS = 1024
+"""Of the id of a user."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserLimits:
     """How many users of one program have connections at a time; see `McpManager.as_user`."""
@@ -450,6 +454,12 @@ __all__ = [
 """The public names of the data model."""
 
 JsonObject: TypeAlias = dict[str, Any]
+
+
+def json_object(value: object) -> JsonObject:
+    """Return a value out of a JSON text if it is an object, and an empty one if it is something else."""
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 DEFAULT_CALL_TIMEOUT = 30.0

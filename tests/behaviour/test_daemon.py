@@ -381,6 +381,24 @@ def test_malformed_and_oversized_lines_are_refused_and_others_go_on(daemon: int)
             raw.sendall(hello + line)
             answer = b"".join(iter(lambda: raw.recv(65_536), b""))
         assert json.loads(answer.splitlines()[-1])["error"]["code"] == -32700
+    wrong: list[dict[str, Any]] = [
+        {"words": 5},
+        {"words": "status"},
+        {"tty": []},
+        {"columns": "x"},
+        {"stdin": 1},
+    ]
+    for params in wrong:
+        command = {"id": 1, "method": "dragoman/command", "params": {"words": ["status"], **params}}
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(client.paths().socket)
+            raw.sendall(hello + json.dumps(command).encode() + b'\n{"id": 2, "method": "dragoman/status"}\n')
+            raw.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: raw.recv(65_536), b""))
+        # Only the command is refused: the connection goes on.
+        refused, status = map(json.loads, answer.splitlines()[-2:])
+        assert (refused["id"], refused["error"]["code"]) == (1, -32602)
+        assert status["result"]["pid"] == daemon
     assert "Traceback" not in Path(client.paths().log).read_text("utf-8")
     assert served_by() == before
 

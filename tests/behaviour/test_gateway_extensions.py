@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,8 @@ async def test_a_client_that_knows_tasks_follows_them(
         asks = {"polls": 2, "asks": ["colour"]}
         begun = await ask(client, "tools/call", path, name=f"{prefix}work", arguments=asks)
         task = begun["taskId"]
-        assert (begun["resultType"], task) == ("task", f"{inside}:secret-0" if inside else "secret-0")
+        assert begun["resultType"] == "task"
+        assert re.fullmatch(r"m:secret-0\.[\w-]{24}", task)
         states = [await ask(client, "tasks/get", path, taskId=task) for _ in range(2)]
         assert [one["status"] for one in states] == ["working", "input_required"]
         assert {one["taskId"] for one in states} == {task}
@@ -78,10 +80,19 @@ async def test_a_client_that_knows_tasks_follows_them(
 
 
 async def test_a_task_that_is_not_known_is_refused(state: Path) -> None:
-    async with gateway(modern("m", str(state))) as client:
-        for task in ("secret-0", "nobody:secret-0", ":x", "m:"):
-            assert (await ask(client, "tasks/get", taskId=task))["code"] == -32602
-        assert (await ask(client, "tasks/get", taskId="m:gone"))["message"] == "Task has expired"
+    async with gateway(modern("m", str(state)), modern("n")) as client:
+        begun = await ask(client, "tools/call", name="mcp_m_work", arguments={"kind": "vanish"})
+        own, _, mark = begun["taskId"].rpartition(".")
+        assert own == "m:secret-0"
+        # Not without its mark, and not with that of another: no client can guess the task of another one.
+        guesses = [own, f"{own}.{mark[:-1]}", f"m:secret-1.{mark}", f"n:secret-0.{mark}", f"secret-0.{mark}"]
+        for task in (*guesses, "secret-0", "nobody:secret-0", ":x", "m:", ".", f"m:.{mark}"):
+            assert (await ask(client, "tasks/get", taskId=task))["message"] == "Task not found"
+        assert (await ask(client, "tasks/get", "/mcp/n", taskId=begun["taskId"]))[
+            "message"
+        ] == "Task not found"
+        assert requests(state, "tasks/get") == []
+        assert (await ask(client, "tasks/get", taskId=begun["taskId"]))["message"] == "Task has expired"
 
 
 async def test_a_task_is_followed_for_a_client_that_does_not_know_tasks(state: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.unit.gateway.test_app import TOKEN, client_of, post
 from tests.unit.gateway.test_http import headers_of, older, open_session
 
-from dragoman.gateway import request
+from dragoman.gateway import connection
 from dragoman.gateway.app import asgi_app
 from dragoman.gateway.questions import Questions, approval_form, framed
 from dragoman.manager.manager import McpManager
@@ -185,7 +185,7 @@ async def test_a_log_message_about_one_clients_call_does_not_reach_another() -> 
 
 
 async def test_a_session_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "HOLD_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "HOLD_SECONDS", 0.1)
     async with gateway() as (_, client):
         session = await open_session(client, **CAN)
         params = {"name": "mcp_bank_ask", "arguments": {}}

@@ -219,7 +219,7 @@ async def test_nothing_of_one_user_can_be_used_by_another(
                 for verb in ("get", "update", "cancel"):
                     refused = await bob.ask(f"tasks/{verb}", taskId=stolen, inputResponses=answers)
                     assert (refused["code"], refused["message"]) == (-32602, "Task not found")
-            refused = await bob.ask("tasks/get", "/mcp/m", taskId=task.removeprefix("m:"))
+            refused = await bob.ask("tasks/get", "/mcp/m", taskId=task)
             assert refused["message"] == "Task not found"
             async with bob.listening(taskIds=[task, "m:secret-0"]) as nothing:
                 assert nothing.granted == {}
@@ -230,8 +230,8 @@ async def test_nothing_of_one_user_can_be_used_by_another(
         # At the address of one server its ids are its own, and bound in the same way.
         work = {"name": "work", "arguments": {"kind": "announce", "poll": 3_600_000}}
         task = (await alice.ask("tools/call", "/mcp/m", **work))["taskId"]
-        assert task.startswith("secret-1.")
-        async with alice.listening("/mcp/m", taskIds=[task, "secret-1"]) as news:
+        assert task.startswith("m:secret-1.")
+        async with alice.listening("/mcp/m", taskIds=[task, "m:secret-1"]) as news:
             assert news.granted == {"taskIds": [task]}
             states = await news.until(lambda one: one["status"] == "completed")
             assert {one["taskId"] for one in states} == {task}
@@ -306,9 +306,9 @@ async def test_the_pool_of_users_is_bounded() -> None:
     async with pool(server, UserLimits(open=2, alone=True)) as (app, call):
         for number in range(5):
             assert (await call(f"u{number}")).status_code == 200
-            assert len(app._users.managers()) <= 2
+            assert len(app._users.endpoints()) <= 2
         # Counters outlive the users.
-        assert 'dragoman_server_calls_total{server="s"} 5' in app._metrics()
+        assert 'dragoman_server_calls_total{server="s"} 5' in app.metrics()
         assert (await call("u0")).status_code == 200
         waiting = [asyncio.create_task(call(user, "mcp_s_wait")) for user in ("a", "b")]
         while len(app._users._open.keys() & {"a", "b"}) < 2:  # noqa: ASYNC110 -- both begin in a moment
@@ -319,6 +319,30 @@ async def test_the_pool_of_users_is_bounded() -> None:
         go.set()
         assert [one.status_code for one in await asyncio.gather(*waiting)] == [200, 200]
         assert (await call("c")).status_code == 200
+
+
+async def test_a_user_reads_no_metrics_of_the_others() -> None:
+    server = ScriptedServer("s")
+
+    @server.tool
+    def ping() -> str:
+        """Answer."""
+        return "pong"
+
+    limits = UserLimits(open=2, alone=True)
+    app = asgi_app(McpManager([server.spec()], cache=False, users=limits), verifier=Names())
+    async with asyncio.timeout(30), client_of(app) as client:
+        call: Any = {"name": "mcp_s_ping", "arguments": {}}
+        # Four users in a gateway for two: most of what is counted belongs to users who have ended.
+        for user in ("cat", "dan", "bob", "bob", "ann"):
+            answer = await post(client, "tools/call", call, headers={"Authorization": f"Bearer {user}"})
+            assert answer.status_code == 200
+        for user, calls in (("ann", 1), ("bob", 2), ("eve", 0)):
+            shown = (await client.get("/metrics", headers={"Authorization": f"Bearer {user}"})).text
+            assert f'dragoman_server_calls_total{{server="s"}} {calls}\n' in shown
+            assert "dragoman_gateway" not in shown
+        assert 'dragoman_server_calls_total{server="s"} 5\n' in app.metrics()
+        assert 'outcome="ok"} 5\n' in app.metrics()
 
 
 async def test_a_user_whose_request_waits_for_an_answer_is_not_ended() -> None:
@@ -351,9 +375,9 @@ def test_users_without_requests_end_after_a_while() -> None:
             assert (await call("a")).status_code == 200
             assert app.gateway.mcp.status()["s"].state == "idle"
             await asyncio.sleep(4)
-            assert len(app._users.managers()) == 1
+            assert len(app._users.endpoints()) == 1
             await asyncio.sleep(4)
-            assert app._users.managers() == []
+            assert app._users.endpoints() == []
             assert app.gateway.mcp.users() == {}
             assert (await call("a")).status_code == 200
 
@@ -365,7 +389,7 @@ def test_users_without_requests_end_after_a_while() -> None:
 
 async def test_users_can_have_tokens_of_the_file() -> None:
     verifier = UserTokens({"t1": "alice", "t2": "bob"})
-    assert (await verifier.verify("t2")).subject == "bob"
+    assert (await verifier.verify("t2")).user == "bob"
     with pytest.raises(Exception, match="wrong token"):
         await verifier.verify("t3")
 

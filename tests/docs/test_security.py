@@ -305,6 +305,13 @@ PROMISES: dict[str, list[str]] = {
         "unit/gateway/test_app.py::test_a_denial_names_the_rule_and_no_path",
         "unit/gateway/test_app.py::test_health_and_metrics",
     ],
+    "With users, `/metrics`": [
+        "behaviour/test_gateway_users.py::test_a_user_reads_no_metrics_of_the_others",
+    ],
+    "The id of a task has a mark": [
+        "behaviour/test_gateway_extensions.py::test_a_task_that_is_not_known_is_refused",
+        "behaviour/test_gateway_users.py::test_nothing_of_one_user_can_be_used_by_another",
+    ],
     "Addresses of clients in logs": [
         "behaviour/test_gateway_parity.py::test_the_address_of_a_client_is_that_of_its_connection",
     ],

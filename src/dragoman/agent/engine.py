@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias, cast
 
 from dragoman import call as pipeline
 from dragoman.agent.messages import (
-    SEARCH,
     Answer,
     Answered,
     Message,
@@ -44,6 +43,7 @@ from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result.budget import TextBudget
+from dragoman.tools.search.finders import SEARCH
 from dragoman.tools.search.missing import missing_servers
 from dragoman.tools.view import ToolView
 from dragoman.trust.sanitizing import for_model, merged_instructions

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dragoman.agent.messages import Answered, Message, ModelRequest, ToolCall
 from dragoman.errors import AgentError, ModelError
-from dragoman.model import Handlers, Part, ToolDef
+from dragoman.model import Handlers, Part, ToolDef, json_object
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.sanitizing import for_model
@@ -383,7 +383,7 @@ def _sampled(said: Answered, tools: Export) -> dict[str, Any]:
             "type": "tool_use",
             "id": call.id,
             "name": tools.names.get(call.name, call.name),
-            "input": _object(call.arguments),
+            "input": json_object(call.arguments),
         }
         for call in said.message.calls
     ]
@@ -394,7 +394,3 @@ def _sampled(said: Answered, tools: Export) -> dict[str, Any]:
         "model": said.model or "unknown",
         "stopReason": _STOPS.get(said.finish, said.finish),
     }
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from dragoman.model import JsonObject, ToolResult
 
 
-SEARCH = "search_tools"
-"""The tool that finds tools; an API may have a kind of call of its own for it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call of the model."""

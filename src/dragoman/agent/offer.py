@@ -17,12 +17,21 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from dragoman.agent.messages import SEARCH, Message
+from dragoman.agent.messages import Message
 from dragoman.agent.skills import SKILL_TOOLS
 from dragoman.model import ToolDef
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result import budget
 from dragoman.tools.search import ToolIndex
+from dragoman.tools.search.finders import (
+    CALL,
+    CALL_SCHEMA,
+    FOUND,
+    SEARCH,
+    SEARCH_SCHEMA,
+    VECTOR_WAIT,
+    read_search,
+)
 from dragoman.trust.sanitizing import for_model, merged_instructions
 
 if TYPE_CHECKING:
@@ -33,23 +42,16 @@ if TYPE_CHECKING:
     from dragoman.tools.search import Hit
     from dragoman.tools.view import ToolView
 
-CALL = "call_tool"
-"""The tool that calls what a search found."""
 RUN_CODE = "run_code"
 """The tool that runs programs."""
 RESERVED = SKILL_TOOLS | {SEARCH, CALL, RUN_CODE, "load_tools", "read_result"}
 """The names of the agent's own tools, whether or not they are offered now."""
-MAX_FOUND = 20
-FOUND = 5
-"""Tools that a search returns for each request, unless the model asks for another number."""
 MAX_LINE = 200
 """The most characters of a description in a search result."""
 MAX_READ = 2_000
 """The characters of a description that are searched for its first line."""
 MAX_SCHEMA = 4_000
 """The characters of a schema in a search result; a larger one is shown without its descriptions."""
-VECTOR_WAIT = 2.0
-"""Seconds that a search waits for vectors that are being computed; without them it goes by words."""
 MAX_SERVERS = 40
 """Servers whose names the search's description lists."""
 MAX_ABOUT = 500
@@ -405,9 +407,8 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
         named += f" and {len(servers) - MAX_SERVERS} more"
 
     async def search(queries: list[str] | None = None, query: str = "", limit: int = FOUND) -> str:
-        asked = [text for text in (*(queries or ()), query) if text.strip()]
-        found = await offer.search(asked, min(MAX_FOUND, limit * max(1, len(asked))))
-        return found.text
+        asked = read_search({"queries": queries, "query": query, "limit": limit})
+        return (await offer.search(*asked)).text
 
     async def call(**_: Any) -> str:
         # A call with a name never gets here: `OfferedTools.restore` makes it a call of that tool.
@@ -420,14 +421,7 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
             ToolDef(
                 name=CALL,
                 description=f"Call a tool that {SEARCH} found.",
-                input_schema={
-                    "type": "object",
-                    "properties": {
-                        "name": {"type": "string"},
-                        "arguments": {"type": "object", "description": "The tool's own arguments."},
-                    },
-                    "required": ["name", "arguments"],
-                },
+                input_schema=CALL_SCHEMA,
                 func=call,
                 annotations={"readOnlyHint": True},
                 source="builtin",
@@ -438,22 +432,7 @@ def _finders(offer: ToolOffer, servers: Sequence[str]) -> ToolRegistry:
                     "Find tools by what they do. Most tools are not shown: search before you say that "
                     f"something cannot be done. Servers with tools: {named or 'none yet'}."
                 ),
-                input_schema={
-                    "type": "object",
-                    "properties": {
-                        "queries": {
-                            "type": "array",
-                            "items": {"type": "string"},
-                            "description": "What tools should do: a sentence for each step of the task.",
-                        },
-                        "limit": {
-                            "type": "integer",
-                            "minimum": 1,
-                            "maximum": MAX_FOUND,
-                            "default": FOUND,
-                        },
-                    },
-                },
+                input_schema=SEARCH_SCHEMA,
                 func=search,
                 annotations={"readOnlyHint": True},
                 source="builtin",

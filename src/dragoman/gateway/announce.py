@@ -16,9 +16,10 @@ from dragoman.gateway.request import wants_level
 from dragoman.server.protocol.envelope import INTERNAL_ERROR, LEVELS, MCPError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from dragoman.gateway.request import Peer, Request
+    from dragoman.gateway.connection import Connection
+    from dragoman.gateway.request import Request
     from dragoman.gateway.view import View
     from dragoman.manager.manager import McpManager
 
@@ -46,17 +47,26 @@ class Stream:
     """What a modern client gets in the response to its `subscriptions/listen`."""
 
     def __init__(self, view: View, request: Request, wanted: Mapping[str, Any]) -> None:
+        self.view = view
         self.only = view.only
         self._request = request
-        self.methods = {method for key, method in LISTS.items() if wanted.get(key) is True}
+        self._methods = {method for key, method in LISTS.items() if wanted.get(key) is True}
         self.subscribed: set[tuple[str, str]] = set()
         """Servers and their own URIs."""
         self.ended = asyncio.Event()
 
-    def put(self, method: str, params: Mapping[str, Any]) -> None:
+    def announce(self, method: str, params: Mapping[str, Any]) -> None:
         """Announce something; a change of a list is said once, until it is sent."""
         meta = {SUBSCRIPTION_ID: self._request.id}
         self._request.put({"method": method, "params": {**params, "_meta": meta}})
+
+    def wants(self, method: str) -> bool:
+        """Return whether the client has asked for the changes of a list."""
+        return method in self._methods
+
+    def updated(self, server: str, uri: str, subscribed: list[str]) -> list[str]:  # noqa: ARG002 -- as a connection
+        """Return the URIs that it is told for an updated resource: those that it has subscribed to."""
+        return [own if self.only == server else outer_uri(server, own) for own in subscribed]
 
 
 class Announcer:
@@ -64,35 +74,35 @@ class Announcer:
 
     def __init__(self, mcp: McpManager) -> None:
         self._mcp = mcp
-        self._peers: dict[Peer, None] = {}
+        self._connections: dict[Connection, None] = {}
         self._wanted: dict[tuple[str, str], int] = {}
         """How many clients subscribe to a resource, by server and URI."""
         self._streams: dict[Stream, None] = {}
-        self._followed: dict[tuple[str, str], dict[Stream, Callable[[dict[str, Any]], None]]] = {}
+        self._followed: dict[tuple[str, str], set[Stream]] = {}
         """Who is told of the states of a task, by server and its own id."""
         self._following: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     # Clients of the older protocol
 
-    def add(self, peer: Peer) -> None:
+    def add(self, connection: Connection) -> None:
         """Tell a client of changes from now on."""
-        self._peers[peer] = None
+        self._connections[connection] = None
 
-    async def remove(self, peer: Peer) -> None:
+    async def remove(self, connection: Connection) -> None:
         """Forget a client and its subscriptions."""
-        self._peers.pop(peer, None)
-        while peer.subscribed:
-            await self.unsubscribe(*peer.subscribed.pop())
+        self._connections.pop(connection, None)
+        while connection.subscribed:
+            await self.unsubscribe(*connection.subscribed.pop())
 
     def log(self, server: str, params: Mapping[str, Any]) -> None:
         """Send a log message from outside requests to the connections that want its level."""
-        for peer in self._peers:
-            if peer.only in (None, server) and wants_level(peer.level, params):
-                peer.put({"method": "notifications/message", "params": dict(params)})
+        for one in self._connections:
+            if one.only in (None, server) and wants_level(one.level, params):
+                one.announce("notifications/message", params)
 
     def lowest_level(self) -> str:
         """Return the lowest level that a connection wants; empty if none wants log messages."""
-        levels = [peer.level for peer in self._peers if peer.level]
+        levels = [one.level for one in self._connections if one.level]
         return min(levels, key=LEVELS.index) if levels else ""
 
     # Subscriptions
@@ -143,7 +153,7 @@ class Announcer:
                 granted["resourceSubscriptions"] = uris
             if tasks := self._follow_all(view, wanted.get("taskIds"), stream):
                 granted["taskIds"] = tasks
-            stream.put(ACKNOWLEDGED, {"notifications": granted})
+            stream.announce(ACKNOWLEDGED, {"notifications": granted})
             await stream.ended.wait()
             return {"_meta": {SUBSCRIPTION_ID: request.id}}
         finally:
@@ -159,7 +169,7 @@ class Announcer:
                 key = await view.owner(uri)
                 if key not in subscribed:
                     await self.subscribe(*key)
-            except DragomanError as exc:
+            except (DragomanError, MCPError) as exc:
                 logger.info("a client cannot subscribe to `%s`: %s", uri, exc)
             else:
                 subscribed.add(key)
@@ -173,32 +183,32 @@ class Announcer:
         honored: list[str] = []
         for task in cast("list[object]", wanted)[:MAX_TASKS] if isinstance(wanted, list) else ():
             try:
-                key = view.task_of(str(task))
+                key = view.extensions.task_of(str(task))
             except MCPError as exc:
                 logger.info("a client cannot follow a task: %s", exc)
                 continue
-            self._follow(key, stream, view)
+            self._follow(key, stream)
             honored.append(str(task))
         return honored
 
-    def _follow(self, key: tuple[str, str], stream: Stream, view: View) -> None:
+    def _follow(self, key: tuple[str, str], stream: Stream) -> None:
         server, task = key
-
-        def tell(state: dict[str, Any]) -> None:
-            stream.put(TASKS_CHANGED, view.outer_task(state, server))
-
-        told = self._followed.setdefault(key, {})
-        told[stream] = tell
+        streams = self._followed.setdefault(key, set())
+        streams.add(stream)
         if key not in self._following:
+
+            def tell(state: dict[str, Any]) -> None:
+                for one in list(streams):
+                    one.announce(TASKS_CHANGED, one.view.extensions.outer_task(state, server))
+
             # One request at the server, however many streams there are.
-            job = self._mcp.forward.follow_task(
-                task, server=server, on_state=lambda one: _tell_all(told, one)
-            )
+            job = self._mcp.forward.follow_task(task, server=server, on_state=tell)
             self._following[key] = asyncio.create_task(job, name="dragoman task announcements")
 
     def _unfollow(self, stream: Stream) -> None:
-        for key, told in list(self._followed.items()):
-            if told.pop(stream, None) is not None and not told:
+        for key, streams in list(self._followed.items()):
+            streams.discard(stream)
+            if not streams:
                 del self._followed[key]
                 self._following.pop(key).cancel()
 
@@ -212,33 +222,21 @@ class Announcer:
             kind: `tools`, `resources` or `prompts`.
         """
         method = f"notifications/{kind}/list_changed"
-        for stream in self._streams:
-            if stream.only in (None, server) and method in stream.methods:
-                stream.put(method, {})
-        for peer in self._peers:
-            if peer.version and peer.only in (None, server):
-                peer.put({"method": method, "params": {}})
+        for one in (*self._streams, *self._connections):
+            if one.only in (None, server) and one.wants(method):
+                one.announce(method, {})
 
     def resource_updated(self, server: str, uri: str) -> None:
         """Announce that a subscribed resource, or one below it, has changed."""
-        for stream in self._streams:
-            for name, own in stream.subscribed:
-                if name == server and _is_at_or_below(uri, own):
-                    shown = own if stream.only == server else outer_uri(server, own)
-                    stream.put(UPDATED, {"uri": shown})
-        for peer in self._peers:
-            if any(name == server and _is_at_or_below(uri, own) for name, own in peer.subscribed):
-                peer.put({"method": UPDATED, "params": {"uri": peer.uri(server, uri)}})
+        for one in (*self._streams, *self._connections):
+            at = [own for name, own in one.subscribed if name == server and _is_at_or_below(uri, own)]
+            for shown in one.updated(server, uri, at) if at else ():
+                one.announce(UPDATED, {"uri": shown})
 
     def close(self) -> None:
         """End every stream; each gets its final result."""
         for stream in self._streams:
             stream.ended.set()
-
-
-def _tell_all(told: Mapping[Stream, Callable[[dict[str, Any]], None]], state: dict[str, Any]) -> None:
-    for tell in list(told.values()):
-        tell(state)
 
 
 def _is_at_or_below(uri: str, subscribed: str) -> bool:

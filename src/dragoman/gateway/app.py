@@ -17,10 +17,10 @@ from urllib.parse import unquote
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from dragoman.errors import UnknownServerError
-from dragoman.gateway.auth import LOOPBACK, JwtVerifier, Refused, SharedToken, check_length
+from dragoman.gateway.auth import LOOPBACK, MAX_TOKEN_CHARS, SHARED, JwtVerifier, Refused, UserTokens
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.http import Endpoint
-from dragoman.gateway.sse import SseEndpoint
+from dragoman.gateway.http import Endpoint, HttpRequest
+from dragoman.gateway.observe import server_metrics
 from dragoman.gateway.status import status_rows
 from dragoman.gateway.users import UserGateways
 from dragoman.trust.addresses import split_url
@@ -69,8 +69,8 @@ def asgi_app(
             the application. `None` lets everyone in who reaches the address.
         verifier: Checks tokens instead, such as `JwtVerifier` for those of an authorization server. Whom
             a token stands for is a user of `McpManager.as_user`, who shares nothing with the others.
-        users: Given the id of a user, returns the arguments of `as_user` for them: policy, auth, env …; may
-            raise `Refused`.
+        users: Given the id of a user, returns the arguments of `as_user` for them: policy, auth, env …;
+            `None` for one who is not let in.
         hosts: Names under which clients reach the gateway, beside those of this machine; `*` for any.
         origins: Web pages that may use it, as `https://example.com`; those of this machine may.
         path: Where all servers are; a single one is below.
@@ -91,15 +91,16 @@ def asgi_app(
     has_users = verifier is not None
     if verifier is None and token is not None:
         shared = secrets.token_urlsafe(32) if token == _GENERATE else token
-        verifier = SharedToken(shared)
+        verifier = UserTokens({shared: SHARED})
     guard = Guard(verifier, hosts=hosts, origins=origins)
-    options: dict[str, Any] = {"stateless": stateless, "sse": sse, "max_body_bytes": max_body_bytes}
+    endpoint = Endpoint(gateway, stateless=stateless, max_body_bytes=max_body_bytes)
     return GatewayApp(
-        Endpoints(gateway, **options),
+        endpoint,
         guard,
-        users=UserGateways(gateway, users, **options) if has_users else None,
+        users=UserGateways(endpoint, users) if has_users else None,
         token=shared,
         path=path,
+        sse=sse,
     )
 
 
@@ -113,24 +114,28 @@ class Guard:
         """The last one that was let in: most requests have the same."""
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
-    def check_address(self, headers: Mapping[str, str]) -> Refused | None:
-        """Return why a request from this page or to this name is refused: DNS rebinding uses both."""
+    def check_address(self, headers: Mapping[str, str]) -> None:
+        """Check the page that a request comes from, and the name that it goes to: DNS rebinding uses both.
+
+        Raises:
+            Refused: One of them is not allowed.
+        """
         host = headers.get("host", "")
         if host != self._known_host:
             parts = split_url(f"//{host}")
             if parts is None or "@" in parts.netloc or parts.path or parts.query:
-                return Refused("malformed host", status=400)
+                raise Refused(400, "malformed host")
             if "*" not in self._hosts and parts.host not in self._hosts:
-                return Refused("wrong host", status=421)
+                raise Refused(421, "wrong host")
             self._known_host = host
         origin = headers.get("origin")
         if origin is None or origin.lower() in self._origins:
-            return None
+            return
         parts = split_url(origin)
         if parts is None:
-            return Refused("malformed origin", status=400)
-        is_own = parts.scheme in ("http", "https") and parts.host in LOOPBACK
-        return None if is_own else Refused("wrong origin", status=403)
+            raise Refused(400, "malformed origin")
+        if parts.scheme not in ("http", "https") or parts.host not in LOOPBACK:
+            raise Refused(403, "wrong origin")
 
     async def user(self, headers: Mapping[str, str]) -> AccessToken | None:
         """Return who makes a request; `None` if no token is needed.
@@ -141,45 +146,12 @@ class Guard:
         if self.verifier is None:
             return None
         given = headers.get("authorization", "")
-        check_length(given)
+        if len(given) > MAX_TOKEN_CHARS:
+            raise Refused(401, "the token is too long")
         kind, _, token = given.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
-            reason = "no token"
-            raise Refused(reason)
+            raise Refused(401, "no token")
         return await self.verifier.verify(token.strip())
-
-
-class Endpoints:
-    """The addresses of one gateway; each is made when it is first used."""
-
-    def __init__(self, gateway: Gateway, *, stateless: bool, sse: bool, max_body_bytes: int) -> None:
-        self.gateway = gateway
-        self._stateless = stateless
-        self._max_body_bytes = max_body_bytes
-        self._open: dict[str | None, Endpoint] = {}
-        self.sse = SseEndpoint(gateway, max_body_bytes=max_body_bytes) if sse else None
-
-    def end(self) -> None:
-        """End all requests, sessions and streams."""
-        self.gateway.announcer.close()
-        self.gateway.sessions.close()
-        for endpoint in self._open.values():
-            endpoint.end()
-        if self.sse is not None:
-            self.sse.end()
-
-    def get(self, server: str | None) -> Endpoint | None:
-        """Return the endpoint of a server, or of all; `None` if no server has this name."""
-        try:
-            view = self.gateway.view(server)
-        except UnknownServerError:
-            return None
-        endpoint = self._open.get(server)
-        if endpoint is None or endpoint.view is not view:
-            endpoint = self._open[server] = Endpoint(
-                self.gateway, server, stateless=self._stateless, max_body_bytes=self._max_body_bytes
-            )
-        return endpoint
 
 
 class GatewayApp:
@@ -187,22 +159,24 @@ class GatewayApp:
 
     def __init__(
         self,
-        endpoints: Endpoints,
+        endpoint: Endpoint,
         guard: Guard,
         *,
-        users: UserGateways | None = None,
-        token: str = "",
-        path: str = "/mcp",
+        users: UserGateways | None,
+        token: str,
+        path: str,
+        sse: bool,
     ) -> None:
-        self.gateway = endpoints.gateway
+        self.gateway = endpoint.gateway
         self.token = token
         """The shared token; empty if there is none."""
         self.draining = False
         """Whether the application takes no new requests because it is about to end."""
         self._guard = guard
         self._path = path.rstrip("/")
-        self._endpoints = endpoints
-        """Those of the manager itself."""
+        self._sse = sse
+        self._endpoint = endpoint
+        """That of the manager itself."""
         self._users = users
         """Those of each user; `None` if all clients are one."""
         self._owns_manager = False
@@ -213,7 +187,13 @@ class GatewayApp:
             await self._live(receive, send)
         elif scope["type"] == "http":
             self.gateway.start()
-            await self._answer(scope, receive, send)
+            http = HttpRequest(scope, receive, send)
+            try:
+                response = await self._answer(http)
+            except Refused as exc:
+                response = self._refusal(exc, scope)
+            if response is not None:
+                await response(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -236,14 +216,14 @@ class GatewayApp:
     async def drain(self, seconds: float) -> None:
         """Refuse new requests, wait until those in progress are done, and end what is left."""
         self.draining = True
-        every = [self._endpoints, *(self._users.endpoints() if self._users is not None else ())]
-        for endpoints in every:
-            endpoints.gateway.announcer.close()
+        every = [self._endpoint, *(self._users.endpoints() if self._users is not None else ())]
+        for endpoint in every:
+            endpoint.gateway.announcer.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.gateway.observer.wait_idle()
-        for endpoints in every:
-            endpoints.end()
+        for endpoint in every:
+            endpoint.end()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -260,84 +240,57 @@ class GatewayApp:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = _route(scope)
-        headers = read_headers(scope)
-        response: Response | None = None
-        if (refused := self._guard.check_address(headers)) is not None:
-            response = self._refusal(refused, scope)
-        elif path == "/healthz":
+    async def _answer(self, http: HttpRequest) -> Response | None:
+        """Answer a request; return the response if it is none of MCP.
+
+        Raises:
+            Refused: The request is not let in.
+        """
+        self._guard.check_address(http.headers)
+        if http.path == "/healthz":
             state = "draining" if self.draining else "ok"
-            response = JSONResponse({"status": state}, status_code=503 if self.draining else 200)
-        elif path == _METADATA or path == f"{_METADATA}{self._path}":
-            response = self._metadata()
-        elif self.draining:
-            response = PlainTextResponse("the gateway is shutting down", 503, headers={"Retry-After": "1"})
-        else:
-            try:
-                user = await self._guard.user(headers)
-                if path == "/metrics":
-                    response = PlainTextResponse(self._metrics(), media_type="text/plain; version=0.0.4")
-                else:
-                    response = await self._serve(path, user, scope, headers, receive, send)
-                    if response is None:
-                        return
-            except Refused as exc:
-                response = self._refusal(exc, scope)
-        await (response or _NOT_FOUND)(scope, receive, send)
+            return JSONResponse({"status": state}, status_code=503 if self.draining else 200)
+        if http.path in (_METADATA, f"{_METADATA}{self._path}"):
+            return self._metadata()
+        if self.draining:
+            return PlainTextResponse("the gateway is shutting down", 503, headers={"Retry-After": "1"})
+        user = await self._guard.user(http.headers)
+        if user is None or self._users is None:
+            http.principal = "" if user is None else user.principal
+            return await self._serve(http, self._endpoint)
+        http.principal = user.principal
+        async with self._users.enter(user.user) as endpoint:
+            return await self._serve(http, endpoint)
 
-    async def _serve(
-        self,
-        path: str,
-        user: AccessToken | None,
-        scope: Scope,
-        headers: Mapping[str, str],
-        receive: Receive,
-        send: Send,
-    ) -> Response | None:
-        """Answer a request with a token; return the response if it is none of MCP."""
-        principal = "" if user is None else user.principal
-        if self._users is None or user is None:
-            return await self._reach(self._endpoints, path, principal, scope, headers, receive, send)
-        one = await self._users.enter(user.user)
-        with self._users.using(one) as endpoints:
-            return await self._reach(endpoints, path, principal, scope, headers, receive, send)
-
-    async def _reach(
-        self,
-        endpoints: Endpoints,
-        path: str,
-        principal: str,
-        scope: Scope,
-        headers: Mapping[str, str],
-        receive: Receive,
-        send: Send,
-    ) -> Response | None:
-        plain = path.rstrip("/")
-        if plain == "/status":
-            return JSONResponse({"servers": status_rows(endpoints.gateway.mcp)})
-        if endpoints.sse is not None and (plain == "/sse" or plain.startswith("/sse/")):
-            server = unquote(plain[5:]) or None
-            if scope["method"] == "GET" and endpoints.get(server) is None:
-                return _NOT_FOUND
-            root = scope.get("root_path", "")
-            await endpoints.sse.handle(
-                scope, headers, receive, send, principal=principal, path=f"{root}{plain}", server=server
-            )
-            return None
-        if plain == self._path:
-            endpoint = endpoints.get(None)
-        elif plain.startswith(f"{self._path}/"):
-            endpoint = endpoints.get(unquote(plain[len(self._path) + 1 :]))
-        else:
-            endpoint = None
-        if endpoint is None:
+    async def _serve(self, http: HttpRequest, endpoint: Endpoint) -> Response | None:
+        path = http.path.rstrip("/")
+        if path == "/metrics":
+            # A user sees no more than their own servers: how much the others do is theirs.
+            own = endpoint.gateway.mcp
+            shown = self.metrics() if self._users is None else server_metrics([own])
+            return PlainTextResponse(shown, media_type="text/plain; version=0.0.4")
+        if path == "/status":
+            return JSONResponse({"servers": status_rows(endpoint.gateway.mcp)})
+        is_sse = self._sse and (path == "/sse" or path.startswith("/sse/"))
+        base = "/sse" if is_sse else self._path
+        if path != base and not path.startswith(f"{base}/"):
             return _NOT_FOUND
-        await endpoint.handle(scope, headers, receive, send, principal=principal)
+        try:
+            view = endpoint.gateway.view(unquote(path[len(base) + 1 :]) or None)
+        except UnknownServerError:
+            view = None
+        if is_sse and (view is not None or http.method != "GET"):
+            await endpoint.handle_sse(http, view)
+        elif view is not None:
+            await endpoint.handle(http, view)
+        else:
+            return _NOT_FOUND
         return None
 
-    def _metrics(self) -> str:
-        return self.gateway.observer.metrics(self._users.managers() if self._users is not None else ())
+    def metrics(self) -> str:
+        """Return the metrics of the whole gateway and all its users, in the text format of Prometheus."""
+        every = [self._endpoint, *(self._users.endpoints() if self._users is not None else ())]
+        return self.gateway.observer.metrics(one.gateway.mcp for one in every)
 
     def _refusal(self, refused: Refused, scope: Scope) -> Response:
         self.gateway.observer.refuse(refused.reason, scope.get("client"))
@@ -360,10 +313,10 @@ class GatewayApp:
         body = {"error": refused.reason if refused.status != 401 else "unauthorized"}
         return Response(json.dumps(body), refused.status, headers=headers, media_type="application/json")
 
-    def _metadata(self) -> Response | None:
+    def _metadata(self) -> Response:
         verifier = self._guard.verifier
         if not isinstance(verifier, JwtVerifier):
-            return None
+            return _NOT_FOUND
         facts: dict[str, Any] = {
             "resource": verifier.audience,
             "authorization_servers": [verifier.issuer],
@@ -372,22 +325,3 @@ class GatewayApp:
         if verifier.scopes:
             facts["scopes_supported"] = list(verifier.scopes)
         return JSONResponse(facts)
-
-
-def read_headers(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request, by their names in lower case; the values of one name are joined.
-
-    A header that decides something is then never the one of two that another reader would not take.
-    """
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        # Not every parser of HTTP takes the white space around a value away.
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
-
-
-def _route(scope: Scope) -> str:
-    """Return the path below the place where the application is mounted."""
-    path, root = scope["path"], scope.get("root_path", "")
-    return path[len(root) :] if root and path.startswith(root) else path

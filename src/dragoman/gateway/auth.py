@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
-import json
 import logging
+import math
 import time
-from dataclasses import dataclass, field
-from http import HTTPStatus
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from urllib.parse import quote
 
-import aiohttp
 import jwt
 
-from dragoman.errors import ConfigError
-from dragoman.manager.users import MAX_ID_CHARS
+from dragoman.errors import ConfigError, DragomanError
+from dragoman.model import MAX_USER_CHARS, json_object
+from dragoman.server.oauth.safe_fetch import Fetcher, FetchError
 from dragoman.trust.addresses import is_loopback, split_url
 
 if TYPE_CHECKING:
@@ -50,13 +50,12 @@ KEYS_SECONDS = 300.0
 REFETCH_SECONDS = 15.0
 """The shortest time between two fetches for keys that are not known."""
 FETCH_SECONDS = 10.0
-MAX_KEYS_BYTES = 1_000_000
 LEEWAY = 30.0
 SHARED = "token"
 """The principal of everyone who has the shared token."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AccessToken:
     """Whom a token stands for, once it is checked."""
 
@@ -72,19 +71,20 @@ class AccessToken:
         """The user: the person, or the program if the token stands for no person."""
         return self.client_id if self.subject is None else self.subject
 
-    @property
+    @cached_property
     def principal(self) -> str:
-        """What is equal for requests of the same program and person."""
-        return "/".join(part for part in (self.client_id, self.issuer, self.subject or "") if part)
+        """What is equal for requests of the same program and person, and for no others."""
+        parts = (self.client_id, self.issuer, self.subject or "")
+        return "/".join(quote(part, safe="", errors="surrogatepass") for part in parts).rstrip("/")
 
 
 class Refused(Exception):  # noqa: N818 -- it is an outcome
-    """A token is not accepted."""
+    """A request is not let in."""
 
-    def __init__(self, reason: str, *, status: int = 401, scopes: Sequence[str] = ()) -> None:
+    def __init__(self, status: int, reason: str, *, scopes: Sequence[str] = ()) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.status = status
+        self.reason = reason
         self.scopes = scopes
 
 
@@ -100,19 +100,8 @@ class Verifier(Protocol):
         ...
 
 
-def check_length(token: str) -> None:
-    """Refuse a token that is too long to be one.
-
-    Raises:
-        Refused: It has more than `MAX_TOKEN_CHARS` characters.
-    """
-    if len(token) > MAX_TOKEN_CHARS:
-        reason = "the token is too long"
-        raise Refused(reason)
-
-
 class UserTokens:
-    """A secret for each user."""
+    """A secret for each user, or one for all."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         """Let users in.
@@ -120,30 +109,17 @@ class UserTokens:
         Args:
             tokens: The users, by their tokens.
         """
-        self._users = {hashlib.sha256(token.encode()).digest(): user for token, user in tokens.items()}
+        self._users = {
+            hashlib.sha256(token.encode()).digest(): AccessToken(client_id=user)
+            for token, user in tokens.items()
+        }
 
     async def verify(self, token: str) -> AccessToken:
         """Find the user by a hash of the token, which tells nothing about the tokens that it is not."""
         user = self._users.get(hashlib.sha256(token.encode()).digest())
         if user is None:
-            reason = "wrong token"
-            raise Refused(reason)
-        return AccessToken(client_id=user, subject=user)
-
-
-class SharedToken:
-    """One secret that every client knows."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-        self._access = AccessToken(client_id=SHARED)
-
-    async def verify(self, token: str) -> AccessToken:
-        """Compare in constant time."""
-        if not hmac.compare_digest(token.encode(), self._token):
-            reason = "wrong token"
-            raise Refused(reason)
-        return self._access
+            raise Refused(401, "wrong token")
+        return user
 
 
 class _Key(NamedTuple):
@@ -151,12 +127,6 @@ class _Key(NamedTuple):
 
     key: Any
     algorithms: tuple[str, ...]
-
-
-@dataclass
-class _Keys:
-    keys: dict[str, _Key] = field(default_factory=dict[str, _Key])
-    at: float = -1e9
 
 
 class JwtVerifier:
@@ -192,7 +162,9 @@ class JwtVerifier:
         self.scopes = tuple(scopes)
         self._user_claim = user_claim
         self._jwks_url = jwks_url
-        self._known = _Keys()
+        self._keys: dict[str, _Key] = {}
+        self._fetched = -math.inf
+        """When the keys were fetched."""
         self._fetching = asyncio.Lock()
 
     async def verify(self, token: str) -> AccessToken:
@@ -211,34 +183,33 @@ class JwtVerifier:
                 options={"require": ["exp", "iss", "aud"]},
             )
         except jwt.PyJWTError as exc:
-            raise Refused(f"invalid token: {exc}") from exc  # noqa: EM102 -- the reason is the message
+            raise Refused(401, f"invalid token: {exc}") from exc
         except (ValueError, TypeError, OverflowError, RecursionError) as exc:
-            reason = "invalid token: it cannot be read"
-            raise Refused(reason) from exc
+            raise Refused(401, "invalid token: it cannot be read") from exc
         granted = str(claims.get("scope") or "").split()
         if missing := [scope for scope in self.scopes if scope not in granted]:
-            raise Refused(f"missing scope {missing[0]}", status=403, scopes=self.scopes)  # noqa: EM102
+            raise Refused(403, f"missing scope {missing[0]}", scopes=self.scopes)
         user = claims.get(self._user_claim)
-        if not isinstance(user, str) or not 0 < len(user) <= MAX_ID_CHARS:
+        if not isinstance(user, str) or not 0 < len(user) <= MAX_USER_CHARS:
             # A client without a user must not pass for the user of that name.
-            raise Refused(f"invalid token: no claim {self._user_claim} that names a user")  # noqa: EM102
+            raise Refused(401, f"invalid token: no claim {self._user_claim} that names a user")
         client = claims.get("client_id") or claims.get("azp") or user
         return AccessToken(client_id=str(client), subject=user, issuer=self.issuer, scopes=granted)
 
     async def _key(self, kid: str) -> _Key:
         now = time.monotonic()
-        age = now - self._known.at
+        age = now - self._fetched
         if age > KEYS_SECONDS or (self._find(kid) is None and age > REFETCH_SECONDS):
             async with self._fetching:
-                if self._known.at < now:
+                if self._fetched < now:
                     try:
-                        self._known = _Keys(await self._fetch(), time.monotonic())
-                    except (aiohttp.ClientError, TimeoutError, ValueError, jwt.PyJWTError) as exc:
+                        self._keys = await self._fetch()
+                        self._fetched = time.monotonic()
+                    except (FetchError, DragomanError, TimeoutError, ValueError) as exc:
                         logger.warning("could not fetch the keys of `%s`: %s", self.issuer, exc)
                         # Old keys stay in use; the next try is not at once.
-                        self._known.at = max(
-                            self._known.at, time.monotonic() - KEYS_SECONDS + REFETCH_SECONDS
-                        )
+                        retry = time.monotonic() - KEYS_SECONDS + REFETCH_SECONDS
+                        self._fetched = max(self._fetched, retry)
         found = self._find(kid)
         if found is None:
             msg = "the key of the token is not known"
@@ -246,22 +217,22 @@ class JwtVerifier:
         return found
 
     def _find(self, kid: str) -> _Key | None:
-        keys = self._known.keys
+        keys = self._keys
         return keys.get(kid) if kid or len(keys) != 1 else next(iter(keys.values()))
 
     async def _fetch(self) -> dict[str, _Key]:
-        timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            url = self._jwks_url or await self._discover(session)
-            document = await _json(session, url)
-        return _public_keys(document)
+        async with asyncio.timeout(FETCH_SECONDS):
+            return _public_keys(await self._document(self._jwks_url or await self._discover()))
 
-    async def _discover(self, session: aiohttp.ClientSession) -> str:
+    async def _document(self, url: str) -> dict[str, Any]:
+        return (await Fetcher(self.issuer).fetch("GET", url, configured=True)).document()
+
+    async def _discover(self) -> str:
         base = self.issuer.rstrip("/")
         for path in ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"):
             try:
-                document = await _json(session, base + path)
-            except (aiohttp.ClientError, ValueError):
+                document = await self._document(base + path)
+            except (FetchError, DragomanError, ValueError):
                 continue
             named, url = document.get("issuer"), document.get("jwks_uri")
             if isinstance(named, str) and named.rstrip("/") == base and isinstance(url, str):
@@ -290,7 +261,7 @@ def _public_keys(document: Mapping[str, Any]) -> dict[str, _Key]:
     found: dict[str, _Key] = {}
     listed: object = document.get("keys")
     for number, one in enumerate(cast("list[object]", listed) if isinstance(listed, list) else []):
-        entry = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        entry = json_object(one)
         kind, curve = entry.get("kty"), entry.get("crv")
         algorithms = FAMILIES.get((str(kind), str(curve or "")), ())
         if entry.get("alg") is not None:
@@ -307,26 +278,3 @@ def _public_keys(document: Mapping[str, Any]) -> dict[str, _Key]:
         msg = "the key set has no public key that checks signatures"
         raise ValueError(msg)
     return found
-
-
-async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    body = bytearray()
-    async with session.get(url, allow_redirects=False) as response:
-        if response.status != HTTPStatus.OK:
-            msg = f"HTTP status {response.status}"
-            raise ValueError(msg)
-        # `read(n)` returns what has arrived, which may be the first part only.
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > MAX_KEYS_BYTES:
-                msg = f"more than {MAX_KEYS_BYTES} bytes"
-                raise ValueError(msg)
-    try:
-        document: object = json.loads(body)
-    except RecursionError as exc:
-        msg = "not JSON"
-        raise ValueError(msg) from exc
-    if not isinstance(document, dict):
-        msg = "not a JSON object"
-        raise ValueError(msg)  # noqa: TRY004 -- the content is wrong, not a caller's type
-    return cast("dict[str, Any]", document)

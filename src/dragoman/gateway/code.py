@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dragoman.agent.code.runner import RUN_CODE, CodeRunner
+from dragoman.gateway.questions import Exchange
+from dragoman.manager.forward import definition_of
 from dragoman.server.in_progress import current_caller
-from dragoman.server.protocol.envelope import INVALID_PARAMS, INVALID_REQUEST, MCPError
+from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError, text_result
 from dragoman.storage.programs import ProgramStore
 from dragoman.tools.result.budget import TextBudget
 
@@ -16,35 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.manager.manager import McpManager
-    from dragoman.model import CallRequest, ToolDef, ToolResult
+    from dragoman.model import ToolDef, ToolResult
 
 MOST_AT_ONCE = 4
 """Programs of all clients and endpoints that run at the same time; others wait."""
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 """The turns of this process: a semaphore belongs to one event loop."""
 RESULT_TOKENS = 25_000
-
-
-class _CannotAsk:
-    """The exchange of a call in a program: its questions have no way to the client."""
-
-    @property
-    def client(self) -> object:
-        return self
-
-    async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:  # noqa: ARG002 -- as all exchanges
-        msg = f"a program cannot answer {method}: call the tool itself"
-        raise MCPError(code=INVALID_REQUEST, message=msg)
-
-    async def approve(self, call: CallRequest) -> bool:  # noqa: ARG002 -- the answer is always no
-        """Deny the call: a program's person cannot be asked."""
-        return False
-
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send nothing: a program has no notifications."""
-
-    def log(self, params: Mapping[str, Any]) -> None:
-        """Drop a log message: nothing takes it in a program."""
 
 
 class ProgramTool:
@@ -69,8 +49,7 @@ class ProgramTool:
 
     async def definition(self) -> dict[str, Any]:
         """Return the definition of the tool."""
-        tool = await self._catalog.tool(listed=False, keeps=False)
-        return {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.input_schema)}
+        return definition_of(await self._catalog.tool(listed=False, keeps=False))
 
     async def signatures(self, names: Iterable[str]) -> list[str]:
         """Return how programs call these tools."""
@@ -92,7 +71,7 @@ class ProgramTool:
                 result = await runner.run(code)
             finally:
                 await runner.close()
-        return {"content": [{"type": "text", "text": result.text}], "isError": not result.success}
+        return text_result(result.text, is_error=not result.success)
 
     def _runner(self) -> CodeRunner:
         runner = CodeRunner(
@@ -104,7 +83,7 @@ class ProgramTool:
 
         async def call(name: str, arguments: Mapping[str, Any] | None = None, **how: Any) -> ToolResult:
             # Without an exchange of its own, a question would go to another client of that server.
-            token = current_caller.set(_CannotAsk())
+            token = current_caller.set(Exchange())
             try:
                 return await caller(name, arguments, **how)
             finally:

@@ -1,146 +1,274 @@
-"""Connection: one client over a channel that carries messages both ways, such as stdio or a local socket.
+"""Connection: one client that stays: over stdio, a local socket or SSE, or a session over HTTP.
 
-The client's first request decides which protocol it speaks: a handshake, or requests that each say it. Each
-request runs in a task of its own, so that a slow one holds up no other.
+The client's first request decides which protocol it speaks: a handshake, or requests that each say it. Over a
+channel that carries messages both ways, each request runs in a task of its own, so that a slow one holds up
+no other. Over HTTP, a request of a session has a response of its own, and runs in the task of that.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from typing import TYPE_CHECKING, Any, cast
+import itertools
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dragoman.gateway.request import Peer, Request
+from dragoman.gateway.ids import outer_uri
+from dragoman.gateway.request import SERVER_ERROR, Request
 from dragoman.server.protocol.envelope import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    LATEST_HANDSHAKE_VERSION,
     MODERN_PROTOCOL_VERSIONS,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
     check_notification,
+    check_params,
     declared,
     error_of,
     has_envelope,
     is_message,
 )
+from dragoman.server.protocol.rounds import HOLD_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dragoman.gateway.outbox import Outbox
     from dragoman.gateway.view import View
 
-logger = logging.getLogger("dragoman")
-
 END_SECONDS = 5.0
+MAX_RUNNING = 1_000
+"""How many requests of one client may be in progress."""
+MAX_ASKED = 100
+"""How many questions may wait for one client."""
 INITIALIZE = "initialize"
 CANCELLED = "notifications/cancelled"
+_NUMBERS = itertools.count(1)
+
+
+class Running(Protocol):
+    """A request in progress."""
+
+    def cancel(self) -> object:
+        """End it without its result."""
+        ...
 
 
 class Connection:
     """One client."""
 
     def __init__(
-        self, view: View, put: Callable[[Mapping[str, Any]], None], *, principal: str = "", key: str = ""
+        self, view: View, outbox: Outbox | None = None, *, principal: str = "", key: str = ""
     ) -> None:
-        """Serve a client.
+        """Know nothing of the client yet.
 
         Args:
             view: What it is shown.
-            put: Sends a message to the client, without waiting.
-            principal: Who it is, where that has been checked.
+            outbox: What goes to the client outside of a response; `None` while it reads nothing.
+            principal: Who opened it, where that has been checked; the only one who may use it.
             key: The id of the session, if the transport has sessions.
         """
         self._view = view
-        self._put = put
-        self.peer = Peer(view.only, principal=principal, put=put, key=key)
+        self.only = view.only
+        self.outbox = outbox
+        self.principal = principal
+        self.key = key
+        self.version = ""
+        """The protocol version that was agreed on; empty before the handshake."""
+        self.capabilities: Mapping[str, Any] = {}
+        self.name = ""
+        """What the client calls itself."""
+        self.level = ""
+        """The lowest level of log messages that it wants; empty for none."""
+        self.subscribed: set[tuple[str, str]] = set()
+        """Servers and their own URIs."""
+        self.running: dict[int | str, Running] = {}
+        """Its requests in progress."""
+        self.used = time.monotonic()
+        self.ended = asyncio.Event()
+        self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._is_modern: bool | None = None
         """Which protocol the client speaks; `None` before its first request."""
 
     @property
     def is_busy(self) -> bool:
         """Whether a request has no answer yet."""
-        return bool(self.peer.running)
+        return bool(self.running)
+
+    def put(self, message: Mapping[str, Any]) -> None:
+        """Send a message to the client outside of a response, without waiting for that."""
+        if self.outbox is not None:
+            self.outbox.send(message)
+
+    def announce(self, method: str, params: Mapping[str, Any]) -> None:
+        """Tell the client of something that it did not ask for in that moment."""
+        self.put({"method": method, "params": dict(params)})
+
+    def wants(self, method: str) -> bool:  # noqa: ARG002 -- as a stream of announcements
+        """Return whether changes of a list are announced to it: every one is."""
+        return True
+
+    def updated(self, server: str, uri: str, subscribed: list[str]) -> list[str]:  # noqa: ARG002 -- as above
+        """Return the URIs that it is told for an updated resource: the resource itself."""
+        return [uri if self.only == server else outer_uri(server, uri)]
+
+    # Messages of the client
 
     def take(self, message: object) -> None:
-        """Take a message of the client; an answer goes out by `put`."""
+        """Take a message; the answer to a request goes out by `put`."""
         if not is_message(message):
             number = cast("dict[str, Any]", message).get("id") if isinstance(message, dict) else None
             known = number if type(number) in (int, str) else None
             self._refuse(known, MCPError(code=INVALID_REQUEST, message="not a JSON-RPC message"))
             return
         given = cast("dict[str, Any]", message)
-        if "method" not in given:
-            self.peer.take_answer(given)
+        method, params = given.get("method"), given.get("params")
+        if method is None:
+            self._take_answer(given)
         elif "id" in given:
             try:
-                self._begin(given)
+                request = self.request(given, self.put)
             except MCPError as exc:
                 self._refuse(given["id"], exc)
-        elif given["method"] == CANCELLED:
-            self.peer.cancel(given.get("params"))
-        elif check_notification(given["method"], self.peer.version, given.get("params")):
-            self._view.take_notification(given["method"], self.peer)
+                return
+            task = asyncio.create_task(self._answer(request), name=f"dragoman {request.method}")
+            self.running[request.id] = task
+        elif method == CANCELLED:
+            cancelled: object = cast("dict[str, Any]", params or {}).get("requestId")
+            if isinstance(cancelled, int | str) and (running := self.running.get(cancelled)) is not None:
+                running.cancel()
+        elif check_notification(method, self.version, params):
+            self._view.take_notification(method, self)
 
-    async def finish(self, seconds: float) -> None:
-        """Wait until no request is in progress, but not longer than this; streams of announcements end."""
-        self._view.announcer.close()
-        if tasks := cast("list[asyncio.Task[None]]", list(self.peer.running.values())):
-            await asyncio.wait(tasks, timeout=seconds)
-
-    async def close(self) -> None:
-        """End the connection; requests in progress are cancelled."""
-        self.peer.close()
-        await self.finish(END_SECONDS)
-        await self._view.announcer.remove(self.peer)
-
-    def _begin(self, message: dict[str, Any]) -> None:
-        number = message["id"]
-        self.peer.admit(number)
-        request = self._checked(message)
-        task = asyncio.create_task(self._answer(request), name=f"dragoman {request.method}")
-        self.peer.running[number] = task
-
-    def _checked(self, message: dict[str, Any]) -> Request:
+    def request(self, message: dict[str, Any], put: Callable[[Mapping[str, Any]], None]) -> Request:
         """Return a request by the rules of the protocol that the client speaks.
 
+        Args:
+            message: The request.
+            put: Sends a message to the client before the result, without waiting.
+
         Raises:
-            MCPError: It breaks them.
+            MCPError: It breaks them, one with its id is in progress, or too many are.
         """
+        if message["id"] in self.running:
+            raise MCPError(code=INVALID_REQUEST, message="a request with this id is in progress")
+        if len(self.running) >= MAX_RUNNING:
+            raise MCPError(code=SERVER_ERROR, message="too many requests at once")
         method, params = message["method"], message.get("params")
         if self._is_modern is None:
             self._is_modern = method != INITIALIZE and has_envelope(params)
-        peer = self.peer
         if self._is_modern:
             if method == INITIALIZE:
                 msg = "this connection speaks the 2026-07-28 protocol, which has no handshake"
                 data = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
                 raise MCPError(code=UNSUPPORTED_PROTOCOL_VERSION, message=msg, data=data)
             version, capabilities = declared(message, None)
-            return Request(
-                message, version=version, capabilities=capabilities, put=self._put, principal=peer.principal
-            )
+        else:
+            self._check_older(method, params)
+            version, capabilities = self.version or LATEST_HANDSHAKE_VERSION, self.capabilities
+        return Request(
+            message,
+            version=version,
+            capabilities=capabilities,
+            put=put,
+            principal=self.principal,
+            client=self,
+        )
+
+    def _check_older(self, method: str, params: Mapping[str, Any] | None) -> None:
         if method == INITIALIZE:
-            self._view.greet(peer, params)
+            self._greet(params)
         elif has_envelope(params):
             msg = "this connection began with a handshake: requests of the 2026-07-28 protocol are refused"
             raise MCPError(code=INVALID_REQUEST, message=msg)
-        elif not peer.version and method != "ping" and self._view.knows(method):
+        elif not self.version and method != "ping" and self._view.knows(method):
             raise MCPError(code=INVALID_PARAMS, message="Invalid request parameters", data="initialize first")
-        return Request(
-            message,
-            version=peer.version or "2025-11-25",
-            capabilities=peer.capabilities,
-            put=self._put,
-            principal=peer.principal,
-            peer=peer,
-        )
+
+    def _greet(self, params: Mapping[str, Any] | None) -> None:
+        """Take what the handshake says."""
+        check_params(INITIALIZE, LATEST_HANDSHAKE_VERSION, params)
+        given = dict(params or {})
+        self.version = agreed_version(given["protocolVersion"])
+        self.capabilities = given["capabilities"]
+        self.name = str(given["clientInfo"]["name"])
 
     async def _answer(self, request: Request) -> None:
         try:
-            outcome = await self._view.respond(request, client=self.peer)
+            outcome = await self._view.respond(request)
         finally:
-            self.peer.running.pop(request.id, None)
-        self._put({"id": request.id, **outcome})
+            self.running.pop(request.id, None)
+        self.put({"id": request.id, **outcome})
 
     def _refuse(self, number: int | str | None, exc: MCPError) -> None:
-        self._put({"id": number, "error": error_of(exc)})
+        self.put({"id": number, "error": error_of(exc)})
+
+    # Questions to the client
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], put: Callable[[Mapping[str, Any]], None]
+    ) -> Mapping[str, Any]:
+        """Ask the client, and wait for its answer.
+
+        Raises:
+            MCPError: It answered with an error or not in time, or has too many questions already.
+        """
+        if len(self._asked) >= MAX_ASKED:
+            raise MCPError(code=SERVER_ERROR, message="too many questions wait for this client")
+        number = f"dragoman-{next(_NUMBERS)}-{secrets.token_hex(8)}"
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            put({"id": number, "method": method, "params": dict(params)})
+            # No deadline of the call runs meanwhile, and a client that has gone never answers.
+            async with asyncio.timeout(HOLD_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise MCPError(code=SERVER_ERROR, message="the client did not answer in time") from None
+        finally:
+            self._asked.pop(number, None)
+
+    def _take_answer(self, message: Mapping[str, Any]) -> None:
+        """Take the answer to a question; one that is not waited for is dropped."""
+        waiting = self._asked.get(message["id"]) if isinstance(message["id"], str) else None
+        if waiting is None or waiting.done():
+            return
+        error = message.get("error")
+        if isinstance(error, dict):
+            given = cast("dict[str, Any]", error)
+            code = given.get("code")
+            refusal = MCPError(
+                code=code if isinstance(code, int) else 0, message=str(given.get("message", ""))
+            )
+            waiting.set_exception(refusal)
+        else:
+            waiting.set_result(message["result"])
+
+    # The end
+
+    async def finish(self, seconds: float) -> None:
+        """Wait until no request is in progress, but not longer than this."""
+        tasks: list[asyncio.Task[Any]] = [
+            one for one in self.running.values() if isinstance(one, asyncio.Task)
+        ]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    def end(self) -> None:
+        """Cancel the requests of the client and the questions to it, and end its stream."""
+        self.ended.set()
+        for running in list(self.running.values()):
+            running.cancel()
+        for answer in self._asked.values():
+            answer.cancel()
+
+    async def close(self) -> None:
+        """End the connection, and forget what it was to be told of."""
+        self.end()
+        await self.finish(END_SECONDS)
+        await self._view.announcer.remove(self)
+
+
+def agreed_version(wanted: str) -> str:
+    """Return the protocol version for a client of the older protocol that wants this one."""
+    return wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION

@@ -37,6 +37,7 @@ from dragoman.gateway.client import (
     peer_user,
 )
 from dragoman.gateway.workspace import Place, Workspaces
+from dragoman.model import json_object
 from dragoman.server.late_import import late_import_module
 from dragoman.server.process.signals import on_signal
 from dragoman.server.sharing import SharedConnections
@@ -59,7 +60,9 @@ LOCK_SECONDS = 20.0
 """How long to wait for the end of a daemon that is stopping."""
 LONGEST_LINE = 64 * 1024 * 1024
 BACKLOG = 1_024
-_INVALID_REQUEST, _METHOD_NOT_FOUND, _INTERNAL_ERROR = -32600, -32601, -32603
+_INVALID_REQUEST, _METHOD_NOT_FOUND, _INVALID_PARAMS = -32600, -32601, -32602
+_DEFAULTS: dict[str, Any] = {"words": [], "tty": {}, "columns": 0, "encoding": "utf-8", "stdin": ""}
+"""The parameters of a command, where the client does not send them."""
 
 
 class AlreadyRunningError(Exception):
@@ -291,13 +294,22 @@ class Command:
     """A command of the terminal that runs in the daemon, for a client."""
 
     def __init__(self, daemon: Daemon, connection: _Connection, params: dict[str, Any], place: Place) -> None:
+        """Take what the client wants to run.
+
+        Raises:
+            _RefusedError: A parameter has the wrong type.
+        """
+        given = {**_DEFAULTS, **params}
+        for name, default in _DEFAULTS.items():
+            if type(given[name]) is not type(default):
+                raise _RefusedError(_INVALID_PARAMS, f"`{name}` must be a {type(default).__name__}")
         self.workspaces = daemon.workspaces
         self.place = place
-        self.words: list[str] = [str(word) for word in params.get("words", ())]
-        self.tty: dict[str, bool] = params.get("tty") or {}
-        self.columns: int | None = params.get("columns")
-        self.encoding: str = str(params.get("encoding") or "utf-8")
-        self.stdin: str = str(params.get("stdin") or "")
+        self.words: list[str] = [str(word) for word in given["words"]]
+        self.tty: dict[str, bool] = given["tty"]
+        self.columns: int | None = given["columns"] or None
+        self.encoding: str = given["encoding"]
+        self.stdin: str = given["stdin"]
         """What the client read from its standard input, in base64."""
         self._connection = connection
         self._loop = asyncio.get_running_loop()
@@ -414,7 +426,7 @@ class _Connection:
             return None
         if message is None:
             return None
-        params = _mapping(message.get("params"))
+        params = json_object(message.get("params"))
         try:
             if message.get("method") != "dragoman/hello":
                 raise _RefusedError(_INVALID_REQUEST, "the first request must be `dragoman/hello`")
@@ -429,7 +441,7 @@ class _Connection:
         about = {"version": VERSION, "pid": os.getpid()}
         self.write(_line({"id": message.get("id"), "result": about}))
         self._daemon.used()
-        env = {str(name): str(value) for name, value in _mapping(params.get("env")).items()}
+        env = {str(name): str(value) for name, value in json_object(params.get("env")).items()}
         profile, config = params.get("profile"), params.get("config")
         return Place(
             root=str(params.get("root") or "/"),
@@ -452,7 +464,7 @@ class _Connection:
             method, number = message.get("method"), message.get("id")
             if method is None and number in self._asked:
                 if not self._asked[number].done():
-                    self._asked[number].set_result(_mapping(message.get("result")))
+                    self._asked[number].set_result(json_object(message.get("result")))
             elif isinstance(method, str) and method.startswith("dragoman/"):
                 self._control(method, message, place)
             else:
@@ -466,8 +478,12 @@ class _Connection:
         number = message.get("id")
         match method:
             case "dragoman/command":
-                command = Command(self._daemon, self, _mapping(message.get("params")), place)
-                self._commands[number] = command, asyncio.create_task(self._run(number, command))
+                try:
+                    command = Command(self._daemon, self, json_object(message.get("params")), place)
+                except _RefusedError as exc:
+                    self.write(_error(number, exc))
+                else:
+                    self._commands[number] = command, asyncio.create_task(self._run(number, command))
             case "dragoman/status":
                 self.write(_line({"id": number, "result": self._daemon.status()}))
             case "dragoman/stop":
@@ -550,21 +566,16 @@ class _McpSide:
     async def _open(self) -> McpConnection:
         await late_import_module("dragoman.gateway.gateway")
         from dragoman.gateway.outbox import Outbox
-        from dragoman.server.protocol.envelope import encode
 
         settings = await asyncio.to_thread(self._workspaces.settings, self._place)
         workspace = await self._stack.enter_async_context(self._workspaces.use(self._place, settings))
         workspace.start_all()
-        outbox = self._outbox = Outbox(self._write, on_stuck=self._writer.transport.abort)
-        return workspace.gateway.connect(lambda sent: outbox.put(encode(sent) + b"\n"))
+        self._outbox = Outbox(self._write, on_stuck=self._writer.transport.abort)
+        return workspace.gateway.connect(self._outbox)
 
     async def _write(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _line(message: dict[str, Any]) -> bytes:

@@ -29,7 +29,6 @@ class Extensions:
         self._view = view
         self._forward = forward
         self._task_keys = task_keys
-        """Bind the ids of tasks to a user; empty without users."""
 
     def handlers(self) -> dict[str, Callable[[Request], Awaitable[Mapping[str, Any]]]]:
         """Return what answers the requests of extensions, by method."""
@@ -51,14 +50,11 @@ class Extensions:
 
     def outer_task(self, state: Mapping[str, Any], server: str) -> dict[str, Any]:
         """Return the state of a task with the id and the URIs that clients know."""
-        task, result = str(state.get("taskId", "")), state.get("result")
-        if self._view.only is None:
-            task = ids.outer_task(server, task)
-            if isinstance(result, dict):
-                result = ids.outer_result(cast("dict[str, Any]", result), server)
-        if self._task_keys:
-            task = ids.bound_task(task, server, self._task_keys)
-        return {**state, "taskId": task, **({"result": result} if "result" in state else {})}
+        shown = {**state, "taskId": ids.outer_task(server, str(state.get("taskId", "")), self._task_keys[0])}
+        result = state.get("result")
+        if self._view.only is None and isinstance(result, dict):
+            shown["result"] = ids.outer_result(cast("dict[str, Any]", result), server)
+        return shown
 
     # Tasks
 
@@ -78,12 +74,8 @@ class Extensions:
         Raises:
             MCPError: It is not a task of this client's.
         """
-        only = self._view.only
-        found = ids.inner_task(task) if only is None else (only, task)
-        if found is not None and self._task_keys:
-            own = ids.unbound_task(task, found[0], self._task_keys)
-            found = None if own is None else ids.inner_task(own) if only is None else (only, own)
-        if found is None or not self._forward.knows(found[0]):
+        found = ids.inner_task(task, self._task_keys)
+        if found is None or self._view.only not in (None, found[0]) or not self._forward.knows(found[0]):
             raise MCPError(code=INVALID_PARAMS, message="Task not found")
         return found
 

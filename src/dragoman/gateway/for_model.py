@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 from dragoman.agent.notices import Notices, lost_servers
 from dragoman.errors import ToolExecutionError
 from dragoman.gateway.status import status_rows
+from dragoman.manager.forward import definition_of
 from dragoman.manager.resources import result_tool
+from dragoman.model import ToolDef
+from dragoman.server.protocol.envelope import text_result
 from dragoman.server.protocol.rounds import wants_input
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import run_builtin
@@ -29,7 +32,13 @@ if TYPE_CHECKING:
 
 RESULT_TOKENS = 25_000
 """How long a text of a result may be."""
-STATUS = "mcp_status"
+STATUS = ToolDef(
+    name="mcp_status",
+    description="Say which servers are available, and why one is not.",
+    input_schema={"type": "object", "properties": {}},
+    annotations={"readOnlyHint": True},
+    source="builtin",
+)
 MAX_NOTICES = 100
 """How many notices are kept for clients that have not called since."""
 MAX_CLIENTS = 1_000
@@ -56,38 +65,20 @@ class ForModel:
 
     def definitions(self) -> list[dict[str, Any]]:
         """Return the definitions of the tools that are added."""
-        reader = self._reader
-        return [
-            {
-                "name": STATUS,
-                "description": "Say which servers are available, and why one is not.",
-                "inputSchema": {"type": "object", "properties": {}},
-                "annotations": {"readOnlyHint": True},
-            },
-            {
-                "name": reader.name,
-                "description": reader.description,
-                "inputSchema": dict(reader.input_schema),
-                "annotations": {"readOnlyHint": True},
-            },
-        ]
+        return [definition_of(STATUS), definition_of(self._reader)]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the result of a tool that is added; `None` if it is none of them."""
-        if name == STATUS:
+        if name == STATUS.name:
             states = status_rows(self._mcp)
-            return {
-                "content": [{"type": "text", "text": json.dumps(states, ensure_ascii=False)}],
-                "structuredContent": {"servers": states},
-                "isError": False,
-            }
+            text = json.dumps(states, ensure_ascii=False)
+            return {**text_result(text), "structuredContent": {"servers": states}}
         if name != self._reader.name:
             return None
         try:
-            text = await run_builtin(self._reader, arguments)
+            return text_result(await run_builtin(self._reader, arguments))
         except ToolExecutionError as exc:
-            return {"content": [{"type": "text", "text": str(exc)}], "isError": True}
-        return {"content": [{"type": "text", "text": text}], "isError": False}
+            return text_result(str(exc), is_error=True)
 
     def note(self, event: Event) -> None:
         """Remember what an event means for the clients."""

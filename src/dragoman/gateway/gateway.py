@@ -29,10 +29,11 @@ from dragoman.model import ServerState
 from dragoman.server.protocol.rounds import HeldRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Coroutine, Sequence
     from typing import Self
 
     from dragoman.events import Event
+    from dragoman.gateway.outbox import Outbox
     from dragoman.gateway.request import Request
     from dragoman.gateway.view import ToolsMode
     from dragoman.manager.forward import Forward
@@ -92,11 +93,11 @@ class Gateway:
         self.states = States(state_keys)
         self.announcer = Announcer(mcp)
         self.sessions = Sessions(self)
-        self.observer = observer or Observer(mcp)
+        self.observer = observer or Observer()
         self.tools_mode: ToolsMode = tools
         self.first_wait = first_wait
-        self.task_keys = [ids.task_key(key, mcp.user) for key in self.states.secrets] if mcp.user else []
-        """Bind the ids of tasks to the user: the first binds, all check. Empty if there are no users."""
+        self.task_keys = [ids.task_key(key, mcp.user) for key in self.states.secrets]
+        """Mark the ids of tasks: the first marks, all check."""
         self.model = ForModel(mcp) if for_model else None
         self._raw = raw
         self._views: dict[str | None, View] = {}
@@ -182,18 +183,10 @@ class Gateway:
             view = self._views[server] = View(self, server)
         return view
 
-    def connect(
-        self, put: Callable[[Mapping[str, Any]], None], *, server: str | None = None, principal: str = ""
-    ) -> Connection:
-        """Return the connection of a client over a channel that goes both ways.
-
-        Args:
-            put: Sends a message to the client, without waiting.
-            server: The only server to show, under its own names.
-            principal: Who the client is, where that has been checked.
-        """
+    def connect(self, outbox: Outbox) -> Connection:
+        """Return the connection of a client over a channel that goes both ways."""
         self.start()
-        return Connection(self.view(server), put, principal=principal)
+        return Connection(self.view(), outbox)
 
     async def _announce(self) -> None:
         async for event in self._events:

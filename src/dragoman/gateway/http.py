@@ -1,4 +1,4 @@
-"""Streamable HTTP: the requests of MCP over HTTP, for one view, in both protocol generations.
+"""Streamable HTTP: the requests of MCP over HTTP, in both protocol generations; and the older SSE.
 
 A modern request is complete in itself: one POST, one answer. An older client has a session, which begins with
 its handshake and lives in this process. The response to a request becomes a stream of events only when
@@ -8,15 +8,15 @@ something has to be said before the result: progress, a log message, or a questi
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from urllib.parse import parse_qs
 
-from dragoman.gateway.connection import CANCELLED, INITIALIZE
+from dragoman.gateway.connection import INITIALIZE, Connection
 from dragoman.gateway.outbox import Outbox
-from dragoman.gateway.request import Peer, Request
+from dragoman.gateway.request import Request
 from dragoman.server.protocol.envelope import (
     DEFAULT_VERSION,
     HANDSHAKE_PROTOCOL_VERSIONS,
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from dragoman.gateway.gateway import Gateway
+    from dragoman.gateway.view import View
 
-logger = logging.getLogger("dragoman")
+    Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 PING_SECONDS = 15.0
 """After how long without a word a response becomes a stream, so that no proxy closes it."""
@@ -62,8 +63,6 @@ _HEADERS_OF_STREAM = [
 _PING = b": ping\r\n\r\n"
 _ONE_MESSAGE = "Body must be a single JSON-RPC request or notification object"
 
-Headers = list[tuple[bytes, bytes]]
-
 
 class RefusedError(Exception):
     """A request is answered with an HTTP status."""
@@ -74,20 +73,89 @@ class RefusedError(Exception):
         self.body = encode({"id": None, "error": {"code": code, "message": message}})
 
 
+class HttpRequest:
+    """One HTTP request."""
+
+    __slots__ = ("headers", "method", "path", "principal", "receive", "scope", "send")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.method: str = scope["method"]
+        path, root = scope["path"], scope.get("root_path", "")
+        self.path: str = path[len(root) :] if root and path.startswith(root) else path
+        """Below the place where the application is mounted."""
+        self.headers = read_headers(scope)
+        self.principal = ""
+        """Who makes it; empty before its token is checked, and where none is needed."""
+
+    async def respond(self, status: int, body: bytes = b"", headers: Headers = ()) -> None:
+        """Send a whole response of JSON."""
+        about = [(b"content-length", b"%d" % len(body)), *headers]
+        if body:
+            about.insert(0, (b"content-type", b"application/json"))
+        await self.send({"type": "http.response.start", "status": status, "headers": about})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def message(self, limit: int) -> Any:
+        """Return the message in the body; `None` if the client hangs up before its end.
+
+        Raises:
+            RefusedError: It is too large, not as long as its header says, or not JSON.
+        """
+        size = self.headers.get("content-length", "")
+        if size.isdigit() and int(size) > limit:
+            raise RefusedError(413, f"Request body exceeds {limit} bytes")
+        parts: list[bytes] = []
+        length = 0
+        while True:
+            received = await self.receive()
+            if received["type"] != "http.request":
+                return None
+            part = received.get("body", b"")
+            length += len(part)
+            if length > limit:
+                raise RefusedError(413, f"Request body exceeds {limit} bytes")
+            parts.append(part)
+            if not received.get("more_body"):
+                break
+        if size.isdigit() and int(size) != length:
+            # The client has asked for another protocol (`Upgrade`), and the rest is lost with that.
+            raise RefusedError(400, f"Bad Request: the body has {length} bytes, not {size}")
+        try:
+            return decode(b"".join(parts))
+        except MCPError as exc:
+            raise RefusedError(400, exc.message, code=exc.code) from exc
+
+
+def read_headers(scope: Scope) -> dict[str, str]:
+    """Return the headers of a request, by their names in lower case; the values of one name are joined.
+
+    A header that decides something is then never the one of two that another reader would not take.
+    """
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        # Not every parser of HTTP takes the white space around a value away.
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
 class Reply:
     """The response to one POST: JSON, or a stream of events."""
 
-    def __init__(self, send: Send, number: int | str, *, headers: Headers | None = None) -> None:
+    def __init__(self, http: HttpRequest, number: int | str, *, headers: Headers = ()) -> None:
         """Answer one request.
 
         Args:
-            send: Takes the response.
+            http: Takes the response.
             number: The id of the request.
             headers: Added to the response.
         """
-        self._send = send
+        self._http = http
         self._id = number
-        self._headers = headers or []
+        self._headers = headers
         self._outbox: Outbox | None = None
         self._is_finished = False
         self.is_dropped = False
@@ -98,7 +166,7 @@ class Reply:
         """Send a message before the result, without waiting for that; after it, nothing is sent."""
         if self._is_finished:
             return
-        self._stream().put(event(message), once=is_change(message))
+        self._stream().send(message)
 
     def ping(self) -> None:
         """Say something that means nothing, so that the connection is not taken for dead."""
@@ -117,10 +185,10 @@ class Reply:
         self._is_finished = True
         message = {"id": self._id, **outcome}
         if self._outbox is None:
-            await respond(self._send, status, encode(message), self._headers)
+            await self._http.respond(status, encode(message), self._headers)
             return
         await self._outbox.close()
-        await self._send({"type": "http.response.body", "body": event(message), "more_body": False})
+        await self._http.send({"type": "http.response.body", "body": event(message), "more_body": False})
 
     async def close(self) -> None:
         """End what is left of the response after a request that was given up."""
@@ -129,11 +197,12 @@ class Reply:
 
     def _stream(self) -> Outbox:
         if self._outbox is None:
-            self._outbox = Outbox(start_stream(self._send, self._headers), on_stuck=self.cancel)
+            write = start_stream(self._http.send, self._headers)
+            self._outbox = Outbox(write, frame=event, on_stuck=self.cancel)
         return self._outbox
 
 
-def start_stream(send: Send, headers: Sequence[tuple[bytes, bytes]] = ()) -> Callable[[bytes], Any]:
+def start_stream(send: Send, headers: Headers = ()) -> Callable[[bytes], Any]:
     """Return a function that writes events; the response begins with the first one."""
     began = False
 
@@ -148,23 +217,9 @@ def start_stream(send: Send, headers: Sequence[tuple[bytes, bytes]] = ()) -> Cal
     return write
 
 
-def event(message: Mapping[str, Any], name: str = "message") -> bytes:
+def event(message: Mapping[str, Any]) -> bytes:
     """Return a message as an event of a stream."""
-    return b"event: %b\r\ndata: %b\r\n\r\n" % (name.encode(), encode(message))
-
-
-def is_change(message: Mapping[str, Any]) -> bool:
-    """Return whether a message says that a list has changed: it is said once, until it is sent."""
-    return str(message.get("method", "")).endswith("/list_changed")
-
-
-async def respond(send: Send, status: int, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-    """Send a whole response of JSON."""
-    about = [(b"content-length", b"%d" % len(body)), *headers]
-    if body:
-        about.insert(0, (b"content-type", b"application/json"))
-    await send({"type": "http.response.start", "status": status, "headers": about})
-    await send({"type": "http.response.body", "body": body})
+    return b"event: message\r\ndata: %b\r\n\r\n" % encode(message)
 
 
 class Watch:
@@ -218,206 +273,196 @@ async def _hang_up(receive: Receive, reply: Reply) -> None:
     reply.cancel()
 
 
-class Session:
-    """A session of an older client."""
-
-    def __init__(self, only: str | None, principal: str) -> None:
-        self.peer = Peer(only, principal=principal, put=self._put, key=secrets.token_hex(16))
-        self.stream: Outbox | None = None
-        """The stream of what belongs to no request, if the client has opened it."""
-        self.ended = asyncio.Event()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the client has nothing open."""
-        return not self.peer.running and self.stream is None
-
-    def _put(self, message: Mapping[str, Any]) -> None:
-        if self.stream is not None:
-            self.stream.put(event(message), once=is_change(message))
-
-
 class Sessions:
-    """All sessions of one gateway, the one that was used last comes last."""
+    """The clients of one gateway that stay between requests; the one that was used last comes last."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, Connection] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, only: str | None, principal: str) -> Session:
+    def open(self, view: View, principal: str) -> Connection:
         """Begin a session; one that has been idle for long makes room.
 
         Raises:
             RefusedError: The principal has too many sessions that are busy.
         """
-        self._end_idle()
-        own = [one for one in self._open.values() if one.peer.principal == principal]
+        before = time.monotonic() - IDLE_SECONDS
+        for session in list(self._open.values()):
+            if session.used > before:
+                break
+            if _is_idle(session):
+                self.end(session)
+        own = [one for one in self._open.values() if one.principal == principal]
         if len(own) >= MAX_SESSIONS:
-            idle = next((one for one in own if one.is_idle), None)
+            idle = next(filter(_is_idle, own), None)
             if idle is None:
                 raise RefusedError(503, "Too many open sessions", code=INTERNAL_ERROR)
             self.end(idle)
-        session = Session(only, principal)
-        self._open[session.peer.key] = session
+        session = Connection(view, principal=principal, key=secrets.token_hex(16))
+        self._open[session.key] = session
         return session
 
-    def get(self, key: str, only: str | None, principal: str) -> Session:
-        """Return a session of this client, which is used now.
+    def get(self, key: str, principal: str) -> Connection:
+        """Return a session of this principal, which is used now.
 
         Raises:
             RefusedError: There is none, or it is another's.
         """
-        session = self._open.pop(key, None)
-        if session is None:
+        session = self._open.get(key)
+        if session is None or session.principal != principal:
             raise RefusedError(404, "Session not found")
-        self._open[key] = session
-        if session.peer.principal != principal or session.peer.only != only:
-            raise RefusedError(404, "Session not found")
-        session.peer.used = time.monotonic()
+        self._open[key] = self._open.pop(key)
+        session.used = time.monotonic()
         return session
 
-    def end(self, session: Session) -> None:
+    def end(self, session: Connection) -> None:
         """End a session with its requests and its stream."""
-        self._open.pop(session.peer.key, None)
-        session.ended.set()
-        session.peer.close()
-        self._gateway.start_job(self._gateway.announcer.remove(session.peer))
+        if self._open.pop(session.key, None) is not None:
+            session.end()
+            self._gateway.start_job(session.close())
 
     def close(self) -> None:
         """End all of them."""
         for session in list(self._open.values()):
             self.end(session)
 
-    def _end_idle(self) -> None:
-        before = time.monotonic() - IDLE_SECONDS
-        for session in list(self._open.values()):
-            if session.peer.used > before:
-                break
-            if session.is_idle:
-                self.end(session)
+
+def _is_idle(session: Connection) -> bool:
+    """Return whether a client has nothing open."""
+    return not session.is_busy and session.outbox is None
 
 
 class Endpoint:
-    """Streamable HTTP for one view."""
+    """MCP over HTTP for the clients of one gateway: Streamable HTTP, and the older SSE."""
 
-    def __init__(self, gateway: Gateway, server: str | None, *, stateless: bool, max_body_bytes: int) -> None:
-        self._gateway = gateway
-        self.view = gateway.view(server)
+    def __init__(self, gateway: Gateway, *, stateless: bool, max_body_bytes: int) -> None:
+        self.gateway = gateway
         self._stateless = stateless
         self._max_body_bytes = max_body_bytes
         self._watch = Watch()
 
+    def of(self, gateway: Gateway) -> Endpoint:
+        """Return an endpoint of the same kind for another gateway."""
+        return Endpoint(gateway, stateless=self._stateless, max_body_bytes=self._max_body_bytes)
+
     def end(self) -> None:
-        """End the requests in progress."""
+        """End all requests, sessions and streams."""
+        self.gateway.announcer.close()
+        self.gateway.sessions.close()
         self._watch.cancel_all()
 
-    async def handle(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, *, principal: str
-    ) -> None:
-        """Answer one HTTP request.
-
-        Args:
-            scope: The request.
-            headers: Its headers, by their names in lower case; the values of one name are joined.
-            receive: Gives its body.
-            send: Takes the response.
-            principal: Who makes it.
-        """
-        version = headers.get("mcp-protocol-version")
+    async def handle(self, http: HttpRequest, view: View) -> None:
+        """Answer one request of Streamable HTTP."""
+        version = http.headers.get("mcp-protocol-version")
         is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
         try:
-            match scope["method"]:
+            match http.method:
                 case "POST":
-                    await self._post(headers, receive, send, principal=principal, is_modern=is_modern)
+                    await self._post(http, view, is_modern=is_modern)
                 case "GET" if not is_modern:
-                    await self._get(headers, receive, send, principal)
+                    await self._get(http, view)
                 case "DELETE" if not is_modern and not self._stateless:
-                    self._gateway.sessions.end(self._session(headers, principal))
-                    await respond(send, 200, b"")
+                    self.gateway.sessions.end(self._session(http, view))
+                    await http.respond(200)
                 case _:
                     allowed = "POST" if is_modern or self._stateless else "GET, POST, DELETE"
-                    error = encode(
-                        {"id": None, "error": {"code": INVALID_REQUEST, "message": "Method Not Allowed"}}
-                    )
-                    await respond(send, 405, error, [(b"allow", allowed.encode())])
+                    refused = RefusedError(405, "Method Not Allowed")
+                    await http.respond(405, refused.body, [(b"allow", allowed.encode())])
         except RefusedError as exc:
-            await respond(send, exc.status, exc.body)
+            await http.respond(exc.status, exc.body)
 
-    async def _post(
-        self,
-        headers: Mapping[str, str],
-        receive: Receive,
-        send: Send,
-        *,
-        principal: str,
-        is_modern: bool,
-    ) -> None:
-        if headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+    async def _post(self, http: HttpRequest, view: View, *, is_modern: bool) -> None:
+        if http.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
             raise RefusedError(415, f"Unsupported Media Type: Content-Type must be {_JSON}")
-        if not accepts(headers.get("accept", ""), _JSON, _STREAM):
+        if not accepts(http.headers.get("accept", ""), _JSON, _STREAM):
             raise RefusedError(406, f"Not Acceptable: Client must accept both {_JSON} and {_STREAM}")
-        body = await read_body(headers, receive, self._max_body_bytes)
-        if body is None:
+        message = await http.message(self._max_body_bytes)
+        if message is None:
             return  # The client has gone before it had said everything: nothing runs.
-        try:
-            message = decode(body)
-        except MCPError as exc:
-            raise RefusedError(400, exc.message, code=exc.code) from exc
         if not is_message(message):
             raise RefusedError(400, _ONE_MESSAGE)
         if is_modern:
-            await self._modern(message, headers, receive, send, principal)
+            await self._modern(message, http, view)
         else:
-            await self._older(message, headers, send, principal)
+            await self._older(message, http, view)
 
-    # Modern clients
-
-    async def _modern(
-        self,
-        message: dict[str, Any],
-        headers: Mapping[str, str],
-        receive: Receive,
-        send: Send,
-        principal: str,
-    ) -> None:
+    async def _modern(self, message: dict[str, Any], http: HttpRequest, view: View) -> None:
         if "method" not in message:
             raise RefusedError(400, _ONE_MESSAGE)
         if "id" not in message:
             # A modern client cancels by hanging up; whatever else it tells has no request to belong to.
-            version = headers["mcp-protocol-version"]
-            if version not in MODERN_PROTOCOL_VERSIONS:
+            if http.headers["mcp-protocol-version"] not in MODERN_PROTOCOL_VERSIONS:
                 raise RefusedError(400, "Unsupported protocol version", code=UNSUPPORTED_PROTOCOL_VERSION)
-            await respond(send, 202, b"")
+            await http.respond(202)
             return
-        reply = Reply(send, message["id"])
+        reply = Reply(http, message["id"])
         try:
-            version, capabilities = declared(message, headers)
+            version, capabilities = declared(message, http.headers)
             request = Request(
-                message, version=version, capabilities=capabilities, put=reply.put, principal=principal
+                message, version=version, capabilities=capabilities, put=reply.put, principal=http.principal
             )
             if request.method == "tools/call":
-                self.view.check_mirrored(request, headers)
+                view.check_mirrored(request, http.headers)
         except MCPError as exc:
             outcome = {"error": error_of(exc)}
             await reply.finish(outcome, status_of(outcome))
             return
-        await self._finish(reply, request, receive)
+        await self._finish(reply, request, view, http.receive)
 
-    async def _finish(self, reply: Reply, request: Request, receive: Receive | None) -> None:
+    async def _older(self, message: dict[str, Any], http: HttpRequest, view: View) -> None:
+        sessions, session = self.gateway.sessions, None
+        is_new = message.get("method") == INITIALIZE and "mcp-session-id" not in http.headers
+        if not self._stateless:
+            session = sessions.open(view, http.principal) if is_new else self._session(http, view)
+        version = http.headers.get("mcp-protocol-version", DEFAULT_VERSION)
+        if "method" not in message or "id" not in message:
+            if session is not None:
+                session.take(message)
+            elif "method" in message and check_notification(
+                message["method"], version, message.get("params")
+            ):
+                view.take_notification(message["method"], None)
+            await http.respond(202)
+            return
+        about = [(b"mcp-session-id", session.key.encode())] if is_new and session is not None else []
+        reply = Reply(http, message["id"], headers=about)
+        if session is None:
+            request = Request(
+                message, version=version, capabilities={}, put=reply.put, principal=http.principal
+            )
+            await self._finish(reply, request, view, None)
+            return
+        try:
+            request = session.request(message, reply.put)
+        except MCPError as exc:
+            if is_new:
+                sessions.end(session)
+            await Reply(http, message["id"]).finish({"error": error_of(exc)})
+            return
+        session.running[request.id] = reply
+        try:
+            # Older clients cancel by a notification: a lost connection means nothing.
+            await self._finish(reply, request, view, None)
+        finally:
+            session.running.pop(request.id, None)
+            session.used = time.monotonic()
+
+    async def _finish(self, reply: Reply, request: Request, view: View, receive: Receive | None) -> None:
         """Answer a request, also one that is cancelled.
 
         Args:
             reply: Its response.
             request: The request.
+            view: What its client is shown.
             receive: Tells that the client has hung up; `None` if that means nothing.
         """
         self._watch.begin(reply, receive)
         try:
             try:
-                outcome = await self.view.respond(request, client=request.peer)
+                outcome = await view.respond(request)
             finally:
                 self._watch.end(reply)
             await reply.finish(outcome, status_of(outcome) if request.is_modern else 200)
@@ -429,161 +474,81 @@ class Endpoint:
         finally:
             await reply.close()
 
-    # Older clients
-
-    def _session(self, headers: Mapping[str, str], principal: str) -> Session:
-        key = headers.get("mcp-session-id")
+    def _session(self, http: HttpRequest, view: View) -> Connection:
+        key = http.headers.get("mcp-session-id")
         if key is None:
             raise RefusedError(400, "Bad Request: Missing session ID")
-        return self._gateway.sessions.get(key, self.view.only, principal)
+        session = self.gateway.sessions.get(key, http.principal)
+        if session.only != view.only:
+            raise RefusedError(404, "Session not found")
+        return session
 
-    async def _older(
-        self,
-        message: dict[str, Any],
-        headers: Mapping[str, str],
-        send: Send,
-        principal: str,
-    ) -> None:
-        session: Session | None = None
-        is_new = message.get("method") == INITIALIZE and "mcp-session-id" not in headers
-        if not self._stateless:
-            if is_new:
-                session = self._gateway.sessions.open(self.view.only, principal)
-            else:
-                session = self._session(headers, principal)
-        peer = session.peer if session is not None else None
-        if "method" not in message or "id" not in message:
-            self._take(message, peer, headers.get("mcp-protocol-version", DEFAULT_VERSION))
-            await respond(send, 202, b"")
-            return
-        about = [(b"mcp-session-id", peer.key.encode())] if is_new and peer is not None else []
-        reply = Reply(send, message["id"], headers=about)
-        try:
-            request = self._request(message, headers, peer, reply, principal)
-        except MCPError as exc:
-            if is_new and session is not None:
-                self._gateway.sessions.end(session)
-            await Reply(send, message["id"]).finish({"error": error_of(exc)})
-            return
-        if peer is not None:
-            peer.running[request.id] = reply
-        try:
-            # Older clients cancel by a notification: a lost connection means nothing.
-            await self._finish(reply, request, None)
-        finally:
-            if peer is not None:
-                peer.running.pop(request.id, None)
-                peer.used = time.monotonic()
-
-    def _request(
-        self,
-        message: dict[str, Any],
-        headers: Mapping[str, str],
-        peer: Peer | None,
-        reply: Reply,
-        principal: str,
-    ) -> Request:
-        """Return the request of an older client.
-
-        Raises:
-            MCPError: It is not one.
-        """
-        if peer is not None:
-            if message["method"] == INITIALIZE:
-                self.view.greet(peer, message.get("params"))
-            peer.admit(message["id"])
-        version = peer.version if peer is not None else headers.get("mcp-protocol-version", DEFAULT_VERSION)
-        return Request(
-            message,
-            version=version,
-            capabilities=peer.capabilities if peer is not None else {},
-            put=reply.put,
-            principal=principal,
-            peer=peer,
-        )
-
-    def _take(self, message: dict[str, Any], peer: Peer | None, version: str) -> None:
-        """Take a notification or the answer to a question."""
-        method, params = message.get("method"), message.get("params")
-        if method is None:
-            if peer is not None:
-                peer.take_answer(message)
-        elif method == CANCELLED:
-            if peer is not None:
-                peer.cancel(params)
-        elif check_notification(method, version, params):
-            self.view.take_notification(method, peer)
-
-    async def _get(self, headers: Mapping[str, str], receive: Receive, send: Send, principal: str) -> None:
+    async def _get(self, http: HttpRequest, view: View) -> None:
         """Open the stream of what belongs to no request; a new one takes the place of the one before."""
-        if not accepts(headers.get("accept", ""), _STREAM):
+        if not accepts(http.headers.get("accept", ""), _STREAM):
             raise RefusedError(406, f"Not Acceptable: Client must accept {_STREAM}")
         if self._stateless:
             raise RefusedError(405, "Method Not Allowed: this gateway keeps no sessions")
-        session = self._session(headers, principal)
-        await serve_stream(session, receive, send)
+        await serve_stream(self._session(http, view), http, _PING)
+
+    async def handle_sse(self, http: HttpRequest, view: View | None) -> None:
+        """Answer one request of the older SSE: a stream to the client, and a POST for each of its messages.
+
+        The first event of the stream names the address for the messages. Some hosts know no other transport.
+
+        Args:
+            http: The request.
+            view: What the stream shows; a message goes to the session that its address names.
+        """
+        sessions = self.gateway.sessions
+        try:
+            if http.method == "GET" and view is not None:
+                session = sessions.open(view, http.principal)
+                place = f"{http.scope.get('root_path', '')}{http.path.rstrip('/')}/messages"
+                first = f"event: endpoint\r\ndata: {place}?session={session.key}\r\n\r\n"
+                try:
+                    await serve_stream(session, http, first.encode())
+                finally:
+                    sessions.end(session)
+            elif http.method == "POST":
+                key = parse_qs(http.scope.get("query_string", b"").decode("latin-1")).get("session", [""])[0]
+                session = sessions.get(key, http.principal)
+                message = await http.message(self._max_body_bytes)
+                if message is not None:
+                    session.take(message)
+                    await http.respond(202)
+            else:
+                await http.respond(405, headers=[(b"allow", b"GET, POST")])
+        except RefusedError as exc:
+            await http.respond(exc.status, exc.body)
 
 
-async def serve_stream(session: Session, receive: Receive, send: Send) -> None:
-    """Send what a session is told until its client hangs up, or it ends."""
-    outbox = Outbox(start_stream(send))
-    outbox.put(_PING)
-    if session.stream is not None:
-        await session.stream.close(flush=False)
-    session.stream = outbox
-    try:
-        await keep_stream(outbox, receive, session.ended)
-    finally:
-        if session.stream is outbox:
-            session.stream = None
-            session.peer.used = time.monotonic()
-        await outbox.close(flush=False)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def keep_stream(outbox: Outbox, receive: Receive, ended: asyncio.Event) -> None:
-    """Keep a stream of events open until its client hangs up or does not read, or we end it."""
-    waits = [asyncio.create_task(wait) for wait in (until_gone(receive), outbox.closed.wait(), ended.wait())]
+async def serve_stream(session: Connection, http: HttpRequest, first: bytes) -> None:
+    """Send what a session is told until its client hangs up or does not read, or it ends."""
+    outbox = Outbox(start_stream(http.send), frame=event)
+    outbox.put(first)
+    if session.outbox is not None:
+        await session.outbox.close(flush=False)
+    session.outbox = outbox
+    ends = (until_gone(http.receive), outbox.closed.wait(), session.ended.wait())
+    waits = [asyncio.create_task(wait) for wait in ends]
     try:
         while not (await asyncio.wait(waits, timeout=PING_SECONDS, return_when="FIRST_COMPLETED"))[0]:
             outbox.put(_PING, once=True)
     finally:
         for wait in waits:
             wait.cancel()
+        if session.outbox is outbox:
+            session.outbox = None
+            session.used = time.monotonic()
+        await outbox.close(flush=False)
+    await http.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def until_gone(receive: Receive) -> None:
     """Wait until a client hangs up."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes | None:
-    """Return the body of a request; `None` if the client hangs up before its end.
-
-    Raises:
-        RefusedError: It is too large, or not as long as its header says.
-    """
-    size = headers.get("content-length", "")
-    if size.isdigit() and int(size) > limit:
-        raise RefusedError(413, f"Request body exceeds {limit} bytes")
-    parts: list[bytes] = []
-    length = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        part = message.get("body", b"")
-        length += len(part)
-        if length > limit:
-            raise RefusedError(413, f"Request body exceeds {limit} bytes")
-        parts.append(part)
-        if not message.get("more_body"):
-            break
-    if size.isdigit() and int(size) != length:
-        # The client has asked for another protocol (`Upgrade`), and the rest is lost with that.
-        raise RefusedError(400, f"Bad Request: the body has {length} bytes, not {size}")
-    return b"".join(parts)
 
 
 @lru_cache(maxsize=256)

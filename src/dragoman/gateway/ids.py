@@ -3,15 +3,17 @@
 A prompt is `server.prompt`, a resource `dragoman://server/` in front of its own URI. The prefix depends on
 the server alone, and stays in front of a template that a client fills in. `ui://` and `skill://` keep their
 scheme, since hosts recognise them by it: `ui://server/` and the rest. Tools have the registry's names. The id
-of a task is `server:id`; if the gateway has users, a mark binds it to its user.
+of a task is `server:id.mark` in every view: servers may count their tasks, and clients must not guess them.
 """
 
 from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
+
+from dragoman.model import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,36 +53,26 @@ def inner_prompt(name: str) -> tuple[str, str] | None:
     return (unquote(server), own) if dot else None
 
 
-def outer_task(server: str, task: str) -> str:
-    """Return the id of a server's task for clients of all servers."""
-    return f"{quote(server, safe='')}:{task}"
-
-
-def inner_task(task: str) -> tuple[str, str] | None:
-    """Return the server and its own id for a task; `None` if this is not an id of `outer_task`."""
-    server, colon, own = task.partition(":")
-    return (unquote(server), own) if colon and own else None
-
-
 def task_key(secret: bytes, user: str) -> bytes:
-    """Return the key that binds the ids of tasks to a user."""
+    """Return the key that marks the ids of tasks of a user; empty where there are no users."""
     return hmac.digest(secret, b"dragoman task " + user.encode("utf-8", "surrogatepass"), "sha256")
 
 
-def bound_task(task: str, server: str, keys: Sequence[bytes]) -> str:
-    """Return the id of a task with a mark that only the gateway of its user can make."""
-    return f"{task}.{_mark(task, server, keys[0])}"
+def outer_task(server: str, task: str, key: bytes) -> str:
+    """Return the id of a server's task for clients, with a mark that no client can guess."""
+    return f"{quote(server, safe='')}:{task}.{_mark(server, task, key)}"
 
 
-def unbound_task(bound: str, server: str, keys: Sequence[bytes]) -> str | None:
-    """Return the id of a task without its mark; `None` if the mark is not ours."""
-    task, _, mark = bound.rpartition(".")
+def inner_task(text: str, keys: Sequence[bytes]) -> tuple[str, str] | None:
+    """Return the server and its own id for a task; `None` if the mark is of none of these keys."""
+    name, _, marked = text.partition(":")
+    server, (task, _, mark) = unquote(name), marked.rpartition(".")
     given = mark.encode("utf-8", "surrogatepass")
-    marks = [_mark(task, server, key).encode() for key in keys]
-    return task if any(hmac.compare_digest(one, given) for one in marks) else None
+    marks = [_mark(server, task, key).encode() for key in keys]
+    return (server, task) if any(hmac.compare_digest(one, given) for one in marks) else None
 
 
-def _mark(task: str, server: str, key: bytes) -> str:
+def _mark(server: str, task: str, key: bytes) -> str:
     text = f"{server}\0{task}".encode("utf-8", "surrogatepass")
     return urlsafe_b64encode(hmac.digest(key, text, "sha256")[:18]).decode()
 
@@ -88,11 +80,11 @@ def _mark(task: str, server: str, key: bytes) -> str:
 def outer_tool(entry: Mapping[str, Any], *, server: str, name: str) -> dict[str, Any]:
     """Return a tool's definition under its exposed name, with the URI of its view rewritten."""
     named = {**entry, "name": name}
-    meta = _mapping(entry.get("_meta"))
+    meta = json_object(entry.get("_meta"))
     changed: dict[str, Any] = {
         key: outer_uri(server, meta[key]) for key in _URI_KEYS if isinstance(meta.get(key), str)
     }
-    view = _mapping(meta.get(UI))
+    view = json_object(meta.get(UI))
     if isinstance(view.get("resourceUri"), str):
         changed[UI] = {**view, "resourceUri": outer_uri(server, view["resourceUri"])}
     return {**named, "_meta": {**meta, **changed}} if changed else named
@@ -100,12 +92,12 @@ def outer_tool(entry: Mapping[str, Any], *, server: str, name: str) -> dict[str,
 
 def outer_block(block: Any, server: str) -> Any:
     """Return a content block whose URI, if it has one, can be read through the list of all servers."""
-    fields = _mapping(block)
+    fields = json_object(block)
     match fields.get("type"):
         case "resource_link" if isinstance(fields.get("uri"), str):
             return {**fields, "uri": outer_uri(server, fields["uri"])}
-        case "resource" if isinstance(_mapping(fields.get("resource")).get("uri"), str):
-            resource = _mapping(fields["resource"])
+        case "resource" if isinstance(json_object(fields.get("resource")).get("uri"), str):
+            resource = json_object(fields["resource"])
             return {**fields, "resource": {**resource, "uri": outer_uri(server, resource["uri"])}}
         case _:
             return block
@@ -123,14 +115,10 @@ def outer_result(result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
 
 
 def _outer_content(content: Any, server: str) -> Any:
-    uri = _mapping(content).get("uri")
+    uri = json_object(content).get("uri")
     return {**content, "uri": outer_uri(server, uri)} if isinstance(uri, str) else content
 
 
 def _outer_message(message: Any, server: str) -> Any:
-    fields = _mapping(message)
+    fields = json_object(message)
     return {**fields, "content": outer_block(fields["content"], server)} if "content" in fields else message
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -14,7 +14,7 @@ from dragoman.server.protocol.envelope import MCPError
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from dragoman.gateway.request import Request
     from dragoman.manager.manager import McpManager
@@ -54,8 +54,7 @@ class Seen:
 class Observer:
     """Counts and logs every request."""
 
-    def __init__(self, mcp: McpManager) -> None:
-        self._mcp = mcp
+    def __init__(self) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
         """By method and outcome."""
         self._seconds: Counter[str] = Counter()
@@ -113,46 +112,59 @@ class Observer:
             for key in _COUNTERS:
                 self._ended[key, name] += getattr(read, key)
 
-    def metrics(self, users: Iterable[McpManager] = ()) -> str:
-        """Return all metrics in the text format of Prometheus, with those of users' managers."""
-        return "\n".join([*self._own(), *self._of_servers([self._mcp, *users]), ""])
+    def metrics(self, managers: Iterable[McpManager]) -> str:
+        """Return all metrics in the text format of Prometheus, with those of these managers' servers."""
+        requests = (
+            (_labels(method=method, outcome=outcome), count)
+            for (method, outcome), count in sorted(self._requests.items())
+        )
+        seconds = (
+            (_labels(method=method), f"{spent:.6f}") for method, spent in sorted(self._seconds.items())
+        )
+        refused = ((_labels(reason=reason), count) for reason, count in sorted(self.refused.items()))
+        return "".join(
+            [
+                _family("gateway_requests_total", "Requests of clients, by method and outcome.", requests),
+                _family("gateway_request_seconds_total", "Time spent on requests, by method.", seconds),
+                _family("gateway_requests_in_progress", "Requests in progress.", [("", self.in_progress)]),
+                _family("gateway_refused_total", "HTTP requests that were refused, by reason.", refused),
+                server_metrics(managers, self._ended),
+            ]
+        )
 
-    def _own(self) -> Iterator[str]:
-        yield "# HELP dragoman_gateway_requests_total Requests of clients, by method and outcome."
-        yield "# TYPE dragoman_gateway_requests_total counter"
-        for (method, outcome), count in sorted(self._requests.items()):
-            yield f"dragoman_gateway_requests_total{_labels(method=method, outcome=outcome)} {count}"
-        yield "# HELP dragoman_gateway_request_seconds_total Time spent on requests, by method."
-        yield "# TYPE dragoman_gateway_request_seconds_total counter"
-        for method, seconds in sorted(self._seconds.items()):
-            yield f"dragoman_gateway_request_seconds_total{_labels(method=method)} {seconds:.6f}"
-        yield "# HELP dragoman_gateway_requests_in_progress Requests in progress."
-        yield "# TYPE dragoman_gateway_requests_in_progress gauge"
-        yield f"dragoman_gateway_requests_in_progress {self.in_progress}"
-        yield "# HELP dragoman_gateway_refused_total HTTP requests that were refused, by reason."
-        yield "# TYPE dragoman_gateway_refused_total counter"
-        for reason, count in sorted(self.refused.items()):
-            yield f"dragoman_gateway_refused_total{_labels(reason=reason)} {count}"
 
-    def _of_servers(self, managers: Sequence[McpManager]) -> Iterator[str]:
-        yield "# HELP dragoman_server_up Whether a server is ready, for one user at least."
-        yield "# TYPE dragoman_server_up gauge"
-        up: dict[str, int] = {}
-        total = self._ended.copy()
-        for manager in managers:
-            for name, status in manager.status().items():
-                up[name] = max(up.get(name, 0), int(status.state.value in ("ready", "degraded")))
-            for name, read in manager.metrics().items():
-                for key in _COUNTERS:
-                    total[key, name] += getattr(read, key)
-        for name, value in sorted(up.items()):
-            yield f"dragoman_server_up{_labels(server=name)} {value}"
-        for key, about in _COUNTERS.items():
-            yield f"# HELP dragoman_server_{key}_total {about}"
-            yield f"# TYPE dragoman_server_{key}_total counter"
-            for (counted, name), value in sorted(total.items()):
-                if counted == key:
-                    yield f"dragoman_server_{key}_total{_labels(server=name)} {value}"
+def server_metrics(managers: Iterable[McpManager], ended: Mapping[tuple[str, str], int] | None = None) -> str:
+    """Return metrics of servers in the text format of Prometheus.
+
+    Args:
+        managers: Whose servers.
+        ended: What managers have counted that are no more, by counter and server.
+    """
+    up: dict[str, int] = {}
+    total: Counter[tuple[str, str]] = Counter(ended or {})
+    for manager in managers:
+        for name, status in manager.status().items():
+            up[name] = max(up.get(name, 0), int(status.state.value in ("ready", "degraded")))
+        for name, read in manager.metrics().items():
+            for key in _COUNTERS:
+                total[key, name] += getattr(read, key)
+    states = ((_labels(server=name), value) for name, value in sorted(up.items()))
+    families = [_family("server_up", "Whether a server is ready, for one user at least.", states)]
+    for key, about in _COUNTERS.items():
+        counts = (
+            (_labels(server=name), value)
+            for (counted, name), value in sorted(total.items())
+            if counted == key
+        )
+        families.append(_family(f"server_{key}_total", about, counts))
+    return "".join(families)
+
+
+def _family(name: str, about: str, rows: Iterable[tuple[str, object]]) -> str:
+    """Return all values of one metric; a name that ends with `_total` is one of a counter."""
+    kind = "counter" if name.endswith("_total") else "gauge"
+    lines = [f"# HELP dragoman_{name} {about}", f"# TYPE dragoman_{name} {kind}"]
+    return "\n".join([*lines, *(f"dragoman_{name}{labels} {value}" for labels, value in rows), ""])
 
 
 def _labels(**labels: str) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from dragoman.server.protocol.envelope import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
 logger = logging.getLogger("dragoman")
 
@@ -21,19 +23,30 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_MESSAGES = 4_096
 
 
+def line(message: Mapping[str, Any]) -> bytes:
+    """Return a message as a line."""
+    return encode(message) + b"\n"
+
+
 class Outbox:
     """What waits for one client, in order."""
 
     def __init__(
-        self, write: Callable[[bytes], Awaitable[None]], *, on_stuck: Callable[[], None] = lambda: None
+        self,
+        write: Callable[[bytes], Awaitable[None]],
+        *,
+        frame: Callable[[Mapping[str, Any]], bytes] = line,
+        on_stuck: Callable[[], None] = lambda: None,
     ) -> None:
         """Start to write.
 
         Args:
             write: Writes a message; returns when there is room for the next one.
+            frame: Returns a message as it is written.
             on_stuck: Called when too much waits; the outbox takes nothing more then.
         """
         self._write = write
+        self._frame = frame
         self._on_stuck = on_stuck
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
@@ -44,12 +57,16 @@ class Outbox:
         self._empty.set()
         self._task = asyncio.create_task(self._run(), name="dragoman outbox")
 
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write a message in its turn; that a list has changed is said once, until it is written."""
+        self.put(self._frame(message), once=str(message.get("method", "")).endswith("/list_changed"))
+
     def put(self, data: bytes, *, once: bool = False) -> None:
-        """Write a message in its turn, without waiting for that.
+        """Write something in its turn, without waiting for that.
 
         Args:
-            data: The message.
-            once: Whether it says nothing new while the same message still waits.
+            data: What to write.
+            once: Whether it says nothing new while the same still waits.
         """
         if self.closed.is_set() or (once and data in self._waiting):
             return

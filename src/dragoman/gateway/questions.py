@@ -13,10 +13,10 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.model import Handlers
-from dragoman.server.in_progress import Caller, SeveralClientsError, current_caller
+from dragoman.model import Handlers, json_object
+from dragoman.server.in_progress import SeveralClientsError, current_caller
 from dragoman.server.protocol.envelope import INVALID_REQUEST, MCPError
 from dragoman.server.protocol.rounds import ELICIT, ROOTS, SAMPLE
 from dragoman.tools.export.export import neutral_schema
@@ -64,15 +64,8 @@ def approval_form(request: CallRequest) -> dict[str, Any]:
 
 def says_yes(answer: object) -> bool:
     """Return whether the answer to an approval form is a clear yes."""
-    if not isinstance(answer, dict):
-        return False
-    given = cast("dict[str, Any]", answer)
-    content = given.get("content")
-    return (
-        given.get("action") == "accept"
-        and isinstance(content, dict)
-        and cast("dict[str, Any]", content).get("allow") is True
-    )
+    given = json_object(answer)
+    return given.get("action") == "accept" and json_object(given.get("content")).get("allow") is True
 
 
 def framed(method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
@@ -80,8 +73,7 @@ def framed(method: str, params: Mapping[str, Any], server: str) -> Mapping[str, 
 
     A server could copy the words of dragoman's own question: its lines are quoted, and ours are not.
     """
-    meta = params.get("_meta")
-    named = {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), SERVER: server}
+    named = {**json_object(params.get("_meta")), SERVER: server}
     if method != ELICIT:
         return {**params, "_meta": named}
     lines = for_model(str(params.get("message", ""))).splitlines() or [""]
@@ -92,28 +84,31 @@ def framed(method: str, params: Mapping[str, Any], server: str) -> Mapping[str, 
     return shown
 
 
-class Exchange(Caller, Protocol):
-    """One request of a client in progress."""
+class Exchange:
+    """One request of a client in progress: as it is here, that of a program, which cannot be asked."""
 
-    async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+    def __init__(self, client: object = None) -> None:
+        self.client: object = client or self
+        """Equal for requests of the same client; by default the request is one of its own."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:  # noqa: ARG002 -- of those who can ask
         """Ask the client what a server asks, and return its answer.
 
         Raises:
             MCPError: The client cannot be asked, or answered with an error.
         """
-        ...
+        msg = f"a program cannot answer {method}: call the tool itself"
+        raise MCPError(code=INVALID_REQUEST, message=msg)
 
-    async def approve(self, call: CallRequest) -> bool:
+    async def approve(self, call: CallRequest) -> bool:  # noqa: ARG002 -- as above
         """Ask the person at the client whether a call may be made; only a clear yes is true."""
-        ...
+        return False
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message to the client, if it wants it."""
-        ...
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification, if the client's protocol has it."""
-        ...
+        """Send a notification, if the client's protocol has it outside of requests."""
 
 
 class Questions:

@@ -1,21 +1,17 @@
 """Request: one request of a client, and who can be asked about it.
 
-`Peer` is a client of the older protocol: a session over HTTP, or a connection. It says in its handshake what
-it can be asked, and is asked while its request goes on. A modern client says it with each request, and is
-asked by the result of one round; its answer comes with the next.
+A client of the older protocol has a `Connection`: it says in its handshake what it can be asked, and is asked
+while its request goes on. A modern client says it with each request, and is asked by the result of one round;
+its answer comes with the next.
 """
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import logging
 import secrets
-import time
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.gateway.ids import outer_uri
-from dragoman.gateway.questions import approval_form, framed, says_yes
+from dragoman.gateway.questions import Exchange, approval_form, framed, says_yes
 from dragoman.gateway.states import subject_of
 from dragoman.server.protocol.envelope import (
     CLIENT_INFO_META_KEY,
@@ -26,30 +22,26 @@ from dragoman.server.protocol.envelope import (
     MCPError,
     is_modern,
 )
-from dragoman.server.protocol.rounds import ELICIT, HOLD_SECONDS, asked_for, lacking
+from dragoman.server.protocol.rounds import ELICIT, asked_for, lacking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dragoman.gateway.connection import Connection
     from dragoman.model import CallRequest
     from dragoman.server.protocol.rounds import Held
 
 logger = logging.getLogger("dragoman")
 
 SERVER_ERROR = -32000
-MAX_RUNNING = 1_000
-"""How many requests of one client may be in progress."""
-MAX_ASKED = 100
-"""How many questions may wait for one client."""
 APPROVAL = "dragoman_approval"
 """The key of the question whether a call may be made."""
-_NUMBERS = itertools.count(1)
 
 
 class Request:
     """One request of a client."""
 
-    __slots__ = ("capabilities", "client", "id", "method", "params", "peer", "principal", "put", "version")
+    __slots__ = ("capabilities", "client", "id", "method", "params", "principal", "put", "version")
 
     def __init__(
         self,
@@ -59,7 +51,7 @@ class Request:
         capabilities: Mapping[str, Any],
         put: Callable[[Mapping[str, Any]], None],
         principal: str = "",
-        peer: Peer | None = None,
+        client: Connection | None = None,
     ) -> None:
         """Take a request whose envelope is checked.
 
@@ -69,7 +61,7 @@ class Request:
             capabilities: What the client can be asked.
             put: Sends a message to the client before the result, without waiting.
             principal: Who makes it; empty where no one has to say so.
-            peer: The client, if it is of the older protocol and can be asked in between.
+            client: The client, if it stays; otherwise the request is one of its own.
         """
         self.method: str = message["method"]
         self.params: dict[str, Any] = message.get("params") or {}
@@ -78,9 +70,12 @@ class Request:
         self.capabilities = capabilities
         self.put = put
         self.principal = principal
-        self.peer = peer
-        self.client: object = None
-        """What is equal for requests of the same client; `None` if nothing says so."""
+        self.client = client
+
+    @property
+    def peer(self) -> Connection | None:
+        """The client, if it is of the older protocol and can be asked in between."""
+        return None if self.is_modern else self.client
 
     @property
     def client_name(self) -> str:
@@ -138,125 +133,12 @@ def wants_level(wanted: str, params: Mapping[str, Any]) -> bool:
     return wanted in LEVELS and level in LEVELS and LEVELS.index(level) >= LEVELS.index(wanted)
 
 
-class Running(Protocol):
-    """A request in progress."""
-
-    def cancel(self) -> object:
-        """End it without its result."""
-        ...
-
-
-class Peer:
-    """A client of the older protocol: one session, or one connection."""
-
-    def __init__(
-        self, only: str | None, *, principal: str, put: Callable[[Mapping[str, Any]], None], key: str = ""
-    ) -> None:
-        """Know nothing of the client yet.
-
-        Args:
-            only: The only server that its endpoint shows.
-            principal: Who opened it; the only one who may use it.
-            put: Sends a message that belongs to no request, without waiting.
-            key: The id of the session.
-        """
-        self.only = only
-        self.principal = principal
-        self.put = put
-        self.key = key
-        self.version = ""
-        """The protocol version that was agreed on; empty before the handshake."""
-        self.capabilities: Mapping[str, Any] = {}
-        self.name = ""
-        """What it calls itself."""
-        self.level = ""
-        """The lowest level of log messages that it wants; empty for none."""
-        self.subscribed: set[tuple[str, str]] = set()
-        """Servers and their own URIs."""
-        self.running: dict[int | str, Running] = {}
-        """Its requests in progress."""
-        self.used = time.monotonic()
-        self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
-
-    def greet(self, version: str, params: Mapping[str, Any]) -> None:
-        """Take what the handshake says."""
-        self.version = version
-        self.capabilities = params["capabilities"]
-        self.name = str(params["clientInfo"]["name"])
-
-    def uri(self, server: str, uri: str) -> str:
-        """Return the URI that this client knows a resource by."""
-        return uri if self.only == server else outer_uri(server, uri)
-
-    async def ask(
-        self, method: str, params: Mapping[str, Any], put: Callable[[Mapping[str, Any]], None]
-    ) -> Mapping[str, Any]:
-        """Ask the client, and wait for its answer.
-
-        Raises:
-            MCPError: It answered with an error or not in time, or has too many questions already.
-        """
-        if len(self._asked) >= MAX_ASKED:
-            raise MCPError(code=SERVER_ERROR, message="too many questions wait for this client")
-        number = f"dragoman-{next(_NUMBERS)}-{secrets.token_hex(8)}"
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        try:
-            put({"id": number, "method": method, "params": dict(params)})
-            # No deadline of the call runs meanwhile, and a client that has gone never answers.
-            async with asyncio.timeout(HOLD_SECONDS):
-                return await answer
-        except TimeoutError:
-            raise MCPError(code=SERVER_ERROR, message="the client did not answer in time") from None
-        finally:
-            self._asked.pop(number, None)
-
-    def take_answer(self, message: Mapping[str, Any]) -> None:
-        """Take the answer to a question; one that is not waited for is dropped."""
-        waiting = self._asked.get(message["id"]) if isinstance(message["id"], str) else None
-        if waiting is None or waiting.done():
-            return
-        error = message.get("error")
-        if isinstance(error, dict):
-            given = cast("dict[str, Any]", error)
-            code = given.get("code")
-            refusal = MCPError(
-                code=code if isinstance(code, int) else 0, message=str(given.get("message", ""))
-            )
-            waiting.set_exception(refusal)
-        else:
-            waiting.set_result(message["result"])
-
-    def admit(self, number: int | str) -> None:
-        """Check that one more request may begin.
-
-        Raises:
-            MCPError: One with this id is in progress, or too many are.
-        """
-        if number in self.running:
-            raise MCPError(code=INVALID_REQUEST, message="a request with this id is in progress")
-        if len(self.running) >= MAX_RUNNING:
-            raise MCPError(code=SERVER_ERROR, message="too many requests at once")
-
-    def cancel(self, params: Mapping[str, Any] | None) -> None:
-        """Cancel the request that a notification names."""
-        number = (params or {}).get("requestId")
-        if isinstance(number, int | str) and (task := self.running.get(number)) is not None:
-            task.cancel()
-
-    def close(self) -> None:
-        """End its requests and questions."""
-        for task in list(self.running.values()):
-            task.cancel()
-        for answer in self._asked.values():
-            answer.cancel()
-
-
-class AskedNow:
+class AskedNow(Exchange):
     """A request of an older client, which is asked while the request goes on."""
 
     def __init__(self, request: Request) -> None:
+        super().__init__(request.client)
         self._request = request
-        self.client: object = request.peer or self
 
     async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         """Ask the client."""
@@ -286,29 +168,26 @@ class AskedNow:
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the connection."""
         if self._request.peer is not None:
-            self._request.peer.put({"method": method, "params": dict(params)})
+            self._request.peer.announce(method, params)
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message, if the connection wants its level."""
         self._request.log(params)
 
 
-class AskedInRounds:
+class AskedInRounds(Exchange):
     """A request of a modern client, which is asked by the result of its round."""
 
-    def __init__(
-        self, request: Request, *, approved: Sequence[str] = (), refused: str = "", client: object = None
-    ) -> None:
+    def __init__(self, request: Request, *, approved: Sequence[str] = (), refused: str = "") -> None:
         """Prepare the first or a later round.
 
         Args:
             request: The request of this round.
             approved: The calls that the person has approved.
             refused: The call that the person has not approved.
-            client: What is equal for requests of the same client; by default the request is one of its own.
         """
+        super().__init__(request.client)
         self.request = request
-        self.client: object = client or self
         self._approved = approved
         self._refused = refused
         self.held: Held | None = None
@@ -348,9 +227,6 @@ class AskedInRounds:
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Send progress along with the current round."""
         await self.request.report(progress, total, message)
-
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send nothing: the newer protocol has no notifications outside requests."""
 
     def log(self, params: Mapping[str, Any]) -> None:
         """Send a log message along with the current round."""

@@ -1,113 +1,77 @@
-"""Two tools in place of all: one finds tools, the other calls the one that was found."""
+"""Tools in place of all others: one finds them, one calls what was found, and one runs programs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError
+from dragoman.gateway.code import ProgramTool
+from dragoman.server.protocol.envelope import INVALID_PARAMS, MCPError, text_result
 from dragoman.tools.search import ToolIndex
+from dragoman.tools.search.finders import CALL, CALL_SCHEMA, SEARCH, SEARCH_SCHEMA, VECTOR_WAIT, read_search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dragoman.manager.manager import McpManager
     from dragoman.model import ToolDef
-
-MOST = 20
-VECTOR_WAIT = 2.0
-"""Seconds that a search waits for vectors that are being computed."""
 
 
 class ToolFinder:
-    """`search_tools` and `call_tool` over a set of tools that may change."""
-
-    search_name = "search_tools"
-    call_name = "call_tool"
+    """`search_tools`, `call_tool` and, if programs may run, `run_code` over tools that may change."""
 
     def __init__(
         self,
         tools: Callable[[], Sequence[ToolDef]],
         *,
         define: Callable[[ToolDef], Mapping[str, Any]],
-        missing: Callable[[], Sequence[str]] = list,
+        missing: Callable[[], Sequence[str]],
+        programs_of: McpManager | None,
     ) -> None:
-        """Offer the two tools.
+        """Offer the tools.
 
         Args:
             tools: All tools that may be found.
             define: Returns a tool's definition as a client may see it.
             missing: A line for each configured server that cannot show its tools.
+            programs_of: Makes the calls of programs; `None` if there are none.
         """
         self._tools = tools
         self._define = define
         self._missing = missing
+        self._programs = None if programs_of is None else ProgramTool(programs_of, tools)
         self._index: ToolIndex | None = None
 
-    def definitions(self) -> list[dict[str, Any]]:
-        """Return the definitions of the two tools, always the same."""
-        return [
-            {
-                "name": self.call_name,
-                "description": "Call a tool that `search_tools` has found.",
-                "inputSchema": {
-                    "type": "object",
-                    "properties": {
-                        "name": {"type": "string", "description": "The name of the tool, as it was found."},
-                        "arguments": {"type": "object", "description": "Its arguments, by its inputSchema."},
-                    },
-                    "required": ["name"],
-                },
-            },
-            {
-                "name": self.search_name,
-                "description": (
-                    "Find tools by what they do. Returns their names, descriptions and schemas. "
-                    "A weak match probably does not do what was asked for."
-                ),
-                "inputSchema": {
-                    "type": "object",
-                    "properties": {
-                        "query": {"type": "string", "description": "What the tool should do."},
-                        "queries": {
-                            "type": "array",
-                            "items": {"type": "string"},
-                            "description": "The same for several steps at once.",
-                        },
-                        "limit": {
-                            "type": "integer",
-                            "minimum": 1,
-                            "maximum": MOST,
-                            "default": 5,
-                            "description": "Tools for each step.",
-                        },
-                    },
-                },
-                "annotations": {"readOnlyHint": True},
-            },
-        ]
-
-    async def search(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the best matches, as the result of a call."""
-        asked, limit = _queries(arguments), arguments.get("limit", 5)
-        if not asked or not isinstance(limit, int):
-            raise MCPError(code=INVALID_PARAMS, message="`query` must be a text and `limit` a number")
-        tools = list(self._tools())
-        most = max(1, min(limit * len(asked), MOST))
-        shown: list[dict[str, Any]] = []
-        for tool, weak in await asyncio.to_thread(self._search, tools, asked, most):
-            defined = self._define(tool)
-            kept = {key: defined[key] for key in ("name", "description", "inputSchema") if key in defined}
-            shown.append({**kept, **({"weak": True} if weak else {})})
-        content = [{"type": "text", "text": json.dumps(shown, ensure_ascii=False)}]
-        if missing := self._missing():
-            said = ["Not available now, and may have had a fitting tool:", *missing]
-            content.append({"type": "text", "text": "\n".join(said)})
-        return {
-            "content": content,
-            "structuredContent": {"tools": shown},
-            "isError": False,
+    async def definitions(self) -> list[dict[str, Any]]:
+        """Return the definitions of the tools, by name."""
+        call = {
+            "name": CALL,
+            "description": f"Call a tool that `{SEARCH}` has found.",
+            "inputSchema": CALL_SCHEMA,
         }
+        search = {
+            "name": SEARCH,
+            "description": (
+                "Find tools by what they do. Returns their names, descriptions and schemas. "
+                "A weak match probably does not do what was asked for."
+            ),
+            "inputSchema": SEARCH_SCHEMA,
+            "annotations": {"readOnlyHint": True},
+        }
+        return [call, *([await self._programs.definition()] if self._programs is not None else ()), search]
+
+    async def run(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the result of a search or a program; `None` if the tool is neither.
+
+        Raises:
+            MCPError: The arguments are not those of the tool.
+        """
+        if name == SEARCH:
+            return await self._search(arguments)
+        if self._programs is not None and name == self._programs.name:
+            return await self._programs.run(arguments)
+        return None
 
     def call(self, arguments: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the tool and the arguments of a call.
@@ -125,7 +89,27 @@ class ToolFinder:
         if self._index is not None:
             self._index.close()
 
-    def _search(self, tools: list[ToolDef], queries: Sequence[str], limit: int) -> list[tuple[ToolDef, bool]]:
+    async def _search(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            asked, most = read_search(arguments)
+        except ValueError as exc:
+            raise MCPError(code=INVALID_PARAMS, message=str(exc)) from exc
+        if not asked:
+            raise MCPError(code=INVALID_PARAMS, message="`queries` must have a text")
+        shown: list[dict[str, Any]] = []
+        for tool, weak in await asyncio.to_thread(self._find, list(self._tools()), asked, most):
+            defined = self._define(tool)
+            kept = {key: defined[key] for key in ("name", "description", "inputSchema") if key in defined}
+            shown.append({**kept, **({"weak": True} if weak else {})})
+        texts = [json.dumps(shown, ensure_ascii=False)]
+        if missing := self._missing():
+            texts.append("\n".join(["Not available now, and may have had a fitting tool:", *missing]))
+        if self._programs is not None:
+            signatures = await self._programs.signatures(one["name"] for one in shown)
+            texts.append("\n".join(["In a program:", *signatures]))
+        return {**text_result(*texts), "structuredContent": {"tools": shown}}
+
+    def _find(self, tools: list[ToolDef], queries: Sequence[str], limit: int) -> list[tuple[ToolDef, bool]]:
         if self._index is None:
             self._index = ToolIndex()
         self._index.update(tools)
@@ -133,9 +117,3 @@ class ToolFinder:
         by_name = {tool.name: tool for tool in tools}
         found = self._index.find(queries, limit=limit, among=by_name.__contains__)
         return [(by_name[hit.name], hit.weak) for hit in found]
-
-
-def _queries(arguments: Mapping[str, Any]) -> list[str]:
-    given: Any = arguments.get("queries")
-    several = cast("list[Any]", given) if isinstance(given, list) else []
-    return [text for text in (arguments.get("query"), *several) if isinstance(text, str) and text.strip()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.errors import ConfigError, DragomanError
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dragoman.manager.manager import McpManager
 
 SECONDS = 10.0
-MAX_BYTES = 4 * 1024 * 1024
 
 
 def status_rows(mcp: McpManager) -> list[dict[str, Any]]:
@@ -38,16 +37,6 @@ def status_rows(mcp: McpManager) -> list[dict[str, Any]]:
     return rows
 
 
-async def _body(response: Any) -> bytes:
-    body = b""
-    async for part in response.content.iter_any():
-        body += part
-        if len(body) > MAX_BYTES:
-            msg = "the answer is too long"
-            raise ValueError(msg)
-    return body
-
-
 async def read_status(address: str, token: str = "") -> list[dict[str, Any]]:
     """Ask a running gateway for the state of its servers.
 
@@ -59,7 +48,7 @@ async def read_status(address: str, token: str = "") -> list[dict[str, Any]]:
         ConfigError: This is not an address that a token may be sent to.
         DragomanError: It does not answer, or refuses.
     """
-    import aiohttp
+    from dragoman.server.oauth.safe_fetch import Fetcher, FetchError
 
     parts = split_url(address if "://" in address else f"http://{address}")
     if parts is None or parts.scheme not in ("http", "https") or not parts.host:
@@ -72,18 +61,15 @@ async def read_status(address: str, token: str = "") -> list[dict[str, Any]]:
     url = f"{parts.scheme}://{parts.netloc}{root}/status"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as session,
-            session.get(url, headers=headers, allow_redirects=False) as response,
-        ):
-            if response.status in (401, 403):
-                msg = f"the gateway at {parts.netloc} refused the token"
-                raise DragomanError(msg, hint="set DRAGOMAN_TOKEN to the token that `serve` printed")
-            found: object = json.loads(await _body(response))
-    except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as exc:
+        async with asyncio.timeout(SECONDS):
+            answer = await Fetcher("gateway").fetch("GET", url, headers=headers, configured=True)
+        if answer.status in (401, 403):
+            msg = f"the gateway at {parts.netloc} refused the token"
+            raise DragomanError(msg, hint="set DRAGOMAN_TOKEN to the token that `serve` printed")
+        rows = answer.document().get("servers")
+    except (FetchError, TimeoutError, ValueError) as exc:
         msg = f"no gateway answered at {parts.netloc}: {exc or 'it took too long'}"
         raise DragomanError(msg, hint="start one: dragoman serve --http 8000") from exc
-    rows = cast("dict[str, Any]", found).get("servers") if isinstance(found, dict) else None
     if not isinstance(rows, list):
         msg = f"what answered at {parts.netloc} is not a gateway of dragoman"
         raise DragomanError(msg, hint="give the address that `dragoman serve --http` printed")

@@ -14,14 +14,13 @@ import queue
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dragoman.gateway.http import is_change
 from dragoman.gateway.outbox import Outbox
-from dragoman.server.protocol.envelope import MCPError, decode, encode, error_of
+from dragoman.server.protocol.envelope import MCPError, decode, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from dragoman.gateway.gateway import Gateway
 
@@ -50,9 +49,6 @@ async def serve_stdio(gateway: Gateway) -> None:
     threading.Thread(target=_read, args=(source, deliver), name="dragoman stdin", daemon=True).start()
     outbox = Outbox(_Writer(sink, loop).write)
 
-    def put(message: Mapping[str, Any]) -> None:
-        outbox.put(encode(message) + b"\n", once=is_change(message))
-
     async def take() -> None:
         while (line := await lines.get()) is not None:
             room.release()
@@ -61,18 +57,19 @@ async def serve_stdio(gateway: Gateway) -> None:
             try:
                 message = decode(line)
             except MCPError as exc:
-                put({"id": None, "error": error_of(exc)})
+                outbox.send({"id": None, "error": error_of(exc)})
                 continue
             connection.take(message)
 
     async with gateway:
-        connection = gateway.connect(put)
+        connection = gateway.connect(outbox)
         taking = asyncio.create_task(take())
         # The client reads nothing more: it has closed its end, or too much waits for it.
         unread = asyncio.create_task(outbox.closed.wait())
         try:
             await asyncio.wait({taking, unread}, return_when=asyncio.FIRST_COMPLETED)
             if not unread.done():
+                gateway.announcer.close()
                 await connection.finish(FINISH_SECONDS)
         finally:
             taking.cancel()

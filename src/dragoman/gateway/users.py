@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,12 @@ from dragoman.gateway.auth import Refused
 from dragoman.gateway.questions import Questions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from dragoman.gateway.app import Endpoints
-    from dragoman.gateway.gateway import Gateway
-    from dragoman.manager.manager import McpManager
+    from dragoman.gateway.http import Endpoint
     from dragoman.manager.users import UserManager
 
-    UserSettings = Callable[[str], Mapping[str, Any]]
+    UserSettings = Callable[[str], Mapping[str, Any] | None]
 
 
 @dataclass(eq=False)
@@ -32,7 +30,7 @@ class _Open:
     """A user with a gateway."""
 
     manager: UserManager
-    endpoints: Endpoints
+    endpoint: Endpoint
     held: ExitStack
     requests: int = 0
     last_used: float = 0.0
@@ -40,61 +38,51 @@ class _Open:
     @property
     def is_idle(self) -> bool:
         """Whether the user can be ended without cutting anything off."""
-        return not self.requests and not len(self.endpoints.gateway.held)
+        return not self.requests and not len(self.endpoint.gateway.held)
 
 
 class UserGateways:
     """The gateways of all users who had requests a while ago."""
 
-    def __init__(self, program: Gateway, settings: UserSettings | None, **options: Any) -> None:
+    def __init__(self, program: Endpoint, settings: UserSettings | None) -> None:
         """Have no user yet.
 
         Args:
-            program: The gateway of the manager whose users these are.
+            program: The endpoint of the manager whose users these are.
             settings: Given the id of a user, returns the arguments of `McpManager.as_user` for them.
-            options: The arguments of `Endpoints`.
         """
         self._program = program
         self._settings = settings
-        self._options = options
-        self._limits = program.mcp.user_limits
+        self._limits = program.gateway.mcp.user_limits
         self._open: dict[str, _Open] = {}
         """By user; the one who was used last comes last."""
         self._closing: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def enter(self, user: str) -> _Open:
-        """Return the gateway of a user; make it if there is none.
+    @asynccontextmanager
+    async def enter(self, user: str) -> AsyncGenerator[Endpoint]:
+        """Keep a user while a request is in progress; their gateway is made if there is none.
 
         Raises:
             Refused: The user is not known, or too many others are busy.
         """
         while (closing := self._closing.get(user)) is not None:
             await asyncio.wait({closing})
-        found = self._open.pop(user, None)
-        if found is None:
+        one = self._open.pop(user, None)
+        if one is None:
             self._make_room()
-            found = self._make(user)
-        self._open[user] = found
-        return found
-
-    @contextmanager
-    def using(self, one: _Open) -> Generator[Endpoints]:
-        """Keep a user while a request is in progress."""
+            one = self._make(user)
+        self._open[user] = one
         one.requests += 1
         try:
-            yield one.endpoints
+            yield one.endpoint
         finally:
             one.requests -= 1
             one.last_used = time.monotonic()
 
-    def managers(self) -> list[McpManager]:
-        """Return the managers of all users who have a gateway."""
-        return [one.manager for one in self._open.values()]
-
-    def endpoints(self) -> list[Endpoints]:
-        """Return the addresses of all users who have a gateway."""
-        return [one.endpoints for one in self._open.values()]
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoints of all users who have a gateway."""
+        return [one.endpoint for one in self._open.values()]
 
     async def close(self) -> None:
         """End all of them."""
@@ -106,40 +94,41 @@ class UserGateways:
             await asyncio.wait(self._closing.values())
 
     def _make(self, user: str) -> _Open:
-        given = dict(self._settings(user)) if self._settings is not None else {}
-        questions = Questions() if self._program.asks_clients else None
+        found: Mapping[str, Any] | None = self._settings(user) if self._settings is not None else {}
+        if found is None:
+            raise Refused(403, "unknown user")
+        given = dict(found)
+        program = self._program.gateway
+        questions = Questions() if program.asks_clients else None
         if questions is not None:
             given["handlers"] = questions.handlers(given.get("handlers"))
-        manager = self._program.mcp.as_user(user, **given)
+        manager = program.mcp.as_user(user, **given)
         held = ExitStack()
         # Held for as long as the gateway is there, which has the same bounds as the connections.
         held.enter_context(manager.hold())
         manager.start_own_servers()
-        gateway = self._program.for_user(manager, questions)
+        gateway = program.for_user(manager, questions)
         gateway.start()
         self._plan()
-        from dragoman.gateway.app import Endpoints
-
-        return _Open(manager, Endpoints(gateway, **self._options), held, last_used=time.monotonic())
+        return _Open(manager, self._program.of(gateway), held, last_used=time.monotonic())
 
     def _make_room(self) -> None:
         if len(self._open) < self._limits.open:
             return
         idle = next((user for user, one in self._open.items() if one.is_idle), None)
         if idle is None:
-            msg = "too many users"
-            raise Refused(msg, status=503)
+            raise Refused(503, "too many users")
         self._end(idle)
 
     def _end(self, user: str) -> None:
         one = self._open.pop(user)
         # At once: counters never fall, not even for a moment.
-        self._program.observer.keep(one.manager)
+        self._program.gateway.observer.keep(one.manager)
         task = self._closing[user] = asyncio.create_task(self._close(one), name="dragoman ends a user")
         task.add_done_callback(lambda _: self._closing.pop(user, None))
 
     async def _close(self, one: _Open) -> None:
-        await one.endpoints.gateway.close()
+        await one.endpoint.gateway.close()
         one.held.close()
         await one.manager.shutdown()
 

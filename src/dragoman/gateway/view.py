@@ -24,7 +24,7 @@ from dragoman.errors import (
     UnknownToolError,
 )
 from dragoman.gateway import ids
-from dragoman.gateway.code import ProgramTool
+from dragoman.gateway.connection import agreed_version
 from dragoman.gateway.extensions import Extensions
 from dragoman.gateway.questions import framed, says_yes
 from dragoman.gateway.request import APPROVAL, SERVER_ERROR, AskedInRounds, AskedNow
@@ -34,10 +34,8 @@ from dragoman.model import ServerState
 from dragoman.server.in_progress import current_caller
 from dragoman.server.protocol.envelope import (
     CLIENT_CAPABILITIES_META_KEY,
-    HANDSHAKE_PROTOCOL_VERSIONS,
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    LATEST_HANDSHAKE_VERSION,
     LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -47,11 +45,13 @@ from dragoman.server.protocol.envelope import (
     check_params,
     outcome_of,
     shaped,
+    text_result,
 )
 from dragoman.server.protocol.extensions import TASKS
 from dragoman.server.protocol.rounds import CAPABILITIES, Held, inputs_of, wants_input
 from dragoman.tools.export.export import neutral_texts
 from dragoman.tools.names import OPENAI, Pair, assign
+from dragoman.tools.search.finders import CALL
 from dragoman.tools.search.missing import missing_servers
 from dragoman.trust.sanitizing import for_model, for_remote, merged_instructions
 from dragoman.version import VERSION
@@ -60,9 +60,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from dragoman.gateway.announce import Announcer
+    from dragoman.gateway.connection import Connection
     from dragoman.gateway.gateway import Gateway
     from dragoman.gateway.questions import Exchange
-    from dragoman.gateway.request import Peer, Request
+    from dragoman.gateway.request import Request
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
 
@@ -107,12 +108,16 @@ class View:
         self._greeted = False
         self._waited = False
         self._finder = (
-            ToolFinder(self._shown, define=self._definition, missing=self._missing)
+            ToolFinder(
+                self._shown,
+                define=self._definition,
+                missing=self._missing,
+                programs_of=self._mcp if gateway.tools_mode == "code" else None,
+            )
             if gateway.tools_mode != "all"
             else None
         )
-        self._programs = ProgramTool(self._mcp, self._shown) if gateway.tools_mode == "code" else None
-        self._extensions = Extensions(self, self._forward, gateway.task_keys)
+        self.extensions = Extensions(self, self._forward, gateway.task_keys)
         self._info = {
             "name": "dragoman",
             **({"title": f"dragoman: {only}"} if only else {}),
@@ -133,8 +138,8 @@ class View:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "logging/setLevel": self._set_level,
-            "subscriptions/listen": self._listen,
-            **self._extensions.handlers(),
+            "subscriptions/listen": lambda request: self.announcer.listen(self, request),
+            **self.extensions.handlers(),
         }
 
     @property
@@ -146,13 +151,8 @@ class View:
         """Return whether a method is answered."""
         return method in self._handlers
 
-    async def respond(self, request: Request, *, client: object = None) -> dict[str, Any]:
-        """Return the answer to a request: its `result` or its `error`. Only a cancellation is raised.
-
-        Args:
-            request: The request.
-            client: What is equal for requests of the same client; the request itself by default.
-        """
+    async def respond(self, request: Request) -> dict[str, Any]:
+        """Return the answer to a request: its `result` or its `error`. Only a cancellation is raised."""
         observer = self._gateway.observer
         handler = self._handlers.get(request.method)
         seen = observer.begin(request)
@@ -160,7 +160,6 @@ class View:
             check_params(request.method, request.version, request.params)
             if handler is None:
                 raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=request.method)
-            request.client = client
             seen.result = await handler(request)
             return {"result": shaped(request.method, request.version, seen.result, self._info)}
         except Exception as exc:  # noqa: BLE001 -- mapped to an error answer
@@ -187,7 +186,7 @@ class View:
         if known[1] and (arguments is None or isinstance(arguments, dict)):
             check_mirrored(tool.input_schema, cast("dict[str, Any]", arguments or {}), headers)
 
-    def take_notification(self, method: str, peer: Peer | None) -> None:
+    def take_notification(self, method: str, peer: Connection | None) -> None:
         """Take a notification of an older client."""
         if method == "notifications/initialized" and peer is not None:
             self.announcer.add(peer)
@@ -208,7 +207,7 @@ class View:
         """Return the server of a resource, and the URI that the server knows it by.
 
         Raises:
-            DragomanError: No server has it, or several may.
+            MCPError: No server has it, or several may.
         """
         if self.only is not None:
             return self.only, uri
@@ -216,19 +215,11 @@ class View:
         if found is not None and found[0] in self._mcp.status():
             return found
         # A URI out of a text or a setting is not prefixed: it is clear if only one server has it.
-        return await self._forward.owner(uri), uri
-
-    def task_of(self, task: str) -> tuple[str, str]:
-        """Return the server of a task, and the id that the server knows it by.
-
-        Raises:
-            MCPError: It is not a task of this client's.
-        """
-        return self._extensions.task_of(task)
-
-    def outer_task(self, state: Mapping[str, Any], server: str) -> dict[str, Any]:
-        """Return the state of a task with the id and the URIs that clients know."""
-        return self._extensions.outer_task(state, server)
+        try:
+            return await self._forward.owner(uri), uri
+        except DragomanError as exc:
+            msg = f"Resource not found: {exc}"
+            raise MCPError(code=INVALID_PARAMS, message=msg, data={"uri": uri}) from exc
 
     def page(self, names: Sequence[str], request: Request) -> tuple[Sequence[str], dict[str, str]]:
         """Return the names of a page, and the cursor of the next one.
@@ -258,22 +249,9 @@ class View:
 
     # The handshake
 
-    def greet(self, peer: Peer, params: Mapping[str, Any] | None) -> None:
-        """Take the handshake of an older client.
-
-        Raises:
-            MCPError: It is not one.
-        """
-        check_params("initialize", LATEST_HANDSHAKE_VERSION, params)
-        given = dict(params or {})
-        wanted = given["protocolVersion"]
-        known = wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
-        peer.greet(known, given)
-
     async def _initialize(self, request: Request) -> dict[str, Any]:
-        wanted = request.params["protocolVersion"]
         return {
-            "protocolVersion": wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
+            "protocolVersion": agreed_version(request.params["protocolVersion"]),
             "capabilities": await self._capabilities(),
             "serverInfo": self._info,
             **self._instructions(),
@@ -296,7 +274,7 @@ class View:
         if not self._greeted:
             await self._mcp.wait_ready(self._starting(), timeout=self._gateway.patience)
             self._greeted = True
-        extensions = self._extensions.declared()
+        extensions = self.extensions.declared()
         return {
             "completions": {},
             "logging": {},
@@ -320,10 +298,7 @@ class View:
                 await self._mcp.wait_ready(starting, timeout=self._gateway.patience)
             self._waited = True
         if self._finder is not None:
-            tools = self._finder.definitions()
-            if self._programs is not None:
-                tools.insert(1, await self._programs.definition())  # by name
-            return {"tools": [*tools, *self._own_tools()]}
+            return {"tools": [*await self._finder.definitions(), *self._own_tools()]}
         shown = self._names()
         names, following = self.page(sorted(shown), request)
         own = [] if following else self._own_tools()
@@ -355,12 +330,10 @@ class View:
     async def _call(self, request: Request) -> Mapping[str, Any]:
         name, arguments = request.params["name"], request.params.get("arguments")
         if self._finder is not None:
-            if name == self._finder.search_name:
-                return await self._search(self._finder, arguments or {})
-            if self._programs is not None and name == self._programs.name:
-                return await self._programs.run(arguments or {})
-            if name == self._finder.call_name:
+            if name == CALL:
                 name, arguments = self._finder.call(arguments or {})
+            elif (found := await self._finder.run(name, arguments or {})) is not None:
+                return found
         tool = self.tool(name)
         model = self._gateway.model
         if (
@@ -391,14 +364,6 @@ class View:
 
         answer = self._outer(await self._run(request, server, call), server)
         return answer if model is None else model.with_notices(request, answer)
-
-    async def _search(self, finder: ToolFinder, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        found = await finder.search(arguments)
-        if self._programs is not None:
-            names = [one["name"] for one in found["structuredContent"]["tools"]]
-            shown = ["In a program:", *await self._programs.signatures(names)]
-            found["content"].append({"type": "text", "text": "\n".join(shown)})
-        return found
 
     def _missing(self) -> list[str]:
         statuses = self._mcp.status()
@@ -465,26 +430,30 @@ class View:
         return ids.outer_prompt(server, own) if kind == "prompts" else ids.outer_uri(server, own)
 
     async def _read(self, request: Request) -> Mapping[str, Any]:
-        server, uri = await self._owner(request.params["uri"])
-
-        async def read(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
-            return await self._forward.read(
-                {**self._onward(request, inputs), "uri": uri}, server=server, asks=inputs is None
-            )
-
-        return self._outer(await self._run(request, server, read), server)
+        server, uri = await self.owner(request.params["uri"])
+        return await self._pass_on(request, server, {"uri": uri}, self._forward.read)
 
     async def _get_prompt(self, request: Request) -> Mapping[str, Any]:
         server, name = self._prompt(request.params["name"])
         arguments = request.params.get("arguments")
         fields = {"name": name, **({"arguments": arguments} if arguments else {})}
+        return await self._pass_on(request, server, fields, self._forward.prompt)
 
-        async def get(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
-            return await self._forward.prompt(
-                {**self._onward(request, inputs), **fields}, server=server, asks=inputs is None
-            )
+    async def _pass_on(
+        self,
+        request: Request,
+        server: str,
+        fields: Mapping[str, Any],
+        send: Callable[..., Awaitable[Mapping[str, Any]]],
+    ) -> Mapping[str, Any]:
+        """Return the answer of a server to these parameters, and to what belongs to the client's round."""
 
-        return self._outer(await self._run(request, server, get), server)
+        async def job(inputs: Mapping[str, Any] | None, _report: ProgressHandler) -> Mapping[str, Any]:
+            meta = self._onward_meta(request)
+            params = {**(inputs or {}), **({"_meta": meta} if meta else {}), **fields}
+            return await send(params, server=server, asks=inputs is None)
+
+        return self._outer(await self._run(request, server, job), server)
 
     async def _complete(self, request: Request) -> Mapping[str, Any]:
         given = request.params
@@ -492,18 +461,10 @@ class View:
         if ref.get("type") == "ref/prompt":
             server, ref["name"] = self._prompt(ref["name"])
         else:
-            server, ref["uri"] = await self._owner(ref["uri"])
+            server, ref["uri"] = await self.owner(ref["uri"])
         fields = {key: given[key] for key in ("argument", "context") if given.get(key) is not None}
         with self.refusing():
             return await self._forward.complete({"ref": ref, **fields}, server=server)
-
-    async def _owner(self, uri: str) -> tuple[str, str]:
-        try:
-            return await self.owner(uri)
-        except DragomanError as exc:
-            raise MCPError(
-                code=INVALID_PARAMS, message=f"Resource not found: {exc}", data={"uri": uri}
-            ) from exc
 
     def _prompt(self, name: str) -> tuple[str, str]:
         if self.only is not None:
@@ -515,7 +476,7 @@ class View:
 
     def _outer(self, result: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         if result.get("resultType") == "task":
-            return self.outer_task(result, server)
+            return self.extensions.outer_task(result, server)
         return result if self.only is not None or wants_input(result) else ids.outer_result(result, server)
 
     # Requests that servers may interrupt with a question
@@ -533,10 +494,6 @@ class View:
         if self._gateway.asks_clients and not request.is_modern and request.peer is not None:
             kept[CLIENT_CAPABILITIES_META_KEY] = dict(request.capabilities)
         return kept or None
-
-    def _onward(self, request: Request, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        meta = self._onward_meta(request)
-        return {**(inputs or {}), **({"_meta": meta} if meta else {})}
 
     async def _run(self, request: Request, server: str, job: Job) -> Mapping[str, Any]:
         """Run a request at a server; questions go to the client in the way that its protocol has."""
@@ -561,12 +518,16 @@ class View:
                 approved += (state.asked,)
             else:
                 refused = state.asked
-        asker = AskedInRounds(request, approved=approved, refused=refused, client=request.client)
+        asker = AskedInRounds(request, approved=approved, refused=refused)
         answer: Mapping[str, Any] = {}
         held = ""
         try:
             if state.held:
-                answer, held = await self._resume(state.held, inputs, request)
+                waiting = self._gateway.held.take(state.held)
+                # Progress and log messages go to the round in progress.
+                waiting.asker.request = request
+                answers: Mapping[str, Any] = inputs.get("inputResponses") or {}
+                answer, held = await self._gateway.held.advance(waiting, answers)
             else:
                 answer, held = await self._round(
                     request, server, job, asker=asker, inputs=inputs, state=state
@@ -623,18 +584,10 @@ class View:
             return _passed_on(request, answer, server), ""
         return answer, key
 
-    async def _resume(
-        self, key: str, inputs: Mapping[str, Any], request: Request
-    ) -> tuple[Mapping[str, Any], str]:
-        held = self._gateway.held.take(key)
-        # Progress and log messages go to the round in progress.
-        held.asker.request = request
-        return await self._gateway.held.advance(held, inputs.get("inputResponses") or {})
-
     # Subscriptions and log messages
 
     async def _subscribe(self, request: Request) -> dict[str, Any]:
-        key = await self._owner(request.params["uri"])
+        key = await self.owner(request.params["uri"])
         peer = request.peer
         if peer is not None and key not in peer.subscribed:
             if len(peer.subscribed) >= MAX_SUBSCRIBED:
@@ -648,15 +601,12 @@ class View:
         return {}
 
     async def _unsubscribe(self, request: Request) -> dict[str, Any]:
-        key = await self._owner(request.params["uri"])
+        key = await self.owner(request.params["uri"])
         peer = request.peer
         if peer is not None and key in peer.subscribed:
             peer.subscribed.discard(key)
             await self.announcer.unsubscribe(*key)
         return {}
-
-    async def _listen(self, request: Request) -> Mapping[str, Any]:
-        return await self.announcer.listen(self, request)
 
     async def _set_level(self, request: Request) -> dict[str, Any]:
         if request.peer is not None:
@@ -708,7 +658,7 @@ def answer_of(result: ToolResult) -> Mapping[str, Any]:
     text = exc.public_message if isinstance(exc, CallDeniedError) else result.text or result.error or ""
     if not result.success and not isinstance(exc, InvalidArgumentsError):
         text = for_remote(text)
-    return {"content": [{"type": "text", "text": text}], "isError": not result.success}
+    return text_result(text, is_error=not result.success)
 
 
 def _refusal(exc: DragomanError | TimeoutError) -> MCPError:

@@ -81,15 +81,7 @@ class Forward:
             known = self._listings[tool.server] = (listing, entries)
         entry = known[1].get(tool.original_name)
         if entry is None:
-            found = {
-                "name": tool.original_name or tool.name,
-                "title": tool.title,
-                "description": tool.description,
-                "inputSchema": tool.input_schema,
-                "outputSchema": tool.output_schema,
-                "annotations": dict(tool.annotations),
-            }
-            entry = {key: value for key, value in found.items() if value}
+            entry = definition_of(tool)
         return entry if entry.get("inputSchema") else {**entry, "inputSchema": dict(DEFAULT_SCHEMA)}
 
     async def forwards_input(self, server: str) -> bool:
@@ -289,3 +281,16 @@ class Forward:
         return await self._resources.ask(
             server, lambda session: session.forward("completion/complete", params), str(argument["name"])
         )
+
+
+def definition_of(tool: ToolDef) -> dict[str, Any]:
+    """Return a tool's definition in the form of the protocol, under the name that its server knows it by."""
+    found = {
+        "name": tool.original_name or tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": dict(tool.annotations),
+    }
+    return {key: value for key, value in found.items() if value}

@@ -22,7 +22,7 @@ from dragoman.errors import ConnectError, DragomanError, UserLimitError
 from dragoman.lazy_dataclass import dataclass
 from dragoman.manager.manager import McpManager
 from dragoman.manager.pool import wait_all
-from dragoman.model import Auth, Handlers, Stdio, UserStatus
+from dragoman.model import MAX_USER_CHARS, Auth, Handlers, Stdio, UserStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from dragoman.trust.pins import Trust
     from dragoman.trust.policy import Policy
 
-MAX_ID_CHARS = 1024
 PAUSE = 0.05
 """Seconds that a user stays connected after each request, even if others wait: the next often follows."""
 
@@ -114,8 +113,8 @@ class Users:
 
     def get(self, user: str, options: UserOptions) -> UserManager:
         """Return the manager of a user; make it if there is none."""
-        if not isinstance(cast("object", user), str) or not user or len(user) > MAX_ID_CHARS:
-            msg = f"a user's id is a text of 1 to {MAX_ID_CHARS:,} characters"
+        if not isinstance(cast("object", user), str) or not user or len(user) > MAX_USER_CHARS:
+            msg = f"a user's id is a text of 1 to {MAX_USER_CHARS:,} characters"
             raise DragomanError(msg, hint="use what identifies the user in your application")
         known = self._known.get(user)
         if known is None:

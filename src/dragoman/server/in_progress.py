@@ -12,8 +12,8 @@ import time
 from contextvars import ContextVar
 from typing import Protocol
 
-LATE_SECONDS = 60.0
-"""How long a request counts that ended without an answer."""
+LATE_SECONDS = 600.0
+"""How long a request counts that ended without an answer: as long as a question may wait for a person."""
 
 
 class Caller(Protocol):

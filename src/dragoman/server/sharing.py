@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dragoman.errors import ConnectionLostError, DragomanError, InvalidArgumentsError, ProtocolError
 from dragoman.model import Handlers, Stdio
+from dragoman.server.in_progress import LATE_SECONDS
 from dragoman.server.process.environment import whole_environment
 from dragoman.server.protocol.wire import ConnectionEvents, Unfinished, received_at
 from dragoman.trust.redaction import current_redactor
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 _OF_TERMINALS = frozenset({"TERM", "SHELL"})
 """Variables of a child's environment that differ between terminals and mean nothing to a server."""
-
-LATE_SECONDS = 600.0
-"""How long a server may ask for a request that ended without an answer."""
 
 T = TypeVar("T")
 

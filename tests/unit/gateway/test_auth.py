@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from dragoman.gateway.app import Guard
-from dragoman.gateway.auth import MAX_TOKEN_CHARS, JwtVerifier, Refused, SharedToken, UserTokens
+from dragoman.gateway.auth import MAX_TOKEN_CHARS, AccessToken, JwtVerifier, Refused, UserTokens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -185,14 +185,28 @@ async def test_a_token_of_more_than_16_kb_is_refused_before_any_work() -> None:
     async with issuer.running() as verifier:
         long = "x" * (MAX_TOKEN_CHARS + 1)
         # Not even one that is known: the limit comes first.
-        verifiers: list[Verifier] = [verifier, SharedToken(long), UserTokens({long: "ann"})]
+        verifiers: list[Verifier] = [verifier, UserTokens({long: "ann"})]
         for one in verifiers:
             guard = Guard(one, hosts=(), origins=())
             with pytest.raises(Refused, match="too long"):
                 await guard.user({"authorization": f"Bearer {long}"})
         assert issuer.fetched == []
     short = long[:-100]
-    guard = Guard(SharedToken(short), hosts=(), origins=())
+    guard = Guard(UserTokens({short: "token"}), hosts=(), origins=())
     user = await guard.user({"authorization": f"Bearer {short}"})
     assert user is not None
     assert user.principal == "token"
+
+
+def test_no_two_programs_or_persons_are_one_principal() -> None:
+    tokens = [
+        AccessToken(client_id="a"),
+        AccessToken(client_id="a", subject="b/c"),
+        AccessToken(client_id="a", issuer="b", subject="c"),
+        AccessToken(client_id="a/b", subject="c"),
+        AccessToken(client_id="a", issuer="b/c"),
+        AccessToken(client_id="a/b/c"),
+        AccessToken(client_id="a%2Fb", subject="c"),
+        AccessToken(client_id="a", subject="\ud800"),
+    ]
+    assert len({token.principal for token in tokens}) == len(tokens)

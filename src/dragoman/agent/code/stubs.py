@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dragoman.model import json_object
 from dragoman.tools.schema.shapes import (
     Choices,
     ListOf,
@@ -24,7 +25,6 @@ from dragoman.tools.schema.shapes import (
     OneOf,
     Plain,
     Shapes,
-    as_object,
     is_sayable,
 )
 from dragoman.trust.sanitizing import for_model
@@ -113,10 +113,10 @@ class Function:
 
     def documentation(self, most: int) -> list[tuple[str, str]]:
         """Return what the parameters mean, as far as the schema says it, each in one line."""
-        properties = as_object(as_object(self.tool.input_schema).get("properties"))
+        properties = json_object(json_object(self.tool.input_schema).get("properties"))
         said = {
             name: " ".join(
-                for_model(str(as_object(properties.get(argument)).get("description", "")), most).split()
+                for_model(str(json_object(properties.get(argument)).get("description", "")), most).split()
             )
             for name, argument in self.parameters.items()
         }
@@ -217,7 +217,7 @@ def _function(name: str, tool: ToolDef, taken: set[str]) -> Function:
         parts = (_camel(identifier(key, "field")) for key in path)
         return _unique(f"{_camel(name)}{''.join(parts)}"[: 2 * MAX_NAME], taken)
 
-    schema = as_object(tool.input_schema)
+    schema = json_object(tool.input_schema)
     shapes = Shapes(schema, name_record)
     properties, required = shapes.properties(schema), shapes.required(schema)
     named: dict[str, str] = {}
@@ -234,7 +234,7 @@ def _function(name: str, tool: ToolDef, taken: set[str]) -> Function:
         parts.append(f"**{_unique('arguments', used)}: Any")
     result, records = "str", shapes.records
     if tool.output_schema is not None:
-        output = Shapes(as_object(tool.output_schema), name_record)
+        output = Shapes(json_object(tool.output_schema), name_record)
         result = _printed(output.shape_of(tool.output_schema, ["result"]))
         records = [*records, *output.records]
     return Function(
@@ -299,8 +299,8 @@ def _text(value: str) -> str:
 
 
 def _default(schema: Any) -> str:
-    value = as_object(schema).get("default", ...)
-    kind = as_object(schema).get("type")
+    value = json_object(schema).get("default", ...)
+    kind = json_object(schema).get("type")
     fits = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
     if not isinstance(kind, str) or kind not in fits or not isinstance(value, fits[kind]):
         return "..."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from dragoman.agent.messages import SEARCH, Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
+from dragoman.agent.messages import Answered, CallDelta, Message, TextDelta, ThoughtDelta, Usage
 from dragoman.agent.providers.openai_chat import is_genuine
 from dragoman.agent.providers.parsing import (
     error_text,
@@ -30,6 +30,7 @@ from dragoman.agent.providers.request import (
     words_of,
 )
 from dragoman.tools.result.render import responses_output
+from dragoman.tools.search.finders import SEARCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

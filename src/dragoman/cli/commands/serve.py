@@ -23,10 +23,10 @@ from dragoman.errors import ConfigError
 if TYPE_CHECKING:
     import socket
 
+    from dragoman.config.users import UsersFile
     from dragoman.gateway.app import GatewayApp
     from dragoman.gateway.auth import Verifier
     from dragoman.gateway.gateway import Gateway
-    from dragoman.gateway.users_file import UsersFile
     from dragoman.manager.manager import McpManager
     from dragoman.model import Settings, UserLimits
 
@@ -137,7 +137,11 @@ async def _serve(options: Options, *, address: str | None, **given: Any) -> int:
             gateway_module = await late_import_module("dragoman.gateway.gateway")
             stdio = await late_import_module("dragoman.gateway.stdio")
             gateway: Gateway = gateway_module.Gateway(
-                mcp, questions=questions, tools=given["tools"], for_model=given["for_model"]
+                mcp,
+                questions=questions,
+                tools=given["tools"],
+                state_keys=keys,
+                for_model=given["for_model"],
             )
             await stdio.serve_stdio(gateway)
             return Exit.DONE
@@ -192,7 +196,7 @@ async def _users(given: dict[str, Any]) -> UsersFile | None:
         return None
     from dragoman.server.late_import import late_import_module
 
-    module = await late_import_module("dragoman.gateway.users_file")
+    module = await late_import_module("dragoman.config.users")
     if not given["users"]:
         from dragoman.model import UserLimits
 

@@ -14,7 +14,7 @@ from dragoman.config import dialect
 from dragoman.config.dialect import PLAIN, SAME, Dialect, Entry, FileSettings, key_table, wrapped_or_bare
 from dragoman.config.templates import NATIVE, NONE, escape, escape_before
 from dragoman.lazy_dataclass import dataclass
-from dragoman.model import Input, Note
+from dragoman.model import Input, Note, json_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -177,13 +177,13 @@ class _Way:
 
     def template(self, text: str, about: dict[str, Any]) -> str:
         """Turn a value with `{name}` in it into a template."""
-        known = _table(_get(about, "variables"))
+        known = json_object(_get(about, "variables"))
         result, literal, end = "", "", 0
         for match in _CURLY.finditer(text):
             literal += text[end : match.start()]
             end = match.end()
             name, reference = match[1], ""
-            inner = _table(known.get(name))
+            inner = json_object(known.get(name))
             fixed = _text(_get(inner, "value"))
             if name in known and fixed is None:
                 reference = self.ask(name, inner)
@@ -211,11 +211,11 @@ class _Way:
 
 
 def _servers(document: Document) -> list[_Server]:
-    data = _table(document.data)
+    data = json_object(document.data)
     found: list[_Server] = []
     listed = data.get("servers")
     items = enumerate(cast("list[object]", listed)) if _is_list(listed) else ()
-    whole: list[tuple[Pointer, dict[str, Any]]] = [(("servers", at), _table(item)) for at, item in items]
+    whole: list[tuple[Pointer, dict[str, Any]]] = [(("servers", at), json_object(item)) for at, item in items]
     for pointer, table in [((), data), *whole]:
         inner = table.get("server")
         if isinstance(inner, dict):
@@ -254,7 +254,7 @@ def _ways_of(server: _Server) -> list[_Way]:
     for key, make in (("packages", _package), ("remotes", _remote)):
         given = server.table.get(key)
         for at, item in enumerate(cast("list[object]", given) if _is_list(given) else []):
-            table = _table(item)
+            table = json_object(item)
             kind = _text(_get(table, "registryType" if key == "packages" else "type")) or "unknown"
             ways.append(_Way(table, (*server.pointer, key, at), _NOT_IN_IDS.sub("_", kind), server.name))
             make(ways[-1])
@@ -286,7 +286,7 @@ def _package(way: _Way) -> None:
     runtime, arguments = (_arguments(way, key) for key in ("runtimeArguments", "packageArguments"))
     # A way that cannot be gone still has a command, so that its one problem is the only one.
     way.fields["command"] = escape(_program(way, registry) or identifier or registry or "?")
-    kind = _text(_get(_table(_get(table, "transport")), "type")) or "stdio"
+    kind = _text(_get(json_object(_get(table, "transport")), "type")) or "stdio"
     if registry not in _PROGRAMS:
         what = (
             "a bundle is never fetched"
@@ -378,12 +378,8 @@ def _get(table: dict[str, Any], key: str) -> Any:
     return table.get(key, table.get(_CAPITAL.sub("_", key).lower()))
 
 
-def _table(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def _tables(value: object) -> list[dict[str, Any]]:
-    return [_table(item) for item in cast("list[object]", value)] if _is_list(value) else []
+    return [json_object(item) for item in cast("list[object]", value)] if _is_list(value) else []
 
 
 def _is_list(value: object) -> bool:

@@ -11,11 +11,13 @@ address, which is checked too.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -65,6 +67,25 @@ class Fetched(NamedTuple):
     body: bytes
     peer: str = ""
     """The IP address of the server; empty behind a proxy."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON object in the body.
+
+        Raises:
+            ValueError: It is something else, or the status is not 200.
+        """
+        if self.status != HTTPStatus.OK:
+            msg = f"HTTP status {self.status}"
+            raise ValueError(msg)
+        try:
+            found: object = json.loads(self.body)
+        except RecursionError as exc:
+            msg = "not JSON"
+            raise ValueError(msg) from exc
+        if not isinstance(found, dict):
+            msg = "not a JSON object"
+            raise ValueError(msg)  # noqa: TRY004 -- the content is wrong, not a caller's type
+        return cast("dict[str, Any]", found)
 
 
 def reach_of(address: str) -> Reach:

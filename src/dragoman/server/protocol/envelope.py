@@ -77,6 +77,7 @@ __all__ = [
     "outcome_of",
     "shaped",
     "status_of",
+    "text_result",
 ]
 
 logger = logging.getLogger("dragoman")
@@ -246,6 +247,11 @@ def shaped(method: str, version: str, result: Mapping[str, Any], info: Mapping[s
     if SERVER_INFO_META_KEY not in known:
         framed["_meta"] = {**known, SERVER_INFO_META_KEY: info}
     return framed
+
+
+def text_result(*texts: str, is_error: bool = False) -> dict[str, Any]:
+    """Return the result of a tool call that has only texts."""
+    return {"content": [{"type": "text", "text": text} for text in texts], "isError": is_error}
 
 
 def outcome_of(exc: Exception) -> dict[str, Any]:

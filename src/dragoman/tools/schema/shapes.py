@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+from dragoman.model import json_object
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
@@ -93,7 +95,7 @@ class Shapes:
 
     def shape_of(self, schema: Any, path: Sequence[str], depth: int = 0) -> Shape:
         """Return the type of a schema; `path` names the record that it may need."""
-        known = as_object(schema)
+        known = json_object(schema)
         if not known or depth > MAX_DEPTH:
             return ANY
         reference = known.get("$ref")
@@ -106,7 +108,7 @@ class Shapes:
         """Return the properties of an object, with those of its `allOf`."""
         found: dict[str, Any] = {}
         for one in (*self._parts(schema), schema):
-            found |= as_object(one.get("properties"))
+            found |= json_object(one.get("properties"))
         return found
 
     def required(self, schema: Mapping[str, Any]) -> AbstractSet[str]:
@@ -126,9 +128,9 @@ class Shapes:
     def _parts(self, schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         parts: list[Mapping[str, Any]] = []
         for one in _list(schema.get("allOf")):
-            part = as_object(one)
+            part = json_object(one)
             reference = part.get("$ref")
-            parts.append(as_object(self._target(reference)) if isinstance(reference, str) else part)
+            parts.append(json_object(self._target(reference)) if isinstance(reference, str) else part)
         return parts
 
     def _plain(self, schema: Mapping[str, Any], path: Sequence[str], depth: int) -> Shape:
@@ -183,14 +185,14 @@ class Shapes:
             for key, value in properties.items()
             if is_sayable(key)
         }
-        about = {key: str(as_object(properties[key]).get("description") or "") for key in fields}
+        about = {key: str(json_object(properties[key]).get("description") or "") for key in fields}
         self.records.append(Record(name, fields, required, about))
         return Named(name)
 
     def _referenced(self, reference: str, depth: int) -> Shape:
         if reference in self._references:
             return Named(self._references[reference], reference in self._open)
-        target = as_object(self._target(reference))
+        target = json_object(self._target(reference))
         if not target or reference in self._open:
             # An alias that contains itself, such as a list of lists, has no name to refer to.
             return ANY
@@ -239,11 +241,6 @@ def without_null(shape: Shape) -> tuple[Shape, bool]:
     if not isinstance(shape, OneOf) or NULL not in shape.shapes:
         return shape, False
     return union(one for one in shape.shapes if one != NULL), True
-
-
-def as_object(value: Any) -> dict[str, Any]:
-    """Return a JSON object; empty for anything else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def is_sayable(value: str | int | None) -> bool:

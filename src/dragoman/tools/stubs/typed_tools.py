@@ -6,7 +6,8 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
-from dragoman.tools.schema.shapes import Shapes, as_object
+from dragoman.model import json_object
+from dragoman.tools.schema.shapes import Shapes
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
@@ -93,12 +94,12 @@ def _typed(name: str, tool: ToolDef, names: Names) -> Typed:
     def name_record(path: Sequence[str]) -> str:
         return names.unique(stem + "".join(map(pascal, path)))
 
-    schema = as_object(tool.input_schema)
+    schema = json_object(tool.input_schema)
     given = Shapes(schema, name_record)
     arguments = given.record_of(schema, ["arguments"])
     records, result = given.records, None
     if tool.output_schema is not None:
-        answer = Shapes(as_object(tool.output_schema), name_record)
+        answer = Shapes(json_object(tool.output_schema), name_record)
         result = answer.shape_of(tool.output_schema, ["result"])
         records = [*records, *answer.records]
     return Typed(stem, name, for_model(tool.description, MAX_DOC).strip(), arguments, result, records)
