@@ -1,8 +1,9 @@
 """Connection: one client that stays: over stdio, a local socket or SSE, or a session over HTTP.
 
-The client's first request decides which protocol it speaks: a handshake, or requests that each say it. Over a
-channel that carries messages both ways, each request runs in a task of its own, so that a slow one holds up
-no other. Over HTTP, a request of a session has a response of its own, and runs in the task of that.
+The client's first request decides which protocol it speaks: a handshake, or requests that each say it; only
+`server/discover` decides nothing. Over a channel that carries messages both ways, each request runs in a task
+of its own, so that a slow one holds up no other. Over HTTP, a request of a session has a response of its own,
+and runs in the task of that.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ MAX_RUNNING = 1_000
 MAX_ASKED = 100
 """How many questions may wait for one client."""
 INITIALIZE = "initialize"
+DISCOVER = "server/discover"
 CANCELLED = "notifications/cancelled"
 _NUMBERS = itertools.count(1)
 
@@ -90,7 +92,7 @@ class Connection:
         self.ended = asyncio.Event()
         self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._is_modern: bool | None = None
-        """Which protocol the client speaks; `None` before its first request."""
+        """Which protocol the client speaks; `None` before a request has decided that."""
 
     @property
     def is_busy(self) -> bool:
@@ -157,9 +159,12 @@ class Connection:
         if len(self.running) >= MAX_RUNNING:
             raise MCPError(code=SERVER_ERROR, message="too many requests at once")
         method, params = message["method"], message.get("params")
-        if self._is_modern is None:
-            self._is_modern = method != INITIALIZE and has_envelope(params)
-        if self._is_modern:
+        is_modern = self._is_modern
+        if is_modern is None:
+            is_modern = method != INITIALIZE and has_envelope(params)
+            # A client that does not wait for the answer of a gateway that starts goes on with a handshake.
+            self._is_modern = None if is_modern and method == DISCOVER else is_modern
+        if is_modern:
             if method == INITIALIZE:
                 msg = "this connection speaks the 2026-07-28 protocol, which has no handshake"
                 data = {"supported": list(MODERN_PROTOCOL_VERSIONS)}

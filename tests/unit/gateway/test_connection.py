@@ -103,3 +103,32 @@ async def test_a_message_over_sse_counts_only_for_the_one_who_opened_the_stream(
         gone.set()
         await stream
         assert (await client.post(place, json=hello, headers=headers_of("", "ann"))).status_code == 404
+
+
+async def test_a_client_that_does_not_wait_for_discovery_goes_on_with_a_handshake() -> None:
+    async with McpManager([notes().spec()], cache=False) as mcp, Gateway(mcp) as gateway, asyncio.timeout(20):
+        await mcp.wait_ready()
+        reader = Reader()
+        connection = gateway.connect(reader.outbox)
+        connection.take(request("server/discover", 1, _meta=META))
+        connection.take(request("initialize", 2, **HELLO))
+        answers = {one["id"]: one for one in [await reader.read.get(), await reader.read.get()]}
+        assert VERSION in answers[1]["result"]["supportedVersions"]
+        assert answers[2]["result"]["protocolVersion"] == "2025-11-25"
+        connection.take(request("tools/list", 3))
+        assert (await reader.read.get())["result"]["tools"]
+        await connection.close()
+        await reader.outbox.close(flush=False)
+
+
+async def test_after_a_modern_request_there_is_no_handshake() -> None:
+    async with McpManager([notes().spec()], cache=False) as mcp, Gateway(mcp) as gateway, asyncio.timeout(20):
+        reader = Reader()
+        connection = gateway.connect(reader.outbox)
+        for number, method in enumerate(("server/discover", "tools/list")):
+            connection.take(request(method, number, _meta=META))
+            assert "result" in await reader.read.get()
+        connection.take(request("initialize", 2, **HELLO))
+        assert "no handshake" in (await reader.read.get())["error"]["message"]
+        await connection.close()
+        await reader.outbox.close(flush=False)
