@@ -31,7 +31,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dragoman.config.command_lines import (
+    BUILDERS,
     CLASSES,
+    CODE_OPTION,
     KNOWN,
     LAUNCHERS,
     MANIFESTS,
@@ -40,6 +42,8 @@ from dragoman.config.command_lines import (
     READS,
     RECIPES,
     SCRIPTS,
+    SHELLS,
+    SUBCOMMANDS,
     WRAPPERS,
     command_lines,
     commands_of,
@@ -47,10 +51,16 @@ from dragoman.config.command_lines import (
     inner_commands,
     is_assignment,
     is_server,
+    is_word,
     launched_by,
+    on_host,
     pieces_of,
     program_name,
     runner_zone,
+    runs_tests,
+    served_command,
+    takes_line,
+    with_stars,
 )
 from dragoman.config.documents import MAX_PROJECT_BYTES
 from dragoman.config.files import read, read_env_file
@@ -71,7 +81,7 @@ _NO_DATA = frozenset[str]()
 DATA = frozenset(".db .db3 .sqlite .sqlite3 .duckdb .db-wal .db-shm .log .lock .pid".split())
 NOTES = DATA | frozenset(
     ".md .rst .adoc .txt .csv .tsv .jsonl .ndjson .parquet .xlsx .docx .pdf .html .css .svg .png .jpg .gif "
-    ".jpeg .webp .ico .lockb .sum .bak .tmp .swp".split()
+    ".jpeg .webp .ico .woff .woff2 .ttf .mp3 .mp4 .wav .lockb .sum .bak .tmp .swp".split()
 )
 """What is data unless the command names it."""
 _NO_NOTES = re.compile(r"(?i)(?:requirements|constraints).*|.*lists\.txt")
@@ -81,9 +91,13 @@ SOURCES = frozenset(
     ".hpp .cs .fs .php .pl .pm .lua .swift .ex .exs .hs .ml .zig .dart .r .jl .sh .ps1 .sql .ipynb".split()
 )
 """Of these, an installed program that is not known reads only those with a name of `STARTS` by itself."""
+VERSIONS = (".tool-versions", "mise.toml", ".mise.toml", ".nvmrc")
+"""Files by which a version manager chooses what its shims run."""
+FORMATS = frozenset(".json .jsonc .json5 .yaml .yml .toml .xml .ini .cfg .conf".split())
+"""Of these, an unknown program reads below the top of its folder only those with a name of `STARTS`."""
 STARTS = re.compile(
-    r"(?i).*file|.*[.-](?:config|conf|rc)|\..*|tasks?|dodo|duties|conftest|manage|setup|build|package|main|index|"
-    r"app|server|wsgi|asgi|__main__|sitecustomize|usercustomize"
+    r"(?i).*file|.*settings|(?:.*[.-])?(?:config|conf|rc|versions|scripts)|\..*|tasks?|dodo|duties|conftest|manage|"
+    r"setup|build|package|project|main|index|app|server|wsgi|asgi|__main__|sitecustomize|usercustomize|application"
 )
 ENTRIES = tuple(
     "package.json index.js index.mjs index.cjs index.ts __main__.py main.py pyproject.toml setup.py go.mod "
@@ -94,6 +108,8 @@ CACHES = frozenset(
     ".git .hg .svn node_modules .venv venv __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox".split()
 )
 """Subfolders that are skipped: what is installed or generated there is not covered."""
+OUTPUTS = CACHES | frozenset("dist build target out coverage vendor".split())
+"""Subfolders in which no unknown program is expected to find its settings."""
 ENVIRONMENTS = frozenset("node_modules site-packages dist-packages .venv venv .tox .nox".split())
 SYSTEM = tuple(
     "/bin /sbin /lib /lib32 /lib64 /usr/bin /usr/sbin /usr/lib /usr/lib64 /usr/libexec /usr/share /usr/local "
@@ -103,10 +119,15 @@ SYSTEM = tuple(
 _OF_HOME = re.compile(r"\.|(?:bin|go|Library|AppData|\w+conda\d*|\w+forge\d*)(?![^\\/])")
 """Folders of the home directory in which programs are installed."""
 NAMES_CODE = re.compile(
-    r"\w+_(?:APP|MODULE|SETTINGS|CONFIG|PLUGINS?|OPTIONS|OPTS|ARGS|FLAGS|HOOKS?|SCRIPT|CMD|COMMAND|EXEC|FILE)",
+    r"(?:\w+_)?(?:APP|MODULE|SETTINGS|CONFIG|PLUGINS?|OPTIONS|OPTS|ARGS|FLAGS|HOOKS?|SCRIPT|CMD|COMMAND|EXEC|FILE)",
     re.IGNORECASE,
 )
 """Variables whose value may name code, in addition to those of loaders."""
+NAMES_DATA = re.compile(
+    r"(?:\w+_)?(?:DB|DATABASE|SQLITE|LOGS?|DATA|STORE|STORAGE|MEMORY|CACHE|HISTORY|STATE|OUTPUT)(?:_(?:FILE|PATH|DIR))*",
+    re.IGNORECASE,
+)
+"""Variables whose value names what the server writes, unless they are those of loaders."""
 _BUILDS = frozenset("compose build buildx bake stack".split())
 _INSTALLS = frozenset("install i ci add update".split())
 _OF_INSTALLS = ("preinstall", "install", "postinstall", "prepublish", "prepare")
@@ -125,6 +146,8 @@ MAX_COMMANDS = 500
 """Of all commands in an entry."""
 MAX_CHARS = 100_000
 """Of one argument or value."""
+MAX_PLACES = 10
+"""Of the folders that a recipe names."""
 MAX_FOLDERS = 100
 """The most folders in which a runner's files are looked for."""
 
@@ -195,6 +218,7 @@ class _Look:
         self._programs: dict[str, str] = {}
         self._gaps: dict[str, None] = {}
         self._commands: set[tuple[str, ...]] = set()
+        self._recipes: set[tuple[str, str]] = set()
         self._left = MAX_BYTES
         self._pieces = MAX_PIECES
 
@@ -245,8 +269,12 @@ class _Look:
         if computes(words):
             self._gaps["a shell works out part of what it runs: files named there may not be covered"] = None
         for name, value in env.items():
-            is_code = loads(name) or bool(NAMES_CODE.fullmatch(name))
-            self._at_text(value, cwd, folders=loads(name), is_code=is_code)
+            is_data = NAMES_DATA.fullmatch(name) and not loads(re.sub(r"(?i)PATH$", "", name))
+            is_code = not is_data and (loads(name) or bool(NAMES_CODE.fullmatch(name)))
+            data = NOTES | {".json"} if is_data else _NO_DATA if is_code else DATA
+            self._at_text(value, cwd, folders=is_code, is_code=is_code, data=data)
+            if loads(name) and "" in value.split(os.pathsep)[1 - bool(value) :]:
+                self._cover(cwd, folders=True)
             if is_code:
                 self._at_line(value, place, is_sure=False)
 
@@ -291,7 +319,7 @@ class _Look:
         cwd = place.cwd
         if words and " " in words[0] and not os.path.exists(os.path.join(cwd, words[0])):
             words = [*words[0].split(), *words[1:]]
-        words = list(dropwhile(is_assignment, words))
+        words = on_host(list(dropwhile(is_assignment, words)))
         if not words or (cwd, *words) in self._commands:
             return
         if len(self._commands) >= MAX_COMMANDS:
@@ -299,61 +327,95 @@ class _Look:
             return
         self._commands.add((cwd, *words))
         name, zone, has_line = program_name(words[0]), runner_zone(words), False
+        has_code = zone > 1 and takes_line(words, zone - 1)
+        is_reader = name not in PLAIN or bool(_BUILDS.intersection(words))
+        is_unknown = name not in CLASSES and not is_server(words[0])
         for index, word in enumerate(words):
+            # `--plugin x` and `--plugin=x`
+            option = word if "=" in word else words[index - 1] if index else ""
+            is_code = index < zone or bool(CODE_OPTION.fullmatch(option.partition("=")[0]) and is_reader)
             if index or os.path.dirname(word):
-                self._at_text(word, cwd, folders=index < zone, is_code=index < zone)
+                self._at_text(word, cwd, folders=is_code, is_code=is_code)
+            if is_unknown:
+                self._at_text(word, cwd, is_code=True, data=DATA)
             for line, is_sure in command_lines(words, index) if index else ():
                 has_line |= is_sure
                 self._at_line(line, place, is_sure=is_sure)
-        inner = inner_commands(words, zone)
-        for at in inner:
-            if (at < zone or name in WRAPPERS) and os.sep not in words[at]:
-                self._find_program(words[at], place, shown=words[at])
-            # A wrapper may change the directory: `env --chdir=folder make`.
-            for folder in {
-                cwd: None,
-                **dict.fromkeys(self._folders(words[1:at], cwd) if name in WRAPPERS else ()),
-            }:
-                self._at_words(words[at:], _Place(folder, place.path, place.installed or name in LAUNCHERS))
+        inner, folders = inner_commands(words, zone), [cwd]
         found = self._find_program(words[0], place)
-        if name not in CLASSES or (name not in READS and self._is_own(found, words[0])):
-            self._at_unknown(words, found, place)
-        elif name in WRAPPERS and not inner and not has_line:
+        if "shims" in found.split(os.sep):
+            for folder in self._folders((), cwd):
+                for file in (*VERSIONS, f".{name}-version"):
+                    self._cover(os.path.join(folder, file))
+        is_installed = place.installed or name in LAUNCHERS
+        if name in WRAPPERS:
             starts = [at for at, word in enumerate(words) if at and not re.match(r"-|\w+=", word)]
-            finds = {at: self._find_program(words[at], place) for at in starts}
-            for at in [*(at for at in starts if finds[at]), *starts][:1]:
-                self._at_unknown(words[at:], finds[at], place)
+            if not inner and not has_line:
+                inner = [*(at for at in starts if self._find_program(words[at], place)), *starts][:1]
+            # A wrapper may change the directory: `env --chdir=folder make`.
+            folders += self._named(words[1 : max([1, *inner])], cwd)
+        elif is_server(launched_by(words[:zone]) or words[0]) or "--" in words[zone:] or has_code:
+            at = served_command(words, zone)
+            if at and not os.path.isdir(os.path.join(cwd, words[at])):
+                inner, is_installed = [*inner, at], True
+        for at in inner:
+            if (
+                (at < zone or name in WRAPPERS)
+                and os.sep not in words[at]
+                and program_name(words[at]) in KNOWN
+            ):
+                self._find_program(words[at], place, shown=words[at])
+            for folder in dict.fromkeys(folders):
+                self._at_words(words[at:], _Place(folder, place.path, is_installed))
+        if (
+            name in BUILDERS.keys() - READS.keys()
+            or name not in CLASSES
+            or (name not in READS and self._is_own(found, words[0]))
+        ):
+            self._at_unknown(words, found, place)
         elif name in PLAIN and _BUILDS.intersection(takewhile(lambda word: word != "run", words[1:])):
             self._at_known("compose", words, len(words), cwd)
-        elif name not in PLAIN:
+        elif name not in PLAIN | WRAPPERS:
             self._at_known(name, words, zone, cwd)
+            if name in SCRIPTS | {"go"} and (runs_tests(words) or any("..." in word for word in words)):
+                self._at_unknown(words, found, place)
 
     def _at_unknown(self, words: Sequence[str], found: str, place: _Place) -> None:
-        """Cover the files at the top of the folders that an unknown program may read.
+        """Cover the files that an unknown program may read: at the top of the folders that it may search.
 
         An installed program has its own code elsewhere: of the source files, it gets only those with the name
-        of a file that runners look for.
+        of a file that runners look for. One with a subcommand or a task gets them from subfolders, too.
         """
         word, is_own, is_installed = words[0], self._is_own(found, words[0]), place.installed
-        if is_server(word) and not is_own:
-            return
         folders = self._folders(words, place.cwd)
+        name = program_name(word).lower()
+        if is_server(word) and not is_own:
+            for folder in folders:
+                for one in self._names(folder):
+                    if _is_named(one, name):
+                        self._cover(os.path.join(folder, one), data=NOTES)
+            return
         if is_own:
-            folders.append(os.path.dirname(found))
+            folders = list(dict.fromkeys([*folders, os.path.dirname(found)]))
             if interpreter := _interpreter(found):
                 self._at_words([*interpreter, found, *words[1:]], place)
                 is_installed = True
-        is_whole = not is_installed and (is_own or not found)
-        name = program_name(word).lower()
-        for folder in dict.fromkeys(folders):
-            self._cover_top(folder, is_whole=is_whole)
-            hidden = [one for one in self._names(folder) if one[:1] == "." and name in one[1:].split("-")]
-            for one in (*hidden, os.path.join(".config", name)):
-                self._cover(os.path.join(folder, one), folders=True)
+        is_whole = not is_installed and (is_own or not found) and name not in KNOWN
+        compiled = SOURCES if runs_tests(words) else frozenset(BUILDERS.get(name, "").split())
+        is_deep = bool(compiled) or any(map(is_word, words[1:2])) or name in KNOWN
+        deep = [_real(place.cwd), *self._named(words, place.cwd)] if is_deep else []
+        for folder in folders:
+            self._cover_top(folder, is_whole=is_whole, is_deep=folder in deep, compiled=compiled)
+            config = os.path.join(folder, ".config")
+            hidden = [os.path.join(folder, one) for one in self._names(folder) if one[:1] == "."]
+            for path in (*hidden, *(os.path.join(config, one) for one in self._names(config))):
+                if _is_named(os.path.basename(path), name):
+                    self._cover(path, folders=True)
         where = ", ".join(dict.fromkeys(self._shown(folder) or "." for folder in folders)) or "no folder"
         what = "files (not data)" if is_whole else "settings and main files"
         gap = f"`{word}` is not a known program: the {what} at the top of {where} are watched"
-        self._gaps[f"{gap}, and nothing else that it reads by itself"] = None
+        below = ", settings and main files below" if deep else ""
+        self._gaps[f"{gap}{below}, and nothing else that it reads by itself"] = None
 
     def _at_known(self, name: str, words: Sequence[str], zone: int, cwd: str) -> None:
         """Cover files that a known program reads although the command does not name them."""
@@ -370,18 +432,25 @@ class _Look:
                     package = word[:1] + word[1:].partition("@")[0]
                     for bin_ in {package, package.rpartition("/")[2]} - {"", ".", ".."}:
                         self._cover(os.path.join(folder, "node_modules", ".bin", bin_))
-                is_script |= self._at_package(folder, words)
+                is_script |= self._at_manifest(folder, "package.json", words)
             for file in MANIFESTS.get(name, ()):
-                is_script |= self._at_scripts(os.path.join(folder, file), words)
-            if name == "cargo":
-                self._at_value(_manifest(os.path.join(folder, "Cargo.toml")), folder)
-        for word in words[1:]:
-            self._at_recipes(name, os.path.join(cwd, word), cwd)
+                is_script |= self._at_manifest(folder, file, words)
+            if "setup.py" in READS.get(name, ()):
+                project = _manifest(os.path.join(folder, "pyproject.toml"))
+                self._at_value(project.get("build-system"), folder)
+                for text in _texts(project.get("tool")):
+                    self._at_text(text if text.endswith(".py") else "", folder)
+        for word in words[1:zone] if name in SHELLS else words[1:]:
+            path = os.path.join(cwd, word)
+            for folder in {cwd: None, **({os.path.dirname(path): None} if name in SHELLS else {})}:
+                self._at_recipes(name, path, folder)
+        if any(word.startswith("--env") for word in words[:zone]):
+            self._cover(os.path.join(cwd, ".env"))
         if not is_script and (launched := launched_by(words[:zone])):
             is_module = name in SCRIPTS and name not in NODE
-            names = pieces_of(launched[0], is_code=True) if is_module else launched[-1:]
+            names = pieces_of(launched, is_code=True) if is_module else [launched]
             if not any(os.path.exists(os.path.join(cwd, one)) for one in names):
-                self._at_unknown(launched, "", _Place(cwd, installed=True))
+                self._at_unknown([launched, *words[zone:]], "", _Place(cwd, installed=True))
 
     # Programs
 
@@ -425,18 +494,27 @@ class _Look:
         found.append(self._project)
         while found[-1] != self._repository:
             found.append(os.path.dirname(found[-1]))
-        for word in words:
-            parts = {word, *re.split("[=:]", word)} if len(word) < MAX_CHARS else ()
-            for piece in sorted({*parts, *(part.lstrip("/") for part in parts)} - {""}):
-                path = os.path.join(cwd, piece)
-                if "\0" not in piece and os.path.exists(path) and self._is_ours(path):
-                    found.append(_real(path if os.path.isdir(path) else os.path.dirname(path)))
+        found += self._named(words, cwd)
         # A home or a temporary directory holds everything.
         too_large = (tempfile.gettempdir(), _real(tempfile.gettempdir()))
         folders = [
             one for one in dict.fromkeys(found) if not _is_in(self._home, one) and one not in too_large
         ]
         return folders[:MAX_FOLDERS]
+
+    def _named(self, words: Iterable[str], cwd: str) -> list[str]:
+        """Return the folders that words name, and those of the files that they name."""
+        found: list[str] = []
+        for word in words:
+            parts = {word, *re.split("[=:]", word)} if len(word) < MAX_CHARS else set[str]()
+            if re.match(r"[\w-]+\.\w+/", word):  # a Go package by its full name
+                tails = word.split("/")[1:50]
+                parts |= {"/".join(tails[at:]) for at in range(len(tails))}
+            for piece in sorted({*parts, *(part.lstrip("/") for part in parts)} - {""}):
+                path = os.path.join(cwd, piece)
+                if "\0" not in piece and os.path.exists(path) and self._is_ours(path):
+                    found.append(_real(path if os.path.isdir(path) else os.path.dirname(path)))
+        return found
 
     def _at_package(self, folder: str, words: Sequence[str]) -> bool:
         """Cover the scripts of a `package.json` and its workspaces that a command names; return whether."""
@@ -452,30 +530,46 @@ class _Look:
             is_found = True
             self._cover(file)
             self._at_value(cast("object", own), folder)
-        spaces = package.get("workspaces")
-        patterns = cast("dict[str, Any]", spaces).get("packages") if isinstance(spaces, dict) else spaces
-        for pattern in cast("list[object]", patterns)[:MAX_FOLDERS] if isinstance(patterns, list) else ():
-            for path in self._fitting(os.path.join(folder, str(pattern))):
-                inner = os.path.join(path, "package.json")
-                name = str(_manifest(inner).get("name"))
-                if any(name in re.split(r"[=\s]", word) for word in words):
-                    self._cover(inner)
-                    is_found |= self._at_scripts(inner, words)
+        if not is_found and words[0] == "npm" and not {"start", *SUBCOMMANDS}.intersection(words):
+            # `npm t` and the like
+            is_found = self._at_scripts(file, [name for name, _ in _scripts(package)])
+        return is_found
+
+    def _at_manifest(self, folder: str, name: str, words: Sequence[str]) -> bool:
+        """Cover the scripts of a manifest and of the members of its workspace; return whether."""
+        file = os.path.join(folder, name)
+        is_found = (
+            self._at_package(folder, words) if name == "package.json" else self._at_scripts(file, words)
+        )
+        tables = [_manifest(file), _manifest(os.path.join(folder, "pnpm-workspace.yaml"))]
+        for pattern in islice((text for table in tables for text in _members(table)), MAX_FOLDERS):
+            for path in self._fitting(os.path.join(folder, pattern)):
+                is_found |= self._at_scripts(os.path.join(path, name), words)
         return is_found
 
     def _at_recipes(self, name: str, path: str, folder: str) -> None:
-        """Cover the files that a makefile or the like names, and makefiles in the folders that it names."""
-        if name in RECIPES and not _is_special(path):
-            try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    text = file.read(MAX_CHARS + 1)
-            except (OSError, ValueError):
-                return
-            self._at_text(text, folder)
-            for piece in pieces_of(text[:MAX_CHARS]):
-                for file in READS[name] if os.path.isdir(place := os.path.join(folder, piece)) else ():
-                    for match in self._fitting(os.path.join(place, file)):
-                        self._cover(match)
+        """Cover the files that a makefile or the like names, and the recipes in the folders that it names."""
+        if name not in RECIPES or (path, folder) in self._recipes or _is_special(path):
+            return
+        self._recipes.add((path, folder))
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read(MAX_CHARS + 1)
+        except (OSError, ValueError):
+            return
+        self._at_text(text, folder)
+        pieces = list(pieces_of(text[:MAX_CHARS]))
+        places = [
+            one for one in pieces if os.path.isdir(os.path.join(folder, one)) and os.path.normpath(one) != "."
+        ]
+        for place in (os.path.join(folder, one) for one in places[:MAX_PLACES]):
+            for file in READS[name]:
+                for match in self._fitting(os.path.join(place, file)):
+                    self._cover(match)
+                    self._at_recipes(name, match, place)
+            for piece in pieces:
+                if os.path.isfile(os.path.join(place, piece)):
+                    self._cover(os.path.join(place, piece), data=DATA)
 
     def _at_scripts(self, file: str, words: Sequence[str]) -> bool:
         """Cover the scripts of a manifest that a command names, and those that they run; return whether."""
@@ -506,13 +600,24 @@ class _Look:
 
     # Files
 
-    def _at_text(self, text: str, cwd: str, *, folders: bool = False, is_code: bool = False) -> None:
+    def _at_text(
+        self,
+        text: str,
+        cwd: str,
+        *,
+        folders: bool = False,
+        is_code: bool = False,
+        data: frozenset[str] | None = None,
+    ) -> None:
+        """Cover the files that a text names, with data only if it is code."""
+        data = (_NO_DATA if is_code else DATA) if data is None else data
         if len(text) > MAX_CHARS:
             self._gaps["an argument or a value is too long to look for files in it"] = None
             return
         texts = [text]
-        if is_code and "$" in text:
+        if "$" in text or (is_code and re.search(r"`|~\+", text)):
             texts.append(re.sub(r"\$\{?(\w+)\}?", lambda match: self._env.get(match[1], match[0]), text))
+            texts += with_stars(texts[-1])
         for piece in (piece for one in dict.fromkeys(texts) for piece in pieces_of(one, is_code=is_code)):
             self._pieces -= 1
             if self._pieces < 0:
@@ -523,35 +628,88 @@ class _Look:
                 r"^/proc/(?:thread-)?self/cwd(?=/|$)", lambda _: cwd, expand_home(piece, self._home)
             )
             for path in self._fitting(os.path.join(cwd, place)):
-                self._cover(path, folders=folders, data=_NO_DATA if is_code else DATA)
+                self._cover(path, folders=folders, data=data)
 
     def _fitting(self, path: str) -> Sequence[str]:
-        folder, name = os.path.split(path)
-        if not re.search(r"[*?\[]", name) or not self._is_ours(folder):
+        """Return a path, and those that fit it as a pattern; a pattern without a letter fits too much."""
+        if not re.search(r"[*?\[]", path):
             return (path,)
-        return [path, *(os.path.join(folder, one) for one in fnmatch.filter(self._names(folder), name))]
+        fixed = list(takewhile(lambda part: not re.search(r"[*?\[]", part), path.split(os.sep)))
+        found, parts = [os.sep.join(fixed) or os.sep], path.split(os.sep)[len(fixed) :]
+        if not re.search(r"[^\W_]", "".join(parts)) and (len(parts) > 1 or _real(found[0]) == self._project):
+            return (path,)
+        for part in parts:
+            if part == "**":
+                found = [folder for one in found for folder in self._subfolders(one)]
+                continue
+            found = [
+                os.path.join(folder, name)
+                for folder in found[:MAX_FOLDERS]
+                if self._is_ours(folder)
+                for name in fnmatch.filter(self._names(folder), part)
+                if not (name.startswith(".") and part.startswith("*"))
+            ]
+        return [path, *found]
 
-    def _names(self, folder: str) -> list[str]:
+    def _subfolders(self, folder: str) -> list[str]:
+        """Return a folder and the folders in it, at any depth, without what is installed or generated."""
+        found, todo = list[str](), [folder]
+        while todo and len(found) < MAX_FOLDERS:
+            found.append(todo.pop(0))
+            for entry in self._entries(found[-1]):
+                if entry.name[0] != "." and entry.name not in OUTPUTS and _is_folder(entry):
+                    todo += [] if entry.is_symlink() else [entry.path]
+        if todo:
+            self._note_many(folder)
+        return found
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as entries:
-                names = [entry.name for entry in islice(entries, MAX_FILES + 1)]
+                found = list(islice(entries, MAX_FILES + 1))
         except (OSError, ValueError):
             return []
-        if len(names) > MAX_FILES:
-            self._gaps[
-                f"{self._shown(folder)} has more than {MAX_FILES:,} files: not all of them are covered"
-            ] = None
-        return sorted(names)
+        if len(found) > MAX_FILES:
+            self._note_many(folder)
+        return sorted(found, key=lambda entry: entry.name)
 
-    def _cover_top(self, folder: str, *, is_whole: bool) -> None:
-        """Cover the files at the top of a folder; source files only if it is whole or by their name."""
+    def _names(self, folder: str) -> list[str]:
+        return [entry.name for entry in self._entries(folder)]
+
+    def _note_many(self, folder: str) -> None:
+        self._gaps[
+            f"{self._shown(folder) or '.'} has more than {MAX_FILES:,} files: not all of them are covered"
+        ] = None
+        # Files that come later must not hide others unasked.
+        many = os.path.join(self._shown(folder), "*")
+        self._files[many] = Covered(path=many, digest="many")
+
+    def _cover_top(self, folder: str, *, is_whole: bool, is_deep: bool, compiled: frozenset[str]) -> None:
+        """Cover the files in a folder that a program may read by itself; subfolders only if it is deep."""
         # Another entry in the file of this entry is another server's.
         origin = _real(os.path.join(self.root, self._spec.origin.source))
-        for name in self._names(folder):
-            path, (stem, suffix) = os.path.join(folder, name), os.path.splitext(name)
-            is_left = suffix.lower() in SOURCES and not STARTS.fullmatch(stem)
-            if (is_whole or not is_left) and not _IDLE.fullmatch(name) and _real(path) != origin:
-                self._cover(path, data=_NO_DATA if _NO_NOTES.fullmatch(name) else NOTES)
+        todo, left = [folder], MAX_FILES
+        while todo and left > 0:
+            place = todo.pop()
+            for entry in self._entries(place):
+                left -= 1
+                name, (stem, suffix) = entry.name, os.path.splitext(entry.name)
+                if _is_folder(entry):
+                    is_open = is_deep and name not in OUTPUTS and name[0] != "."
+                    todo += [entry.path] if is_open and not entry.is_symlink() else []
+                    continue
+                is_start = suffix in compiled or bool(STARTS.fullmatch(stem))
+                is_start |= (
+                    place != folder and bool(STARTS.fullmatch(os.path.basename(place))) and stem == "__init__"
+                )
+                if suffix.lower() in SOURCES and not is_whole:
+                    is_start |= is_deep and os.access(entry.path, os.X_OK)
+                else:
+                    is_start |= place == folder or suffix.lower() not in FORMATS | SOURCES
+                if is_start and not _IDLE.fullmatch(name) and _real(entry.path) != origin:
+                    self._cover(entry.path, data=_NO_DATA if _NO_NOTES.fullmatch(name) else NOTES)
+        if todo:
+            self._note_many(folder)
 
     def _cover(
         self, path: str, *, always: bool = False, folders: bool = False, data: frozenset[str] = _NO_DATA
@@ -620,9 +778,7 @@ class _Look:
                         continue
                 count += 1
                 if count > MAX_FILES:
-                    self._gaps[f"{shown} has more than {MAX_FILES:,} files: not all of them are covered"] = (
-                        None
-                    )
+                    self._note_many(path)
                     break
                 digest, length = self._digest(file)
                 size += length
@@ -715,6 +871,20 @@ def _plain(path: str) -> list[str]:
     return [plain] if is_same else [path, plain]
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_named(file: str, program: str) -> bool:
+    """Return whether a file is named after a program: `.mise`, `mise.toml`, `mise-tasks`."""
+    name = re.split(r"[@\d]", program)[0].replace("_", "-").lower()
+    stem = file.lstrip(".").replace("_", "-").lower()
+    return len(name) > 1 and (stem.startswith(name) or (len(stem) > 2 and name.startswith(stem)))
+
+
 def _is_data(path: str, mode: int, data: frozenset[str]) -> bool:
     """Return whether a file is data by its suffix; an executable file never is."""
     return os.path.splitext(path)[1].lower() in data and not mode & 0o111
@@ -763,7 +933,8 @@ def _unchecked(folder: str, name: str = "") -> list[str]:
 def _manifest(path: str) -> dict[str, Any]:
     """Return the table in a JSON or TOML file; empty if there is none."""
     try:
-        data: object = read(Path(path), only_regular=True, most=MAX_PROJECT_BYTES).data
+        kind = "toml" if os.path.basename(path) == "Pipfile" else None
+        data: object = read(Path(path), kind, only_regular=True, most=MAX_PROJECT_BYTES).data
     except (ConfigError, OSError, ValueError):
         return {}
     return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
@@ -777,6 +948,14 @@ def _scripts(value: Mapping[str, Any], depth: int = 8) -> Iterator[tuple[str, ob
             if key in ("scripts", "gui-scripts", "tasks", "entry-points"):
                 yield from table.items()
             yield from _scripts(table, depth - 1)
+
+
+def _members(value: object, depth: int = 8) -> Iterator[str]:
+    """Yield the patterns of the members of a workspace."""
+    for key, inner in cast("dict[str, object]", value).items() if isinstance(value, dict) and depth else ():
+        if key in ("workspaces", "members", "packages"):
+            yield from _texts(inner)
+        yield from _members(inner, depth - 1)
 
 
 def _texts(value: object, depth: int = 8) -> Iterator[str]:

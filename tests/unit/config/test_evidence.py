@@ -243,7 +243,7 @@ def test_odd_words_do_no_harm(root: Path) -> None:
     (root / "package.json").write_text("[" * 100_000)
     words = ["", "\0", "loop.py", "x" * 5000, "=" * 500, "%zz", "a\nb", "\ud800", "/", "..", "-", "--", "@"]
     found = seen(spec("npm", *words, "." * (MAX_CHARS + 1)), root)
-    assert found.gaps[-1].startswith(("an argument or a value is too long", "it names the project's own"))
+    assert any(gap.startswith("an argument or a value is too long") for gap in found.gaps)
     many = seen(spec("mcp-prog", *("a b c d e f g h " * 400 for _ in range(50))), root)
     assert many.files == []
 
