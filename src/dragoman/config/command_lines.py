@@ -43,6 +43,7 @@ PLAIN = frozenset(
     "secret-tool keyring aws gcloud az vault docker podman nerdctl kubectl".split()
 )
 """Programs that run nothing of a project by themselves."""
+_CONTAINERS = frozenset("docker podman nerdctl".split())
 KEYWORDS = frozenset("eval if then elif else while until do ! { } fi done esac".split())
 """Words of a shell in front of a command."""
 _WORDS_TOO = frozenset("cmd make just task mcp mix go fish java source compose".split())
@@ -129,10 +130,10 @@ def is_server(name: str) -> bool:
 
 def on_host(words: Sequence[str]) -> list[str]:
     """Return a container's command with the paths of mounted files as they are outside of it."""
-    text = "\n".join(words)
+    text = "\n".join(words) if words and program_name(words[0]) in _CONTAINERS else ""
     mounts = re.findall(r"(?:^|=)([^:=,\n]+):(/[^:,\n]+)", text, re.MULTILINE)
     mounts += re.findall(r"\b(?:src|source)=([^,\n]+),.*?(?:dst|target|destination)=(/[^,\n]+)", text)
-    for outside, inside in mounts:
+    for outside, inside in mounts[:20]:
         words = [re.sub(rf"^{re.escape(inside)}(?=/)", lambda _: outside, word) for word in words]  # noqa: B023 -- it is called at once
     return list(words)
 

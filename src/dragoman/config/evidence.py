@@ -136,6 +136,9 @@ _OF_INSTALLS = ("preinstall", "install", "postinstall", "prepublish", "prepare")
 # ── Covering files
 
 
+_PATTERN = re.compile(r"[*?\[]")
+_TOO_MUCH = "it names too much: not all of it was looked for on disk"
+
 MAX_BYTES = 64 * 2**20
 """Of all files of an entry together; beyond this, a file is covered by its size and modification time."""
 MAX_FILES = 5_000
@@ -221,6 +224,8 @@ class _Look:
         self._recipes: set[tuple[str, str]] = set()
         self._left = MAX_BYTES
         self._pieces = MAX_PIECES
+        self._walked = 0
+        self._listings: dict[str, list[os.DirEntry[str]]] = {}
 
     def text(self, template: str) -> str:
         """Expand a template as a connection does, except values from a keyring or a command."""
@@ -323,7 +328,7 @@ class _Look:
         if not words or (cwd, *words) in self._commands:
             return
         if len(self._commands) >= MAX_COMMANDS:
-            self._gaps["it names too much: not all of it was looked for on disk"] = None
+            self._gaps[_TOO_MUCH] = None
             return
         self._commands.add((cwd, *words))
         name, zone, has_line = program_name(words[0]), runner_zone(words), False
@@ -621,7 +626,7 @@ class _Look:
         for piece in (piece for one in dict.fromkeys(texts) for piece in pieces_of(one, is_code=is_code)):
             self._pieces -= 1
             if self._pieces < 0:
-                self._gaps["it names too much: not all of it was looked for on disk"] = None
+                self._gaps[_TOO_MUCH] = None
                 return
             # This process has another working directory than the child.
             place = re.sub(
@@ -632,76 +637,82 @@ class _Look:
 
     def _fitting(self, path: str) -> Sequence[str]:
         """Return a path, and those that fit it as a pattern; a pattern without a letter fits too much."""
-        if not re.search(r"[*?\[]", path):
+        if not _PATTERN.search(path):
             return (path,)
-        fixed = list(takewhile(lambda part: not re.search(r"[*?\[]", part), path.split(os.sep)))
-        found, parts = [os.sep.join(fixed) or os.sep], path.split(os.sep)[len(fixed) :]
-        if not re.search(r"[^\W_]", "".join(parts)) and (len(parts) > 1 or _real(found[0]) == self._project):
+        parts = path.split(os.sep)
+        fixed = list(takewhile(lambda part: not _PATTERN.search(part), parts))
+        found, rest = [os.sep.join(fixed) or os.sep], parts[len(fixed) :]
+        if not re.search(r"[^\W_]", "".join(rest)) and (len(rest) > 1 or _real(found[0]) == self._project):
             return (path,)
-        for part in parts:
-            if part == "**":
-                found = [folder for one in found for folder in self._subfolders(one)]
+        for at, part in enumerate(rest):
+            if part == "**" and "**" not in rest[:at]:
+                found = [folder for one in found[:MAX_PLACES] for folder in self._subfolders(one)]
                 continue
+            ours = [folder for folder in found[:MAX_FOLDERS] if self._is_ours(folder)]
             found = [
                 os.path.join(folder, name)
-                for folder in found[:MAX_FOLDERS]
-                if self._is_ours(folder)
-                for name in fnmatch.filter(self._names(folder), part)
-                if not (name.startswith(".") and part.startswith("*"))
+                for folder in ours
+                for name in (self._matching(folder, part) if _PATTERN.search(part) else [part])
             ]
         return [path, *found]
+
+    def _matching(self, folder: str, pattern: str) -> list[str]:
+        """Return the names in a folder that fit a pattern, as a shell has it."""
+        names = self._names(folder)
+        self._pieces -= 1 + len(names) // 10
+        if self._pieces < 0:
+            self._gaps[_TOO_MUCH] = None
+            return []
+        is_open = not pattern.startswith(("*", "?"))
+        return [name for name in fnmatch.filter(names, pattern) if is_open or name[0] != "."]
 
     def _subfolders(self, folder: str) -> list[str]:
         """Return a folder and the folders in it, at any depth, without what is installed or generated."""
         found, todo = list[str](), [folder]
         while todo and len(found) < MAX_FOLDERS:
             found.append(todo.pop(0))
-            for entry in self._entries(found[-1]):
-                if entry.name[0] != "." and entry.name not in OUTPUTS and _is_folder(entry):
-                    todo += [] if entry.is_symlink() else [entry.path]
+            todo += [entry.path for entry in self._entries(found[-1]) if _is_open(entry)]
         if todo:
             self._note_many(folder)
         return found
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        try:
-            with os.scandir(folder) as entries:
-                found = list(islice(entries, MAX_FILES + 1))
-        except (OSError, ValueError):
-            return []
-        if len(found) > MAX_FILES:
-            self._note_many(folder)
-        return sorted(found, key=lambda entry: entry.name)
+        if folder not in self._listings:
+            try:
+                with os.scandir(folder) as entries:
+                    found = sorted(islice(entries, MAX_FILES + 1), key=lambda entry: entry.name)
+            except (OSError, ValueError):
+                found = []
+            if len(found) > MAX_FILES:
+                self._note_many(folder)
+            self._listings[folder] = found
+        return self._listings[folder]
 
     def _names(self, folder: str) -> list[str]:
         return [entry.name for entry in self._entries(folder)]
 
     def _note_many(self, folder: str) -> None:
-        self._gaps[
-            f"{self._shown(folder) or '.'} has more than {MAX_FILES:,} files: not all of them are covered"
-        ] = None
+        shown = self._shown(folder)
+        self._gaps[f"{shown or '.'} has more than {MAX_FILES:,} files: not all of them are covered"] = None
         # Files that come later must not hide others unasked.
-        many = os.path.join(self._shown(folder), "*")
+        many = os.path.join(shown, "*")
         self._files[many] = Covered(path=many, digest="many")
 
     def _cover_top(self, folder: str, *, is_whole: bool, is_deep: bool, compiled: frozenset[str]) -> None:
         """Cover the files in a folder that a program may read by itself; subfolders only if it is deep."""
         # Another entry in the file of this entry is another server's.
         origin = _real(os.path.join(self.root, self._spec.origin.source))
-        todo, left = [folder], MAX_FILES
-        while todo and left > 0:
+        todo = [folder]
+        while todo and self._walked < MAX_FILES:
             place = todo.pop()
             for entry in self._entries(place):
-                left -= 1
+                self._walked += place != folder
                 name, (stem, suffix) = entry.name, os.path.splitext(entry.name)
-                if _is_folder(entry):
-                    is_open = is_deep and name not in OUTPUTS and name[0] != "."
-                    todo += [entry.path] if is_open and not entry.is_symlink() else []
-                    continue
-                is_start = suffix in compiled or bool(STARTS.fullmatch(stem))
-                is_start |= (
-                    place != folder and bool(STARTS.fullmatch(os.path.basename(place))) and stem == "__init__"
-                )
+                if is_deep and _is_open(entry):
+                    todo.append(entry.path)
+                # `tasks/__init__.py` counts by the name of its folder.
+                named = os.path.basename(place) if stem == "__init__" and place != folder else stem
+                is_start = suffix in compiled or bool(STARTS.fullmatch(named))
                 if suffix.lower() in SOURCES and not is_whole:
                     is_start |= is_deep and os.access(entry.path, os.X_OK)
                 else:
@@ -871,11 +882,13 @@ def _plain(path: str) -> list[str]:
     return [plain] if is_same else [path, plain]
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_open(entry: os.DirEntry[str]) -> bool:
+    """Return whether a program may find its files in a subfolder: not in what is installed or generated."""
     try:
-        return entry.is_dir()
+        is_folder = entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
+    return is_folder and entry.name not in OUTPUTS and entry.name[0] != "."
 
 
 def _is_named(file: str, program: str) -> bool:
