@@ -14,17 +14,11 @@ run. It reads the disk: use it in a thread.
 
 from __future__ import annotations
 
-import fnmatch
-import hashlib
-import json
 import os
 import re
 import shlex
 import shutil
-import stat
-import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import replace
 from itertools import dropwhile, islice, takewhile
 from pathlib import Path
@@ -60,64 +54,40 @@ from dragoman.config.command_lines import (
     runs_tests,
     served_command,
     takes_line,
-    with_stars,
 )
-from dragoman.config.documents import MAX_PROJECT_BYTES
-from dragoman.config.files import read, read_env_file
+from dragoman.config.covered_files import (
+    DATA,
+    MAX_CHARS,
+    MAX_FOLDERS,
+    MAX_PLACES,
+    NO_DATA,
+    NOTES,
+    SOURCES,
+    TOO_MUCH,
+    VERSIONS,
+    CoveredFiles,
+    is_in,
+    is_named,
+    is_special,
+    plain_paths,
+    read_manifest,
+    real_path,
+    texts_in,
+)
+from dragoman.config.files import read_env_file
 from dragoman.config.templates import ExpansionContext, expand, expand_home
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
-from dragoman.trust.approvals import Covered, Evidence, input_ids, loads, sources
+from dragoman.trust.approvals import Evidence, input_ids, loads, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import Input, ServerSpec
 
-# ── Classes of files and folders
+# ── Classes of variables and words
 
 
-_NO_DATA = frozenset[str]()
-DATA = frozenset(".db .db3 .sqlite .sqlite3 .duckdb .db-wal .db-shm .log .lock .pid".split())
-NOTES = DATA | frozenset(
-    ".md .rst .adoc .txt .csv .tsv .jsonl .ndjson .parquet .xlsx .docx .pdf .html .css .svg .png .jpg .gif "
-    ".jpeg .webp .ico .woff .woff2 .ttf .mp3 .mp4 .wav .lockb .sum .bak .tmp .swp".split()
-)
-"""What is data unless the command names it."""
-_NO_NOTES = re.compile(r"(?i)(?:requirements|constraints).*|.*lists\.txt")
-_IDLE = re.compile(r".*-lock\.(?:json|yaml)|\.gitignore|\.DS_Store|LICENSE")
-SOURCES = frozenset(
-    ".py .pyi .js .mjs .cjs .jsx .ts .mts .cts .tsx .vue .svelte .go .rs .rb .java .kt .scala .c .h .cc .cpp "
-    ".hpp .cs .fs .php .pl .pm .lua .swift .ex .exs .hs .ml .zig .dart .r .jl .sh .ps1 .sql .ipynb".split()
-)
-"""Of these, an installed program that is not known reads only those with a name of `STARTS` by itself."""
-VERSIONS = (".tool-versions", "mise.toml", ".mise.toml", ".nvmrc")
-"""Files by which a version manager chooses what its shims run."""
-FORMATS = frozenset(".json .jsonc .json5 .yaml .yml .toml .xml .ini .cfg .conf".split())
-"""Of these, an unknown program reads below the top of its folder only those with a name of `STARTS`."""
-STARTS = re.compile(
-    r"(?i).*file|.*settings|(?:.*[.-])?(?:config|conf|rc|versions|scripts)|\..*|tasks?|dodo|duties|conftest|manage|"
-    r"setup|build|package|project|main|index|app|server|wsgi|asgi|__main__|sitecustomize|usercustomize|application"
-)
-ENTRIES = tuple(
-    "package.json index.js index.mjs index.cjs index.ts __main__.py main.py pyproject.toml setup.py go.mod "
-    "main.go Cargo.toml sitecustomize.py usercustomize.py".split()
-)
-"""Files that a runner looks for in a folder; of the project's own folder, only these are covered."""
-CACHES = frozenset(
-    ".git .hg .svn node_modules .venv venv __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox".split()
-)
-"""Subfolders that are skipped: what is installed or generated there is not covered."""
-OUTPUTS = CACHES | frozenset("dist build target out coverage vendor".split())
-"""Subfolders in which no unknown program is expected to find its settings."""
-ENVIRONMENTS = frozenset("node_modules site-packages dist-packages .venv venv .tox .nox".split())
-SYSTEM = tuple(
-    "/bin /sbin /lib /lib32 /lib64 /usr/bin /usr/sbin /usr/lib /usr/lib64 /usr/libexec /usr/share /usr/local "
-    "/usr/include /etc /opt /nix /snap /dev /proc /sys /run /boot /var/lib /var/run /System /Library "
-    "/Applications /home/linuxbrew".split()
-)
-_OF_HOME = re.compile(r"\.|(?:bin|go|Library|AppData|\w+conda\d*|\w+forge\d*)(?![^\\/])")
-"""Folders of the home directory in which programs are installed."""
 NAMES_CODE = re.compile(
     r"(?:\w+_)?(?:APP|MODULE|SETTINGS|CONFIG|PLUGINS?|OPTIONS|OPTS|ARGS|FLAGS|HOOKS?|SCRIPT|CMD|COMMAND|EXEC|FILE)",
     re.IGNORECASE,
@@ -133,26 +103,11 @@ _INSTALLS = frozenset("install i ci add update".split())
 _OF_INSTALLS = ("preinstall", "install", "postinstall", "prepublish", "prepare")
 
 
-# ── Covering files
+# ── Reading commands
 
 
-_PATTERN = re.compile(r"[*?\[]")
-_TOO_MUCH = "it names too much: not all of it was looked for on disk"
-
-MAX_BYTES = 64 * 2**20
-"""Of all files of an entry together; beyond this, a file is covered by its size and modification time."""
-MAX_FILES = 5_000
-"""Of one folder."""
-MAX_PIECES = 100_000
-"""Of all possible paths in an entry."""
 MAX_COMMANDS = 500
 """Of all commands in an entry."""
-MAX_CHARS = 100_000
-"""Of one argument or value."""
-MAX_PLACES = 10
-"""Of the folders that a recipe names."""
-MAX_FOLDERS = 100
-"""The most folders in which a runner's files are looked for."""
 
 
 def gather(
@@ -196,7 +151,7 @@ class _Place(NamedTuple):
     """Whether its programs are those of an environment."""
 
 
-class _Look:
+class _Look(CoveredFiles):
     """Collects the evidence of one entry."""
 
     def __init__(
@@ -206,26 +161,14 @@ class _Look:
         inputs: Sequence[Input],
         env: Mapping[str, str],
     ) -> None:
+        super().__init__(root, env, os.path.join(root, spec.origin.source))
         self._spec = spec
-        self.root = os.path.abspath(root)
-        self._project = _real(os.fspath(root))
-        self._home = str(Path.home())
-        self._repository = self._find_repository()
-        installed = (*SYSTEM, sys.prefix, sys.base_prefix, *map(env.get, ("SYSTEMROOT", "PROGRAMFILES")))
-        self._installed = [place for place in installed if place and not _is_in(self._project, place)]
         self._keeps = spec.unset_variables == "keep"
         defaults = {one.id: one.default for one in inputs if one.default is not None}
         self._around = ExpansionContext(env=env, root=self.root, home=self._home, inputs=defaults)
-        self._env = dict(env)
-        self._files: dict[str, Covered] = {}
         self._programs: dict[str, str] = {}
-        self._gaps: dict[str, None] = {}
         self._commands: set[tuple[str, ...]] = set()
         self._recipes: set[tuple[str, str]] = set()
-        self._left = MAX_BYTES
-        self._pieces = MAX_PIECES
-        self._walked = 0
-        self._listings: dict[str, list[os.DirEntry[str]]] = {}
 
     def text(self, template: str) -> str:
         """Expand a template as a connection does, except values from a keyring or a command."""
@@ -247,7 +190,7 @@ class _Look:
     def at_command(self, stdio: Stdio) -> None:
         """Cover the files that a command runs."""
         cwd = self._path(stdio.cwd or "")
-        if stdio.cwd and _real(cwd) != os.path.normpath(cwd):
+        if stdio.cwd and real_path(cwd) != os.path.normpath(cwd):
             self._note_link(cwd)
         self.at_named(stdio.env_file)
         env: dict[str, str] = {}
@@ -276,7 +219,7 @@ class _Look:
         for name, value in env.items():
             is_data = NAMES_DATA.fullmatch(name) and not loads(re.sub(r"(?i)PATH$", "", name))
             is_code = not is_data and (loads(name) or bool(NAMES_CODE.fullmatch(name)))
-            data = NOTES | {".json"} if is_data else _NO_DATA if is_code else DATA
+            data = NOTES | {".json"} if is_data else NO_DATA if is_code else DATA
             self._at_text(value, cwd, folders=is_code, is_code=is_code, data=data)
             if loads(name) and "" in value.split(os.pathsep)[1 - bool(value) :]:
                 self._cover(cwd, folders=True)
@@ -328,7 +271,7 @@ class _Look:
         if not words or (cwd, *words) in self._commands:
             return
         if len(self._commands) >= MAX_COMMANDS:
-            self._gaps[_TOO_MUCH] = None
+            self._gaps[TOO_MUCH] = None
             return
         self._commands.add((cwd, *words))
         name, zone, has_line = program_name(words[0]), runner_zone(words), False
@@ -397,7 +340,7 @@ class _Look:
         if is_server(word) and not is_own:
             for folder in folders:
                 for one in self._names(folder):
-                    if _is_named(one, name):
+                    if is_named(one, name):
                         self._cover(os.path.join(folder, one), data=NOTES)
             return
         if is_own:
@@ -408,13 +351,13 @@ class _Look:
         is_whole = not is_installed and (is_own or not found) and name not in KNOWN
         compiled = SOURCES if runs_tests(words) else frozenset(BUILDERS.get(name, "").split())
         is_deep = bool(compiled) or any(map(is_word, words[1:2])) or name in KNOWN
-        deep = [_real(place.cwd), *self._named(words, place.cwd)] if is_deep else []
+        deep = [real_path(place.cwd), *self._named(words, place.cwd)] if is_deep else []
         for folder in folders:
             self._cover_top(folder, is_whole=is_whole, is_deep=folder in deep, compiled=compiled)
             config = os.path.join(folder, ".config")
             hidden = [os.path.join(folder, one) for one in self._names(folder) if one[:1] == "."]
             for path in (*hidden, *(os.path.join(config, one) for one in self._names(config))):
-                if _is_named(os.path.basename(path), name):
+                if is_named(os.path.basename(path), name):
                     self._cover(path, folders=True)
         where = ", ".join(dict.fromkeys(self._shown(folder) or "." for folder in folders)) or "no folder"
         what = "files (not data)" if is_whole else "settings and main files"
@@ -441,9 +384,9 @@ class _Look:
             for file in MANIFESTS.get(name, ()):
                 is_script |= self._at_manifest(folder, file, words)
             if "setup.py" in READS.get(name, ()):
-                project = _manifest(os.path.join(folder, "pyproject.toml"))
+                project = read_manifest(os.path.join(folder, "pyproject.toml"))
                 self._at_value(project.get("build-system"), folder)
-                for text in _texts(project.get("tool")):
+                for text in texts_in(project.get("tool")):
                     self._at_text(text if text.endswith(".py") else "", folder)
         for word in words[1:zone] if name in SHELLS else words[1:]:
             path = os.path.join(cwd, word)
@@ -471,10 +414,10 @@ class _Look:
             path = self._around.env.get("PATH", os.defpath) if place.path is None else place.path
             placed = os.pathsep.join(os.path.join(place.cwd, folder) for folder in path.split(os.pathsep))
             found = shutil.which(command, path=placed) or ""
-        found = _plain(found)[0] if found else ""
+        found = plain_paths(found)[0] if found else ""
         if shown:
             self._programs.setdefault(shown, found)
-        real = _real(found)
+        real = real_path(found)
         if found and (self._is_in_project(real) or self._is_own(real, command)):
             self._cover(found)
         elif self._is_own(found, command):
@@ -486,14 +429,9 @@ class _Look:
         is_named = bool(found) and (self._is_in_project(found) or bool(os.path.dirname(word)))
         return is_named and not self._is_installed(found)
 
-    def _note_link(self, path: str) -> None:
-        """Cover where a link leads to, without what is there."""
-        shown, target = self._shown(path), self._shown(_real(path))
-        self._files.setdefault(shown, Covered(path=shown, digest="link", target=target))
-
     def _folders(self, words: Iterable[str], cwd: str) -> list[str]:
         """Return the folders that a program searches: up to the repository, and next to its arguments."""
-        found = [_real(cwd)]
+        found = [real_path(cwd)]
         while self._is_in_project(found[-1]) and found[-1] not in (self._project, self._repository):
             found.append(os.path.dirname(found[-1]))
         found.append(self._project)
@@ -501,10 +439,8 @@ class _Look:
             found.append(os.path.dirname(found[-1]))
         found += self._named(words, cwd)
         # A home or a temporary directory holds everything.
-        too_large = (tempfile.gettempdir(), _real(tempfile.gettempdir()))
-        folders = [
-            one for one in dict.fromkeys(found) if not _is_in(self._home, one) and one not in too_large
-        ]
+        too_large = (tempfile.gettempdir(), real_path(tempfile.gettempdir()))
+        folders = [one for one in dict.fromkeys(found) if not is_in(self._home, one) and one not in too_large]
         return folders[:MAX_FOLDERS]
 
     def _named(self, words: Iterable[str], cwd: str) -> list[str]:
@@ -518,13 +454,13 @@ class _Look:
             for piece in sorted({*parts, *(part.lstrip("/") for part in parts)} - {""}):
                 path = os.path.join(cwd, piece)
                 if "\0" not in piece and os.path.exists(path) and self._is_ours(path):
-                    found.append(_real(path if os.path.isdir(path) else os.path.dirname(path)))
+                    found.append(real_path(path if os.path.isdir(path) else os.path.dirname(path)))
         return found
 
     def _at_package(self, folder: str, words: Sequence[str]) -> bool:
         """Cover the scripts of a `package.json` and its workspaces that a command names; return whether."""
         file = os.path.join(folder, "package.json")
-        package = _manifest(file)
+        package = read_manifest(file)
         is_found = self._at_scripts(file, words)
         scripts = package.get("scripts")
         if package and "start" in words and not (isinstance(scripts, dict) and "start" in scripts):
@@ -546,7 +482,7 @@ class _Look:
         is_found = (
             self._at_package(folder, words) if name == "package.json" else self._at_scripts(file, words)
         )
-        tables = [_manifest(file), _manifest(os.path.join(folder, "pnpm-workspace.yaml"))]
+        tables = [read_manifest(file), read_manifest(os.path.join(folder, "pnpm-workspace.yaml"))]
         for pattern in islice((text for table in tables for text in _members(table)), MAX_FOLDERS):
             for path in self._fitting(os.path.join(folder, pattern)):
                 is_found |= self._at_scripts(os.path.join(path, name), words)
@@ -554,7 +490,7 @@ class _Look:
 
     def _at_recipes(self, name: str, path: str, folder: str) -> None:
         """Cover the files that a makefile or the like names, and the recipes in the folders that it names."""
-        if name not in RECIPES or (path, folder) in self._recipes or _is_special(path):
+        if name not in RECIPES or (path, folder) in self._recipes or is_special(path):
             return
         self._recipes.add((path, folder))
         try:
@@ -578,7 +514,7 @@ class _Look:
 
     def _at_scripts(self, file: str, words: Sequence[str]) -> bool:
         """Cover the scripts of a manifest that a command names, and those that they run; return whether."""
-        scripts, folder = dict(_scripts(_manifest(file))), os.path.dirname(file)
+        scripts, folder = dict(_scripts(read_manifest(file))), os.path.dirname(file)
         given = [*words, *(_OF_INSTALLS if _INSTALLS.intersection(words) else ())]
         given += [word.partition("=")[2] for word in words]
         todo = [
@@ -591,321 +527,16 @@ class _Look:
                 is_found = True
                 self._cover(file)
                 self._at_value(value, folder)
-                for text in _texts(value):
+                for text in texts_in(value):
                     todo += text[:MAX_CHARS].split()
                     if not re.fullmatch(r"[\w.]+:[\w.]+", text):  # an entry point of Python
                         self._at_line(text, _Place(folder, installed=True))
         return is_found
 
-    def _at_value(self, value: object, folder: str) -> None:
-        """Cover the files in a manifest's value: a command line, or a module in the folder or its `src`."""
-        for text in _texts(value):
-            for base in (folder, os.path.join(folder, "src")):
-                self._at_text(text, base, folders=True, is_code=True)
-
-    # Files
-
-    def _at_text(
-        self,
-        text: str,
-        cwd: str,
-        *,
-        folders: bool = False,
-        is_code: bool = False,
-        data: frozenset[str] | None = None,
-    ) -> None:
-        """Cover the files that a text names, with data only if it is code."""
-        data = (_NO_DATA if is_code else DATA) if data is None else data
-        if len(text) > MAX_CHARS:
-            self._gaps["an argument or a value is too long to look for files in it"] = None
-            return
-        texts = [text]
-        if "$" in text or (is_code and re.search(r"`|~\+", text)):
-            texts.append(re.sub(r"\$\{?(\w+)\}?", lambda match: self._env.get(match[1], match[0]), text))
-            texts += with_stars(texts[-1])
-        for piece in (piece for one in dict.fromkeys(texts) for piece in pieces_of(one, is_code=is_code)):
-            self._pieces -= 1
-            if self._pieces < 0:
-                self._gaps[_TOO_MUCH] = None
-                return
-            # This process has another working directory than the child.
-            place = re.sub(
-                r"^/proc/(?:thread-)?self/cwd(?=/|$)", lambda _: cwd, expand_home(piece, self._home)
-            )
-            for path in self._fitting(os.path.join(cwd, place)):
-                self._cover(path, folders=folders, data=data)
-
-    def _fitting(self, path: str) -> Sequence[str]:
-        """Return a path, and those that fit it as a pattern; a pattern without a letter fits too much."""
-        if not _PATTERN.search(path):
-            return (path,)
-        parts = path.split(os.sep)
-        fixed = list(takewhile(lambda part: not _PATTERN.search(part), parts))
-        found, rest = [os.sep.join(fixed) or os.sep], parts[len(fixed) :]
-        if not re.search(r"[^\W_]", "".join(rest)) and (len(rest) > 1 or _real(found[0]) == self._project):
-            return (path,)
-        for at, part in enumerate(rest):
-            if part == "**" and "**" not in rest[:at]:
-                found = [folder for one in found[:MAX_PLACES] for folder in self._subfolders(one)]
-                continue
-            ours = [folder for folder in found[:MAX_FOLDERS] if self._is_ours(folder)]
-            found = [
-                os.path.join(folder, name)
-                for folder in ours
-                for name in (self._matching(folder, part) if _PATTERN.search(part) else [part])
-            ]
-        return [path, *found]
-
-    def _matching(self, folder: str, pattern: str) -> list[str]:
-        """Return the names in a folder that fit a pattern, as a shell has it."""
-        names = self._names(folder)
-        self._pieces -= 1 + len(names) // 10
-        if self._pieces < 0:
-            self._gaps[_TOO_MUCH] = None
-            return []
-        is_open = not pattern.startswith(("*", "?"))
-        return [name for name in fnmatch.filter(names, pattern) if is_open or name[0] != "."]
-
-    def _subfolders(self, folder: str) -> list[str]:
-        """Return a folder and the folders in it, at any depth, without what is installed or generated."""
-        found, todo = list[str](), [folder]
-        while todo and len(found) < MAX_FOLDERS:
-            found.append(todo.pop(0))
-            todo += [entry.path for entry in self._entries(found[-1]) if _is_open(entry)]
-        if todo:
-            self._note_many(folder)
-        return found
-
-    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        if folder not in self._listings:
-            try:
-                with os.scandir(folder) as entries:
-                    found = sorted(islice(entries, MAX_FILES + 1), key=lambda entry: entry.name)
-            except (OSError, ValueError):
-                found = []
-            if len(found) > MAX_FILES:
-                self._note_many(folder)
-            self._listings[folder] = found
-        return self._listings[folder]
-
-    def _names(self, folder: str) -> list[str]:
-        return [entry.name for entry in self._entries(folder)]
-
-    def _note_many(self, folder: str) -> None:
-        shown = self._shown(folder)
-        self._gaps[f"{shown or '.'} has more than {MAX_FILES:,} files: not all of them are covered"] = None
-        # Files that come later must not hide others unasked.
-        many = os.path.join(shown, "*")
-        self._files[many] = Covered(path=many, digest="many")
-
-    def _cover_top(self, folder: str, *, is_whole: bool, is_deep: bool, compiled: frozenset[str]) -> None:
-        """Cover the files in a folder that a program may read by itself; subfolders only if it is deep."""
-        # Another entry in the file of this entry is another server's.
-        origin = _real(os.path.join(self.root, self._spec.origin.source))
-        todo = [folder]
-        while todo and self._walked < MAX_FILES:
-            place = todo.pop()
-            for entry in self._entries(place):
-                self._walked += place != folder
-                name, (stem, suffix) = entry.name, os.path.splitext(entry.name)
-                if is_deep and _is_open(entry):
-                    todo.append(entry.path)
-                # `tasks/__init__.py` counts by the name of its folder.
-                named = os.path.basename(place) if stem == "__init__" and place != folder else stem
-                is_start = suffix in compiled or bool(STARTS.fullmatch(named))
-                if suffix.lower() in SOURCES and not is_whole:
-                    is_start |= is_deep and os.access(entry.path, os.X_OK)
-                else:
-                    is_start |= place == folder or suffix.lower() not in FORMATS | SOURCES
-                if is_start and not _IDLE.fullmatch(name) and _real(entry.path) != origin:
-                    self._cover(entry.path, data=_NO_DATA if _NO_NOTES.fullmatch(name) else NOTES)
-        if todo:
-            self._note_many(folder)
-
-    def _cover(
-        self, path: str, *, always: bool = False, folders: bool = False, data: frozenset[str] = _NO_DATA
-    ) -> None:
-        """Cover a path if it exists, is ours and not data; with `always`, in any case.
-
-        Programs resolve `link/..` as the kernel does, or as text: if these differ, both are covered.
-        """
-        names = _plain(path)
-        found = [name for name in names if os.path.lexists(name)]
-        for name in found:
-            if always or self._is_ours(name):
-                self._cover_one(name, _real(name), folders=folders, data=data)
-        if always and not found:
-            shown = self._shown(names[0])
-            self._files[shown] = Covered(path=shown, digest="absent")
-
-    def _cover_one(self, path: str, real: str, *, folders: bool, data: frozenset[str]) -> None:
-        shown = self._shown(path)
-        try:
-            mode = os.stat(real).st_mode
-        except (OSError, ValueError):
-            return
-        if shown in self._files:
-            return
-        target = "" if self._shown(real) == shown else self._shown(real)
-        if stat.S_ISDIR(mode):
-            if folders:
-                self._cover_folder(path, real, shown, target)
-            return
-        if data and not self._is_in_project(real):
-            data |= NOTES
-        if _is_data(path, mode, data) or (data and not stat.S_ISREG(mode) and not self._is_in_project(real)):
-            return
-        digest, size = self._digest(real)
-        if digest == "special":
-            self._gaps[f"{shown} is not a regular file: what it gives is not covered"] = None
-        self._files[shown] = Covered(path=shown, digest=digest, size=size, target=target)
-        if path.endswith(".py"):
-            for made in _unchecked(os.path.dirname(path), os.path.basename(path)[:-2]):
-                self._cover(made)
-
-    def _cover_folder(self, path: str, real: str, shown: str, target: str) -> None:
-        if _is_in(self._project, real):
-            # A project changes all the time, so cover only the files that start something.
-            self._gaps["it names the project's own folder: only the files it starts with are covered"] = None
-            package = _manifest(os.path.join(path, "package.json"))
-            self._at_value([package.get("main"), package.get("bin"), package.get("directories")], path)
-            for entry in ENTRIES:
-                self._cover(os.path.join(path, entry))
-            return
-        whole, size, count = hashlib.sha256(), 0, 0
-        seen: set[str] = set()
-        for folder, names, files in os.walk(real, followlinks=True):
-            place = _real(folder)
-            # A link may lead to a folder that was visited already.
-            names[:] = [] if place in seen else sorted(name for name in names if name not in CACHES)
-            files[:] = [] if place in seen else files
-            seen.add(place)
-            whole.update(json.dumps([os.path.relpath(folder, real), place]).encode())
-            count += 1
-            made = _unchecked(folder) if files else ()
-            for file in sorted([*(os.path.join(folder, name) for name in files), *made]):
-                with suppress(OSError):
-                    if _is_data(file, os.stat(file).st_mode, DATA):
-                        continue
-                count += 1
-                if count > MAX_FILES:
-                    self._note_many(path)
-                    break
-                digest, length = self._digest(file)
-                size += length
-                row = [os.path.relpath(file, real), _real(file), digest, length]
-                whole.update(json.dumps(row).encode())
-            if count > MAX_FILES:
-                break
-        name = f"{shown}{os.sep}"
-        self._files[shown] = Covered(path=name, digest=whole.hexdigest(), size=size, target=target)
-
-    def _digest(self, path: str) -> tuple[str, int]:
-        """Return the hash of a file's content, or a word if it cannot be read, and its size."""
-        if _is_special(path):
-            return "special", 0
-        # Non-blocking: opening a named pipe must not wait for its other end.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-        try:
-            number = os.open(path, flags | getattr(os, "O_BINARY", 0))
-        except OSError:
-            return "unreadable", 0
-        try:
-            status = os.fstat(number)
-            if not stat.S_ISREG(status.st_mode):
-                return "special", 0
-            if status.st_size > self._left:
-                moment = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-                return f"large:{hashlib.sha256(moment.encode()).hexdigest()}", status.st_size
-            content, size = hashlib.sha256(), 0
-            while size <= status.st_size and (chunk := os.read(number, 1 << 20)):
-                content.update(chunk)
-                size += len(chunk)
-            self._left -= size
-            return content.hexdigest(), size
-        except OSError:
-            return "unreadable", 0
-        finally:
-            os.close(number)
-
-    def _is_ours(self, path: str) -> bool:
-        """Return whether a path, or what it leads to, is neither the system's nor one of an installation."""
-        places = (path, _real(path))
-        return any(map(self._is_in_project, places)) or not self._is_installed(places[1])
-
-    def _is_installed(self, path: str) -> bool:
-        root = next((one for one in (self._repository, self.root) if _is_in(path, one)), "")
-        if not root and any(_is_in(path, place) for place in self._installed):
-            return True
-        if not root and _is_in(path, self._home) and _OF_HOME.match(path, len(self._home) + 1):
-            return True
-        environment = os.path.join(os.path.dirname(os.path.dirname(path)), "pyvenv.cfg")
-        return bool(ENVIRONMENTS.intersection(path.removeprefix(root).split(os.sep))) or os.path.exists(
-            environment
-        )
-
-    def _is_in_project(self, path: str) -> bool:
-        return any(_is_in(path, root) for root in (self._repository, self._project, self.root))
-
-    def _find_repository(self) -> str:
-        """Return the top of the project's repository; the project if it is in none."""
-        folder = self._project
-        while not _is_in(self._home, folder) and folder != os.path.dirname(folder):
-            if os.path.exists(os.path.join(folder, ".git")):
-                return folder
-            folder = os.path.dirname(folder)
-        return self._project
-
-    def _shown(self, path: str) -> str:
-        for root in (self._project, self.root):
-            if _is_in(path, root):
-                return path[len(root.rstrip(os.sep)) + 1 :]
-        return path
-
-
-def _real(path: str) -> str:
-    """Return where a path leads to, as the kernel resolves it."""
-    try:
-        return os.path.realpath(path)
-    except (OSError, ValueError):  # it cannot exist
-        return os.path.normpath(path)
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _plain(path: str) -> list[str]:
-    """Return a path without dots; if a link makes that another path, both."""
-    plain = os.path.normpath(path)
-    is_same = ".." not in path or _real(plain) == _real(path)
-    return [plain] if is_same else [path, plain]
-
-
-def _is_open(entry: os.DirEntry[str]) -> bool:
-    """Return whether a program may find its files in a subfolder: not in what is installed or generated."""
-    try:
-        is_folder = entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False
-    return is_folder and entry.name not in OUTPUTS and entry.name[0] != "."
-
-
-def _is_named(file: str, program: str) -> bool:
-    """Return whether a file is named after a program: `.mise`, `mise.toml`, `mise-tasks`."""
-    name = re.split(r"[@\d]", program)[0].replace("_", "-").lower()
-    stem = file.lstrip(".").replace("_", "-").lower()
-    return len(name) > 1 and (stem.startswith(name) or (len(stem) > 2 and name.startswith(stem)))
-
-
-def _is_data(path: str, mode: int, data: frozenset[str]) -> bool:
-    """Return whether a file is data by its suffix; an executable file never is."""
-    return os.path.splitext(path)[1].lower() in data and not mode & 0o111
-
 
 def _interpreter(path: str) -> list[str]:
     """Return the words after `#!` in the first line of a file."""
-    if _is_special(path):
+    if is_special(path):
         return []
     try:
         with open(path, "rb") as file:
@@ -913,44 +544,6 @@ def _interpreter(path: str) -> list[str]:
     except OSError:
         return []
     return line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
-
-
-def _is_special(path: str) -> bool:
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return False
-    return not stat.S_ISREG(mode)
-
-
-def _unchecked(folder: str, name: str = "") -> list[str]:
-    """Return the compiled modules in a folder that Python runs without checking their source (PEP 552)."""
-    cache, found = os.path.join(folder, "__pycache__"), list[str]()
-    try:
-        with os.scandir(cache) as entries:
-            names = [entry.name for entry in islice(entries, MAX_FILES)]
-    except (OSError, ValueError):
-        return []
-    for one in names:
-        path = os.path.join(cache, one)
-        if one.startswith(name) and one.endswith(".pyc") and not _is_special(path):
-            try:
-                with open(path, "rb") as file:
-                    if file.read(8)[4:] == b"\1\0\0\0":
-                        found.append(path)
-            except OSError:
-                continue
-    return sorted(found)
-
-
-def _manifest(path: str) -> dict[str, Any]:
-    """Return the table in a JSON or TOML file; empty if there is none."""
-    try:
-        kind = "toml" if os.path.basename(path) == "Pipfile" else None
-        data: object = read(Path(path), kind, only_regular=True, most=MAX_PROJECT_BYTES).data
-    except (ConfigError, OSError, ValueError):
-        return {}
-    return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
 
 
 def _scripts(value: Mapping[str, Any], depth: int = 8) -> Iterator[tuple[str, object]]:
@@ -967,14 +560,5 @@ def _members(value: object, depth: int = 8) -> Iterator[str]:
     """Yield the patterns of the members of a workspace."""
     for key, inner in cast("dict[str, object]", value).items() if isinstance(value, dict) and depth else ():
         if key in ("workspaces", "members", "packages"):
-            yield from _texts(inner)
+            yield from texts_in(inner)
         yield from _members(inner, depth - 1)
-
-
-def _texts(value: object, depth: int = 8) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list) and depth:
-        table = cast("dict[object, object] | list[object]", value)
-        for inner in table.values() if isinstance(table, dict) else table:
-            yield from _texts(inner, depth - 1)

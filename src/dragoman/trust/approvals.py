@@ -229,7 +229,7 @@ MAX_APPROVALS = 10_000
 _SHORT = 16
 """Stored characters of a part's hash: they only show what changed; the fingerprint decides."""
 _OLD = "it was approved with dragoman 0.1, which did not cover its files and its program"
-COVERAGE = 2
+COVERAGE = 3
 """Raised whenever an approval covers more files than before."""
 _NARROWER = "it was approved with an earlier dragoman, which covered fewer of the files that it runs"
 _SHOWN = 5

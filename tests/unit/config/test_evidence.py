@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dragoman.config.command_lines import runner_zone
-from dragoman.config.evidence import MAX_CHARS, gather
+from dragoman.config.covered_files import MAX_CHARS
+from dragoman.config.evidence import gather
 from dragoman.model import Auth, Http, Input, ServerSpec, Sse, Stdio, Tls
 from dragoman.trust.approvals import Evidence, fingerprint
 
@@ -249,8 +250,8 @@ def test_odd_words_do_no_harm(root: Path) -> None:
 
 
 def test_large_files_and_folders_are_bounded_and_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.config.evidence.MAX_BYTES", 100)
-    monkeypatch.setattr("dragoman.config.evidence.MAX_FILES", 3)
+    monkeypatch.setattr("dragoman.config.covered_files.MAX_BYTES", 100)
+    monkeypatch.setattr("dragoman.config.covered_files.MAX_FILES", 3)
     large = root / "large.py"
     large.write_bytes(b"x" * 1000)
     one = spec("python", "large.py")
