@@ -280,8 +280,10 @@ class _Look(CoveredFiles):
         is_unknown = name not in CLASSES and not is_server(words[0])
         for index, word in enumerate(words):
             # `--plugin x` and `--plugin=x`
-            option = word if "=" in word else words[index - 1] if index else ""
-            is_code = index < zone or bool(CODE_OPTION.fullmatch(option.partition("=")[0]) and is_reader)
+            option = (word if "=" in word else words[index - 1] if index else "").partition("=")[0]
+            # `tail -f x.log` reads data.
+            names_code = CODE_OPTION.fullmatch(option) and (is_reader or option != "-f")
+            is_code = index < zone or bool(names_code)
             if index or os.path.dirname(word):
                 self._at_text(word, cwd, folders=is_code, is_code=is_code)
             if is_unknown:
