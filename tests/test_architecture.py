@@ -49,8 +49,8 @@ PURE = re.compile(
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
     *("tools.registry", "tools.view", "tools.local", "tools.search.index", "tools.search.vectors"),
-    *("config.load", "config.files", "config.write", "config.evidence", "config.approvals"),
-    *("config.install", "config.users"),
+    *("config.load", "config.files", "config.write", "config.evidence", "config.covered_files"),
+    *("config.approvals", "config.install", "config.users"),
 }
 EFFECTS = {
     *("asyncio", "anyio", "concurrent", "threading", "multiprocessing", "sched"),

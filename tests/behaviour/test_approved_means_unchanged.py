@@ -232,3 +232,22 @@ async def test_a_pipe_in_the_place_of_a_script_does_not_block(tmp_path: Path) ->
         async with manager(project) as mcp:
             assert not await asyncio.wait_for(mcp.wait_ready(), 15)
             assert "the file `server.py` changed" in why(mcp)
+
+
+@pytest.mark.parametrize("line", ["exec ./bin/$NAME", "cd bin && exec ./$(echo serve)"])
+async def test_a_program_whose_path_a_shell_computes_is_not_started_once_it_changed(
+    tmp_path: Path, line: str
+) -> None:
+    project = Project(tmp_path, command="sh", args=["-c", line], env={"NAME": "serve"})
+    program = tmp_path / "bin" / "serve"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncd {tmp_path}\nexec {sys.executable} -S server.py coat.json\n")
+    program.chmod(0o755)
+    approve("coat", tmp_path)
+    with anyio.fail_after(40):
+        async with manager(project) as mcp:
+            assert await mcp.wait_ready(), mcp.status()["coat"].last_error
+            program.write_text(f"{program.read_text()}# and more\n")
+            await mcp.restart("coat")
+            assert "the file `bin/serve` changed" in why(mcp)
+    assert project.starts == 1

@@ -43,6 +43,7 @@ PLAIN = frozenset(
     "secret-tool keyring aws gcloud az vault docker podman nerdctl kubectl".split()
 )
 """Programs that run nothing of a project by themselves."""
+_CONTAINERS = frozenset("docker podman nerdctl".split())
 KEYWORDS = frozenset("eval if then elif else while until do ! { } fi done esac".split())
 """Words of a shell in front of a command."""
 _WORDS_TOO = frozenset("cmd make just task mcp mix go fish java source compose".split())
@@ -53,46 +54,54 @@ NODE = frozenset("npx npm pnpm pnpx yarn bun bunx".split())
 PYTHON = frozenset("uv uvx pipx poetry pdm hatch rye pipenv".split())
 _NPM = (".npmrc", ".yarnrc*", ".pnpmfile.cjs", "bunfig.toml")
 _PYTHON = ("pyproject.toml", "uv.toml", "Pipfile", ".python-version", "poetry.toml", "hatch.toml")
+_BUILD = (*_PYTHON, "setup.py", "setup.cfg", "hatch_build.py")
 _COMPOSE = ("*compose*.y*ml", ".env", "*Dockerfile*", "*Containerfile*", "docker-bake*")
-_DOTNET = ("*.*proj", "*.cs", "*.fs", "*.sln*", "Directory.*", "[Nn]u[Gg]et.[Cc]onfig", "global.json")
-_GRADLE = ("*.gradle*", "gradle.properties", "gradle/*", "gradle/wrapper", "buildSrc", "src/main")
 READS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("npx", "pnpx", "bunx"), _NPM),
     **dict.fromkeys(("npm", "pnpm"), (*_NPM, "package.json", "pnpm-workspace.yaml")),
-    **dict.fromkeys(PYTHON, _PYTHON),
+    **dict.fromkeys(PYTHON, _BUILD),
+    **dict.fromkeys(("uvx", "pipx"), _PYTHON),
     **dict.fromkeys(("compose", "docker-compose", "podman-compose"), _COMPOSE),
-    **dict.fromkeys(("mvn", "mvnw"), ("pom.xml", ".mvn", "src/main")),
-    **dict.fromkeys(("gradle", "gradlew"), _GRADLE),
     **dict.fromkeys(("tsx", "ts-node"), ("tsconfig*.json",)),
     "yarn": (*_NPM, "package.json", ".yarn/releases", ".yarn/plugins", ".pnp.*"),
     "bun": (*_NPM, "package.json", "tsconfig.json", ".env*"),
-    "pipenv": (*_PYTHON, ".env"),
+    "pipenv": (*_BUILD, ".env"),
     "deno": ("deno.json*",),
     "make": ("GNUmakefile", "[Mm]akefile"),
-    "just": (".[Jj]ustfile", "[Jj]ustfile", ".env"),
-    "task": ("[Tt]askfile*",),
-    "cargo": ("Cargo.toml", "Makefile.toml", "build.rs", ".cargo", "rust-toolchain*", "src"),
+    "just": (".[Jj]ustfile", "[Jj]ustfile", "*.just", ".env"),
+    "task": ("[Tt]askfile*", ".taskrc*"),
     "go": ("go.mod", "go.work", "*.go"),
-    "dotnet": _DOTNET,
     "bundle": ("Gemfile", ".bundle/config", "*.gemspec"),
-    "rake": ("[Rr]akefile*", "Gemfile", "rakelib"),
-    "mix": ("mix.exs", "config", "lib"),
-    "gunicorn": ("gunicorn.conf.py",),
-    "flask": (".env", ".flaskenv", "app.py", "wsgi.py"),
-    "fastmcp": ("fastmcp.json", ".env"),
 }
 """Files and folders that a program reads although the command does not name them."""
 MANIFESTS: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(PYTHON, ("pyproject.toml", "hatch.toml")),
+    **dict.fromkeys(PYTHON, ("pyproject.toml", "hatch.toml", "Pipfile")),
     "deno": ("deno.json", "deno.jsonc", "package.json"),
 }
 """Files with scripts that a program runs by their names."""
-RECIPES = frozenset("make just task rake compose docker-compose podman-compose".split())
+BUILDERS: Mapping[str, str] = {
+    **dict.fromkeys(("gradle", "gradlew", "mvn", "mvnw", "sbt", "mill"), ".java .kt .groovy .scala"),
+    **dict.fromkeys(("lein", "clj", "clojure"), ".clj .cljc .java"),
+    **dict.fromkeys(("stack", "cabal"), ".hs"),
+    **dict.fromkeys(("dart", "flutter"), ".dart"),
+    "cargo": ".rs",
+    "dotnet": ".cs .fs .vb",
+    "dune": ".ml .mli",
+    "go": ".go",
+    "mix": ".ex .exs",
+    "rake": ".rb",
+    "swift": ".swift",
+    "zig": ".zig",
+}
+"""Programs that compile and run the folder that they are in, and the suffixes of what they compile."""
+RECIPES = SHELLS | frozenset("make just task compose docker-compose podman-compose".split())
 """Programs whose files name other files that they run."""
-KNOWN = SHELLS | WRAPPERS | SCRIPTS | LAUNCHERS | READS.keys() - {"compose"}
+KNOWN = SHELLS | WRAPPERS | SCRIPTS | LAUNCHERS | BUILDERS.keys() | READS.keys() - {"compose"}
 CLASSES = KNOWN | PLAIN
 
 SUBCOMMANDS = frozenset("run exec x dlx tool start task compose module shell serve dev -- /c /C".split())
+_VERBS = SUBCOMMANDS | frozenset("stdio http sse mcp server streamable-http".split())
+"""Words that a server takes as its mode."""
 FLAGS = frozenset(
     "-y --yes -q --quiet -u -B -E -s -S -O -OO --offline --isolated --no-install --no-cache --frozen".split()
 )
@@ -116,8 +125,17 @@ def program_name(word: str) -> str:
 
 def is_server(name: str) -> bool:
     """Return whether the name of a program or package says that it is a server, and not a runner."""
-    is_package = name.startswith("@") and "cli" not in name
-    return is_package or bool(re.search(r"mcp|(?<!dev-)\bserver\b|_server|server_", name, re.IGNORECASE))
+    return bool(re.search(r"(?i)(?:\b|_)mcp(?:\b|_)|(?<!dev-)(?<!dev)(?:\b|_)server(?:$|[@-])", name))
+
+
+def on_host(words: Sequence[str]) -> list[str]:
+    """Return a container's command with the paths of mounted files as they are outside of it."""
+    text = "\n".join(words) if words and program_name(words[0]) in _CONTAINERS else ""
+    mounts = re.findall(r"(?:^|=)([^:=,\n]+):(/[^:,\n]+)", text, re.MULTILINE)
+    mounts += re.findall(r"\b(?:src|source)=([^,\n]+),.*?(?:dst|target|destination)=(/[^,\n]+)", text)
+    for outside, inside in mounts[:20]:
+        words = [re.sub(rf"^{re.escape(inside)}(?=/)", lambda _: outside, word) for word in words]  # noqa: B023 -- it is called at once
+    return list(words)
 
 
 def runner_zone(words: Sequence[str]) -> int:
@@ -162,28 +180,51 @@ def inner_commands(words: Sequence[str], zone: int) -> list[int]:
     if name in WRAPPERS:
         return known[:1]
     first = next((at for at in range(max(zone, 1), len(words)) if not words[at].startswith("-")), 0)
-    behind = words.index("--") + 1 if "--" in words[:-1] else 0
-    found = {
+    return [
         at
         for at in known
         if at < zone or program_name(words[at]) not in (WRAPPERS if at == first else _WORDS_TOO | WRAPPERS)
-    }
-    is_bare = behind and not re.search(r"^-|[./\\]", words[behind])
-    return sorted(found | ({behind} if behind in known or (is_bare and name not in KNOWN) else set()))
+    ]
 
 
-def launched_by(zone: Sequence[str]) -> Sequence[str]:
-    """Return the package and the program that a launcher finds by name; empty if it runs a script."""
+def served_command(words: Sequence[str], zone: int) -> int:
+    """Return where the command that a server or another program runs begins; 0 if it names none.
+
+    It is the word behind `--`, or the first word that is neither a mode of the server nor an option's value.
+    """
+    behind = words.index("--", zone) + 1 if "--" in words[zone:-1] else 0
+    if behind and re.match(r"[\w./~]", words[behind]):
+        return behind
+    for at in range(zone, len(words)):
+        is_value = re.match(r"--?[A-Za-z][^=]*$", words[at - 1]) and at > zone
+        if is_word(words[at]) and words[at] not in _VERBS and not is_value:
+            return at
+    return 0
+
+
+def runs_tests(words: Sequence[str]) -> bool:
+    """Return whether a command runs tests: it looks for them in every source file."""
+    is_test = re.fullmatch(r"(?:py|unit)?tests?", program_name(words[0]))
+    return bool(is_test) or words[1:2] == ["test"] or "--test" in words
+
+
+def is_word(text: str) -> bool:
+    """Return whether a text is a plain word, such as the name of a program or a task."""
+    return bool(_NAME.fullmatch(text)) and "." not in text
+
+
+def launched_by(zone: Sequence[str]) -> str:
+    """Return the program that a launcher finds by name; empty if it runs a script."""
     name, word = program_name(zone[0]), zone[-1]
     if name not in LAUNCHERS or len(zone) == 1:
-        return ()
+        return ""
     if name in _MODULES and (zone[-2] in ("-m", "--module") or word.startswith("-m")):
-        return (word.removeprefix("-m"),)
-    package = zone[zone.index("--from") + 1] if "--from" in zone[:-1] and "--with" not in zone else word
+        return word.removeprefix("-m")
+    package = zone[zone.index("--from") + 1] if "--from" in zone[:-1] else word
     is_run = name.endswith("x") or name in ("yarn", "bun") or SUBCOMMANDS.intersection(zone[1:])
     is_path = re.match(r"[./~]|.*@\.", package) or os.path.splitext(package)[1] in SUFFIXES  # noqa: PTH122 -- text
-    is_word = not word.startswith("-") and word not in SUBCOMMANDS and program_name(word) not in KNOWN
-    return (package, word) if is_run and is_word and not is_path and name not in SCRIPTS - NODE else ()
+    is_name = not word.startswith("-") and word not in SUBCOMMANDS and program_name(word) not in KNOWN
+    return word if is_run and is_name and not is_path and name not in SCRIPTS - NODE else ""
 
 
 def command_lines(words: Sequence[str], index: int) -> list[tuple[str, bool]]:
@@ -199,6 +240,20 @@ def command_lines(words: Sequence[str], index: int) -> list[tuple[str, bool]]:
         text = word[glued.end() :] if glued else word
         lines.append((text, sure or bool(glued) or name in WRAPPERS))
     return lines
+
+
+CODE_OPTION = re.compile(
+    r"--?(?:[\w-]+-)?(?:config|plugins?|hooks?|scripts?|require|load|preload|module|extension)(?:-\w+)?|-f|--file"
+)
+"""Options whose value may name code."""
+_COMPUTED = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|`[^`]*`|\$\w+|~\+(?=/)")
+
+
+def with_stars(text: str) -> list[str]:
+    """Return patterns of the paths in a text that a shell computes: `bin/$NAME` may be any file in `bin`."""
+    starred = _COMPUTED.sub("*", text)
+    # The computed part may be the working directory.
+    return [starred, re.sub(r"(?<![^\s;&|()<>{}'\",=:])\*/", "", starred)] if starred != text else []
 
 
 def _substitutions(text: str) -> list[str]:

@@ -14,24 +14,20 @@ run. It reads the disk: use it in a thread.
 
 from __future__ import annotations
 
-import fnmatch
-import hashlib
-import json
 import os
 import re
 import shlex
 import shutil
-import stat
-import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import replace
 from itertools import dropwhile, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dragoman.config.command_lines import (
+    BUILDERS,
     CLASSES,
+    CODE_OPTION,
     KNOWN,
     LAUNCHERS,
     MANIFESTS,
@@ -40,6 +36,8 @@ from dragoman.config.command_lines import (
     READS,
     RECIPES,
     SCRIPTS,
+    SHELLS,
+    SUBCOMMANDS,
     WRAPPERS,
     command_lines,
     commands_of,
@@ -47,86 +45,69 @@ from dragoman.config.command_lines import (
     inner_commands,
     is_assignment,
     is_server,
+    is_word,
     launched_by,
+    on_host,
     pieces_of,
     program_name,
     runner_zone,
+    runs_tests,
+    served_command,
+    takes_line,
 )
-from dragoman.config.documents import MAX_PROJECT_BYTES
-from dragoman.config.files import read, read_env_file
+from dragoman.config.covered_files import (
+    DATA,
+    MAX_CHARS,
+    MAX_FOLDERS,
+    MAX_PLACES,
+    NO_DATA,
+    NOTES,
+    SOURCES,
+    TOO_MUCH,
+    VERSIONS,
+    CoveredFiles,
+    is_in,
+    is_named,
+    is_special,
+    plain_paths,
+    read_manifest,
+    real_path,
+    texts_in,
+)
+from dragoman.config.files import read_env_file
 from dragoman.config.templates import ExpansionContext, expand, expand_home
 from dragoman.errors import ConfigError
 from dragoman.model import Stdio
-from dragoman.trust.approvals import Covered, Evidence, input_ids, loads, sources
+from dragoman.trust.approvals import Evidence, input_ids, loads, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import Input, ServerSpec
 
-# ── Classes of files and folders
+# ── Classes of variables and words
 
 
-_NO_DATA = frozenset[str]()
-DATA = frozenset(".db .db3 .sqlite .sqlite3 .duckdb .db-wal .db-shm .log .lock .pid".split())
-NOTES = DATA | frozenset(
-    ".md .rst .adoc .txt .csv .tsv .jsonl .ndjson .parquet .xlsx .docx .pdf .html .css .svg .png .jpg .gif "
-    ".jpeg .webp .ico .lockb .sum .bak .tmp .swp".split()
-)
-"""What is data unless the command names it."""
-_NO_NOTES = re.compile(r"(?i)(?:requirements|constraints).*|.*lists\.txt")
-_IDLE = re.compile(r".*-lock\.(?:json|yaml)|\.gitignore|\.DS_Store|LICENSE")
-SOURCES = frozenset(
-    ".py .pyi .js .mjs .cjs .jsx .ts .mts .cts .tsx .vue .svelte .go .rs .rb .java .kt .scala .c .h .cc .cpp "
-    ".hpp .cs .fs .php .pl .pm .lua .swift .ex .exs .hs .ml .zig .dart .r .jl .sh .ps1 .sql .ipynb".split()
-)
-"""Of these, an installed program that is not known reads only those with a name of `STARTS` by itself."""
-STARTS = re.compile(
-    r"(?i).*file|.*[.-](?:config|conf|rc)|\..*|tasks?|dodo|duties|conftest|manage|setup|build|package|main|index|"
-    r"app|server|wsgi|asgi|__main__|sitecustomize|usercustomize"
-)
-ENTRIES = tuple(
-    "package.json index.js index.mjs index.cjs index.ts __main__.py main.py pyproject.toml setup.py go.mod "
-    "main.go Cargo.toml sitecustomize.py usercustomize.py".split()
-)
-"""Files that a runner looks for in a folder; of the project's own folder, only these are covered."""
-CACHES = frozenset(
-    ".git .hg .svn node_modules .venv venv __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox".split()
-)
-"""Subfolders that are skipped: what is installed or generated there is not covered."""
-ENVIRONMENTS = frozenset("node_modules site-packages dist-packages .venv venv .tox .nox".split())
-SYSTEM = tuple(
-    "/bin /sbin /lib /lib32 /lib64 /usr/bin /usr/sbin /usr/lib /usr/lib64 /usr/libexec /usr/share /usr/local "
-    "/usr/include /etc /opt /nix /snap /dev /proc /sys /run /boot /var/lib /var/run /System /Library "
-    "/Applications /home/linuxbrew".split()
-)
-_OF_HOME = re.compile(r"\.|(?:bin|go|Library|AppData|\w+conda\d*|\w+forge\d*)(?![^\\/])")
-"""Folders of the home directory in which programs are installed."""
 NAMES_CODE = re.compile(
-    r"\w+_(?:APP|MODULE|SETTINGS|CONFIG|PLUGINS?|OPTIONS|OPTS|ARGS|FLAGS|HOOKS?|SCRIPT|CMD|COMMAND|EXEC|FILE)",
+    r"(?:\w+_)?(?:APP|MODULE|SETTINGS|CONFIG|PLUGINS?|OPTIONS|OPTS|ARGS|FLAGS|HOOKS?|SCRIPT|CMD|COMMAND|EXEC|FILE)",
     re.IGNORECASE,
 )
 """Variables whose value may name code, in addition to those of loaders."""
+NAMES_DATA = re.compile(
+    r"(?:\w+_)?(?:DB|DATABASE|SQLITE|LOGS?|DATA|STORE|STORAGE|MEMORY|CACHE|HISTORY|STATE|OUTPUT)(?:_(?:FILE|PATH|DIR))*",
+    re.IGNORECASE,
+)
+"""Variables whose value names what the server writes, unless they are those of loaders."""
 _BUILDS = frozenset("compose build buildx bake stack".split())
 _INSTALLS = frozenset("install i ci add update".split())
 _OF_INSTALLS = ("preinstall", "install", "postinstall", "prepublish", "prepare")
 
 
-# ── Covering files
+# ── Reading commands
 
 
-MAX_BYTES = 64 * 2**20
-"""Of all files of an entry together; beyond this, a file is covered by its size and modification time."""
-MAX_FILES = 5_000
-"""Of one folder."""
-MAX_PIECES = 100_000
-"""Of all possible paths in an entry."""
 MAX_COMMANDS = 500
 """Of all commands in an entry."""
-MAX_CHARS = 100_000
-"""Of one argument or value."""
-MAX_FOLDERS = 100
-"""The most folders in which a runner's files are looked for."""
 
 
 def gather(
@@ -170,7 +151,7 @@ class _Place(NamedTuple):
     """Whether its programs are those of an environment."""
 
 
-class _Look:
+class _Look(CoveredFiles):
     """Collects the evidence of one entry."""
 
     def __init__(
@@ -180,23 +161,14 @@ class _Look:
         inputs: Sequence[Input],
         env: Mapping[str, str],
     ) -> None:
+        super().__init__(root, env, os.path.join(root, spec.origin.source))
         self._spec = spec
-        self.root = os.path.abspath(root)
-        self._project = _real(os.fspath(root))
-        self._home = str(Path.home())
-        self._repository = self._find_repository()
-        installed = (*SYSTEM, sys.prefix, sys.base_prefix, *map(env.get, ("SYSTEMROOT", "PROGRAMFILES")))
-        self._installed = [place for place in installed if place and not _is_in(self._project, place)]
         self._keeps = spec.unset_variables == "keep"
         defaults = {one.id: one.default for one in inputs if one.default is not None}
         self._around = ExpansionContext(env=env, root=self.root, home=self._home, inputs=defaults)
-        self._env = dict(env)
-        self._files: dict[str, Covered] = {}
         self._programs: dict[str, str] = {}
-        self._gaps: dict[str, None] = {}
         self._commands: set[tuple[str, ...]] = set()
-        self._left = MAX_BYTES
-        self._pieces = MAX_PIECES
+        self._recipes: set[tuple[str, str]] = set()
 
     def text(self, template: str) -> str:
         """Expand a template as a connection does, except values from a keyring or a command."""
@@ -218,7 +190,7 @@ class _Look:
     def at_command(self, stdio: Stdio) -> None:
         """Cover the files that a command runs."""
         cwd = self._path(stdio.cwd or "")
-        if stdio.cwd and _real(cwd) != os.path.normpath(cwd):
+        if stdio.cwd and real_path(cwd) != os.path.normpath(cwd):
             self._note_link(cwd)
         self.at_named(stdio.env_file)
         env: dict[str, str] = {}
@@ -245,8 +217,12 @@ class _Look:
         if computes(words):
             self._gaps["a shell works out part of what it runs: files named there may not be covered"] = None
         for name, value in env.items():
-            is_code = loads(name) or bool(NAMES_CODE.fullmatch(name))
-            self._at_text(value, cwd, folders=loads(name), is_code=is_code)
+            is_data = NAMES_DATA.fullmatch(name) and not loads(re.sub(r"(?i)PATH$", "", name))
+            is_code = not is_data and (loads(name) or bool(NAMES_CODE.fullmatch(name)))
+            data = NOTES | {".json"} if is_data else NO_DATA if is_code else DATA
+            self._at_text(value, cwd, folders=is_code, is_code=is_code, data=data)
+            if loads(name) and "" in value.split(os.pathsep)[1 - bool(value) :]:
+                self._cover(cwd, folders=True)
             if is_code:
                 self._at_line(value, place, is_sure=False)
 
@@ -291,69 +267,105 @@ class _Look:
         cwd = place.cwd
         if words and " " in words[0] and not os.path.exists(os.path.join(cwd, words[0])):
             words = [*words[0].split(), *words[1:]]
-        words = list(dropwhile(is_assignment, words))
+        words = on_host(list(dropwhile(is_assignment, words)))
         if not words or (cwd, *words) in self._commands:
             return
         if len(self._commands) >= MAX_COMMANDS:
-            self._gaps["it names too much: not all of it was looked for on disk"] = None
+            self._gaps[TOO_MUCH] = None
             return
         self._commands.add((cwd, *words))
         name, zone, has_line = program_name(words[0]), runner_zone(words), False
+        has_code = zone > 1 and takes_line(words, zone - 1)
+        is_reader = name not in PLAIN or bool(_BUILDS.intersection(words))
+        is_unknown = name not in CLASSES and not is_server(words[0])
         for index, word in enumerate(words):
+            # `--plugin x` and `--plugin=x`
+            option = (word if "=" in word else words[index - 1] if index else "").partition("=")[0]
+            # `tail -f x.log` reads data.
+            names_code = CODE_OPTION.fullmatch(option) and (is_reader or option != "-f")
+            is_code = index < zone or bool(names_code)
             if index or os.path.dirname(word):
-                self._at_text(word, cwd, folders=index < zone, is_code=index < zone)
+                self._at_text(word, cwd, folders=is_code, is_code=is_code)
+            if is_unknown:
+                self._at_text(word, cwd, is_code=True, data=DATA)
             for line, is_sure in command_lines(words, index) if index else ():
                 has_line |= is_sure
                 self._at_line(line, place, is_sure=is_sure)
-        inner = inner_commands(words, zone)
-        for at in inner:
-            if (at < zone or name in WRAPPERS) and os.sep not in words[at]:
-                self._find_program(words[at], place, shown=words[at])
-            # A wrapper may change the directory: `env --chdir=folder make`.
-            for folder in {
-                cwd: None,
-                **dict.fromkeys(self._folders(words[1:at], cwd) if name in WRAPPERS else ()),
-            }:
-                self._at_words(words[at:], _Place(folder, place.path, place.installed or name in LAUNCHERS))
+        inner, folders = inner_commands(words, zone), [cwd]
         found = self._find_program(words[0], place)
-        if name not in CLASSES or (name not in READS and self._is_own(found, words[0])):
-            self._at_unknown(words, found, place)
-        elif name in WRAPPERS and not inner and not has_line:
+        if "shims" in found.split(os.sep):
+            for folder in self._folders((), cwd):
+                for file in (*VERSIONS, f".{name}-version"):
+                    self._cover(os.path.join(folder, file))
+        is_installed = place.installed or name in LAUNCHERS
+        if name in WRAPPERS:
             starts = [at for at, word in enumerate(words) if at and not re.match(r"-|\w+=", word)]
-            finds = {at: self._find_program(words[at], place) for at in starts}
-            for at in [*(at for at in starts if finds[at]), *starts][:1]:
-                self._at_unknown(words[at:], finds[at], place)
+            if not inner and not has_line:
+                inner = [*(at for at in starts if self._find_program(words[at], place)), *starts][:1]
+            # A wrapper may change the directory: `env --chdir=folder make`.
+            folders += self._named(words[1 : max([1, *inner])], cwd)
+        elif is_server(launched_by(words[:zone]) or words[0]) or "--" in words[zone:] or has_code:
+            at = served_command(words, zone)
+            if at and not os.path.isdir(os.path.join(cwd, words[at])):
+                inner, is_installed = [*inner, at], True
+        for at in inner:
+            if (
+                (at < zone or name in WRAPPERS)
+                and os.sep not in words[at]
+                and program_name(words[at]) in KNOWN
+            ):
+                self._find_program(words[at], place, shown=words[at])
+            for folder in dict.fromkeys(folders):
+                self._at_words(words[at:], _Place(folder, place.path, is_installed))
+        if (
+            name in BUILDERS.keys() - READS.keys()
+            or name not in CLASSES
+            or (name not in READS and self._is_own(found, words[0]))
+        ):
+            self._at_unknown(words, found, place)
         elif name in PLAIN and _BUILDS.intersection(takewhile(lambda word: word != "run", words[1:])):
             self._at_known("compose", words, len(words), cwd)
-        elif name not in PLAIN:
+        elif name not in PLAIN | WRAPPERS:
             self._at_known(name, words, zone, cwd)
+            if name in SCRIPTS | {"go"} and (runs_tests(words) or any("..." in word for word in words)):
+                self._at_unknown(words, found, place)
 
     def _at_unknown(self, words: Sequence[str], found: str, place: _Place) -> None:
-        """Cover the files at the top of the folders that an unknown program may read.
+        """Cover the files that an unknown program may read: at the top of the folders that it may search.
 
         An installed program has its own code elsewhere: of the source files, it gets only those with the name
-        of a file that runners look for.
+        of a file that runners look for. One with a subcommand or a task gets them from subfolders, too.
         """
         word, is_own, is_installed = words[0], self._is_own(found, words[0]), place.installed
-        if is_server(word) and not is_own:
-            return
         folders = self._folders(words, place.cwd)
+        name = program_name(word).lower()
+        if is_server(word) and not is_own:
+            for folder in folders:
+                for one in self._names(folder):
+                    if is_named(one, name):
+                        self._cover(os.path.join(folder, one), data=NOTES)
+            return
         if is_own:
-            folders.append(os.path.dirname(found))
+            folders = list(dict.fromkeys([*folders, os.path.dirname(found)]))
             if interpreter := _interpreter(found):
                 self._at_words([*interpreter, found, *words[1:]], place)
                 is_installed = True
-        is_whole = not is_installed and (is_own or not found)
-        name = program_name(word).lower()
-        for folder in dict.fromkeys(folders):
-            self._cover_top(folder, is_whole=is_whole)
-            hidden = [one for one in self._names(folder) if one[:1] == "." and name in one[1:].split("-")]
-            for one in (*hidden, os.path.join(".config", name)):
-                self._cover(os.path.join(folder, one), folders=True)
+        is_whole = not is_installed and (is_own or not found) and name not in KNOWN
+        compiled = SOURCES if runs_tests(words) else frozenset(BUILDERS.get(name, "").split())
+        is_deep = bool(compiled) or any(map(is_word, words[1:2])) or name in KNOWN
+        deep = [real_path(place.cwd), *self._named(words, place.cwd)] if is_deep else []
+        for folder in folders:
+            self._cover_top(folder, is_whole=is_whole, is_deep=folder in deep, compiled=compiled)
+            config = os.path.join(folder, ".config")
+            hidden = [os.path.join(folder, one) for one in self._names(folder) if one[:1] == "."]
+            for path in (*hidden, *(os.path.join(config, one) for one in self._names(config))):
+                if is_named(os.path.basename(path), name):
+                    self._cover(path, folders=True)
         where = ", ".join(dict.fromkeys(self._shown(folder) or "." for folder in folders)) or "no folder"
         what = "files (not data)" if is_whole else "settings and main files"
         gap = f"`{word}` is not a known program: the {what} at the top of {where} are watched"
-        self._gaps[f"{gap}, and nothing else that it reads by itself"] = None
+        below = ", settings and main files below" if deep else ""
+        self._gaps[f"{gap}{below}, and nothing else that it reads by itself"] = None
 
     def _at_known(self, name: str, words: Sequence[str], zone: int, cwd: str) -> None:
         """Cover files that a known program reads although the command does not name them."""
@@ -370,18 +382,25 @@ class _Look:
                     package = word[:1] + word[1:].partition("@")[0]
                     for bin_ in {package, package.rpartition("/")[2]} - {"", ".", ".."}:
                         self._cover(os.path.join(folder, "node_modules", ".bin", bin_))
-                is_script |= self._at_package(folder, words)
+                is_script |= self._at_manifest(folder, "package.json", words)
             for file in MANIFESTS.get(name, ()):
-                is_script |= self._at_scripts(os.path.join(folder, file), words)
-            if name == "cargo":
-                self._at_value(_manifest(os.path.join(folder, "Cargo.toml")), folder)
-        for word in words[1:]:
-            self._at_recipes(name, os.path.join(cwd, word), cwd)
+                is_script |= self._at_manifest(folder, file, words)
+            if "setup.py" in READS.get(name, ()):
+                project = read_manifest(os.path.join(folder, "pyproject.toml"))
+                self._at_value(project.get("build-system"), folder)
+                for text in texts_in(project.get("tool")):
+                    self._at_text(text if text.endswith(".py") else "", folder)
+        for word in words[1:zone] if name in SHELLS else words[1:]:
+            path = os.path.join(cwd, word)
+            for folder in {cwd: None, **({os.path.dirname(path): None} if name in SHELLS else {})}:
+                self._at_recipes(name, path, folder)
+        if any(word.startswith("--env") for word in words[:zone]):
+            self._cover(os.path.join(cwd, ".env"))
         if not is_script and (launched := launched_by(words[:zone])):
             is_module = name in SCRIPTS and name not in NODE
-            names = pieces_of(launched[0], is_code=True) if is_module else launched[-1:]
+            names = pieces_of(launched, is_code=True) if is_module else [launched]
             if not any(os.path.exists(os.path.join(cwd, one)) for one in names):
-                self._at_unknown(launched, "", _Place(cwd, installed=True))
+                self._at_unknown([launched, *words[zone:]], "", _Place(cwd, installed=True))
 
     # Programs
 
@@ -397,10 +416,10 @@ class _Look:
             path = self._around.env.get("PATH", os.defpath) if place.path is None else place.path
             placed = os.pathsep.join(os.path.join(place.cwd, folder) for folder in path.split(os.pathsep))
             found = shutil.which(command, path=placed) or ""
-        found = _plain(found)[0] if found else ""
+        found = plain_paths(found)[0] if found else ""
         if shown:
             self._programs.setdefault(shown, found)
-        real = _real(found)
+        real = real_path(found)
         if found and (self._is_in_project(real) or self._is_own(real, command)):
             self._cover(found)
         elif self._is_own(found, command):
@@ -412,36 +431,38 @@ class _Look:
         is_named = bool(found) and (self._is_in_project(found) or bool(os.path.dirname(word)))
         return is_named and not self._is_installed(found)
 
-    def _note_link(self, path: str) -> None:
-        """Cover where a link leads to, without what is there."""
-        shown, target = self._shown(path), self._shown(_real(path))
-        self._files.setdefault(shown, Covered(path=shown, digest="link", target=target))
-
     def _folders(self, words: Iterable[str], cwd: str) -> list[str]:
         """Return the folders that a program searches: up to the repository, and next to its arguments."""
-        found = [_real(cwd)]
+        found = [real_path(cwd)]
         while self._is_in_project(found[-1]) and found[-1] not in (self._project, self._repository):
             found.append(os.path.dirname(found[-1]))
         found.append(self._project)
         while found[-1] != self._repository:
             found.append(os.path.dirname(found[-1]))
+        found += self._named(words, cwd)
+        # A home or a temporary directory holds everything.
+        too_large = (tempfile.gettempdir(), real_path(tempfile.gettempdir()))
+        folders = [one for one in dict.fromkeys(found) if not is_in(self._home, one) and one not in too_large]
+        return folders[:MAX_FOLDERS]
+
+    def _named(self, words: Iterable[str], cwd: str) -> list[str]:
+        """Return the folders that words name, and those of the files that they name."""
+        found: list[str] = []
         for word in words:
-            parts = {word, *re.split("[=:]", word)} if len(word) < MAX_CHARS else ()
+            parts = {word, *re.split("[=:]", word)} if len(word) < MAX_CHARS else set[str]()
+            if re.match(r"[\w-]+\.\w+/", word):  # a Go package by its full name
+                tails = word.split("/")[1:50]
+                parts |= {"/".join(tails[at:]) for at in range(len(tails))}
             for piece in sorted({*parts, *(part.lstrip("/") for part in parts)} - {""}):
                 path = os.path.join(cwd, piece)
                 if "\0" not in piece and os.path.exists(path) and self._is_ours(path):
-                    found.append(_real(path if os.path.isdir(path) else os.path.dirname(path)))
-        # A home or a temporary directory holds everything.
-        too_large = (tempfile.gettempdir(), _real(tempfile.gettempdir()))
-        folders = [
-            one for one in dict.fromkeys(found) if not _is_in(self._home, one) and one not in too_large
-        ]
-        return folders[:MAX_FOLDERS]
+                    found.append(real_path(path if os.path.isdir(path) else os.path.dirname(path)))
+        return found
 
     def _at_package(self, folder: str, words: Sequence[str]) -> bool:
         """Cover the scripts of a `package.json` and its workspaces that a command names; return whether."""
         file = os.path.join(folder, "package.json")
-        package = _manifest(file)
+        package = read_manifest(file)
         is_found = self._at_scripts(file, words)
         scripts = package.get("scripts")
         if package and "start" in words and not (isinstance(scripts, dict) and "start" in scripts):
@@ -452,34 +473,50 @@ class _Look:
             is_found = True
             self._cover(file)
             self._at_value(cast("object", own), folder)
-        spaces = package.get("workspaces")
-        patterns = cast("dict[str, Any]", spaces).get("packages") if isinstance(spaces, dict) else spaces
-        for pattern in cast("list[object]", patterns)[:MAX_FOLDERS] if isinstance(patterns, list) else ():
-            for path in self._fitting(os.path.join(folder, str(pattern))):
-                inner = os.path.join(path, "package.json")
-                name = str(_manifest(inner).get("name"))
-                if any(name in re.split(r"[=\s]", word) for word in words):
-                    self._cover(inner)
-                    is_found |= self._at_scripts(inner, words)
+        if not is_found and words[0] == "npm" and not {"start", *SUBCOMMANDS}.intersection(words):
+            # `npm t` and the like
+            is_found = self._at_scripts(file, [name for name, _ in _scripts(package)])
+        return is_found
+
+    def _at_manifest(self, folder: str, name: str, words: Sequence[str]) -> bool:
+        """Cover the scripts of a manifest and of the members of its workspace; return whether."""
+        file = os.path.join(folder, name)
+        is_found = (
+            self._at_package(folder, words) if name == "package.json" else self._at_scripts(file, words)
+        )
+        tables = [read_manifest(file), read_manifest(os.path.join(folder, "pnpm-workspace.yaml"))]
+        for pattern in islice((text for table in tables for text in _members(table)), MAX_FOLDERS):
+            for path in self._fitting(os.path.join(folder, pattern)):
+                is_found |= self._at_scripts(os.path.join(path, name), words)
         return is_found
 
     def _at_recipes(self, name: str, path: str, folder: str) -> None:
-        """Cover the files that a makefile or the like names, and makefiles in the folders that it names."""
-        if name in RECIPES and not _is_special(path):
-            try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    text = file.read(MAX_CHARS + 1)
-            except (OSError, ValueError):
-                return
-            self._at_text(text, folder)
-            for piece in pieces_of(text[:MAX_CHARS]):
-                for file in READS[name] if os.path.isdir(place := os.path.join(folder, piece)) else ():
-                    for match in self._fitting(os.path.join(place, file)):
-                        self._cover(match)
+        """Cover the files that a makefile or the like names, and the recipes in the folders that it names."""
+        if name not in RECIPES or (path, folder) in self._recipes or is_special(path):
+            return
+        self._recipes.add((path, folder))
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read(MAX_CHARS + 1)
+        except (OSError, ValueError):
+            return
+        self._at_text(text, folder)
+        pieces = list(pieces_of(text[:MAX_CHARS]))
+        places = [
+            one for one in pieces if os.path.isdir(os.path.join(folder, one)) and os.path.normpath(one) != "."
+        ]
+        for place in (os.path.join(folder, one) for one in places[:MAX_PLACES]):
+            for file in READS[name]:
+                for match in self._fitting(os.path.join(place, file)):
+                    self._cover(match)
+                    self._at_recipes(name, match, place)
+            for piece in pieces:
+                if os.path.isfile(os.path.join(place, piece)):
+                    self._cover(os.path.join(place, piece), data=DATA)
 
     def _at_scripts(self, file: str, words: Sequence[str]) -> bool:
         """Cover the scripts of a manifest that a command names, and those that they run; return whether."""
-        scripts, folder = dict(_scripts(_manifest(file))), os.path.dirname(file)
+        scripts, folder = dict(_scripts(read_manifest(file))), os.path.dirname(file)
         given = [*words, *(_OF_INSTALLS if _INSTALLS.intersection(words) else ())]
         given += [word.partition("=")[2] for word in words]
         todo = [
@@ -492,237 +529,16 @@ class _Look:
                 is_found = True
                 self._cover(file)
                 self._at_value(value, folder)
-                for text in _texts(value):
+                for text in texts_in(value):
                     todo += text[:MAX_CHARS].split()
                     if not re.fullmatch(r"[\w.]+:[\w.]+", text):  # an entry point of Python
                         self._at_line(text, _Place(folder, installed=True))
         return is_found
 
-    def _at_value(self, value: object, folder: str) -> None:
-        """Cover the files in a manifest's value: a command line, or a module in the folder or its `src`."""
-        for text in _texts(value):
-            for base in (folder, os.path.join(folder, "src")):
-                self._at_text(text, base, folders=True, is_code=True)
-
-    # Files
-
-    def _at_text(self, text: str, cwd: str, *, folders: bool = False, is_code: bool = False) -> None:
-        if len(text) > MAX_CHARS:
-            self._gaps["an argument or a value is too long to look for files in it"] = None
-            return
-        texts = [text]
-        if is_code and "$" in text:
-            texts.append(re.sub(r"\$\{?(\w+)\}?", lambda match: self._env.get(match[1], match[0]), text))
-        for piece in (piece for one in dict.fromkeys(texts) for piece in pieces_of(one, is_code=is_code)):
-            self._pieces -= 1
-            if self._pieces < 0:
-                self._gaps["it names too much: not all of it was looked for on disk"] = None
-                return
-            # This process has another working directory than the child.
-            place = re.sub(
-                r"^/proc/(?:thread-)?self/cwd(?=/|$)", lambda _: cwd, expand_home(piece, self._home)
-            )
-            for path in self._fitting(os.path.join(cwd, place)):
-                self._cover(path, folders=folders, data=_NO_DATA if is_code else DATA)
-
-    def _fitting(self, path: str) -> Sequence[str]:
-        folder, name = os.path.split(path)
-        if not re.search(r"[*?\[]", name) or not self._is_ours(folder):
-            return (path,)
-        return [path, *(os.path.join(folder, one) for one in fnmatch.filter(self._names(folder), name))]
-
-    def _names(self, folder: str) -> list[str]:
-        try:
-            with os.scandir(folder) as entries:
-                names = [entry.name for entry in islice(entries, MAX_FILES + 1)]
-        except (OSError, ValueError):
-            return []
-        if len(names) > MAX_FILES:
-            self._gaps[
-                f"{self._shown(folder)} has more than {MAX_FILES:,} files: not all of them are covered"
-            ] = None
-        return sorted(names)
-
-    def _cover_top(self, folder: str, *, is_whole: bool) -> None:
-        """Cover the files at the top of a folder; source files only if it is whole or by their name."""
-        # Another entry in the file of this entry is another server's.
-        origin = _real(os.path.join(self.root, self._spec.origin.source))
-        for name in self._names(folder):
-            path, (stem, suffix) = os.path.join(folder, name), os.path.splitext(name)
-            is_left = suffix.lower() in SOURCES and not STARTS.fullmatch(stem)
-            if (is_whole or not is_left) and not _IDLE.fullmatch(name) and _real(path) != origin:
-                self._cover(path, data=_NO_DATA if _NO_NOTES.fullmatch(name) else NOTES)
-
-    def _cover(
-        self, path: str, *, always: bool = False, folders: bool = False, data: frozenset[str] = _NO_DATA
-    ) -> None:
-        """Cover a path if it exists, is ours and not data; with `always`, in any case.
-
-        Programs resolve `link/..` as the kernel does, or as text: if these differ, both are covered.
-        """
-        names = _plain(path)
-        found = [name for name in names if os.path.lexists(name)]
-        for name in found:
-            if always or self._is_ours(name):
-                self._cover_one(name, _real(name), folders=folders, data=data)
-        if always and not found:
-            shown = self._shown(names[0])
-            self._files[shown] = Covered(path=shown, digest="absent")
-
-    def _cover_one(self, path: str, real: str, *, folders: bool, data: frozenset[str]) -> None:
-        shown = self._shown(path)
-        try:
-            mode = os.stat(real).st_mode
-        except (OSError, ValueError):
-            return
-        if shown in self._files:
-            return
-        target = "" if self._shown(real) == shown else self._shown(real)
-        if stat.S_ISDIR(mode):
-            if folders:
-                self._cover_folder(path, real, shown, target)
-            return
-        if data and not self._is_in_project(real):
-            data |= NOTES
-        if _is_data(path, mode, data) or (data and not stat.S_ISREG(mode) and not self._is_in_project(real)):
-            return
-        digest, size = self._digest(real)
-        if digest == "special":
-            self._gaps[f"{shown} is not a regular file: what it gives is not covered"] = None
-        self._files[shown] = Covered(path=shown, digest=digest, size=size, target=target)
-        if path.endswith(".py"):
-            for made in _unchecked(os.path.dirname(path), os.path.basename(path)[:-2]):
-                self._cover(made)
-
-    def _cover_folder(self, path: str, real: str, shown: str, target: str) -> None:
-        if _is_in(self._project, real):
-            # A project changes all the time, so cover only the files that start something.
-            self._gaps["it names the project's own folder: only the files it starts with are covered"] = None
-            package = _manifest(os.path.join(path, "package.json"))
-            self._at_value([package.get("main"), package.get("bin"), package.get("directories")], path)
-            for entry in ENTRIES:
-                self._cover(os.path.join(path, entry))
-            return
-        whole, size, count = hashlib.sha256(), 0, 0
-        seen: set[str] = set()
-        for folder, names, files in os.walk(real, followlinks=True):
-            place = _real(folder)
-            # A link may lead to a folder that was visited already.
-            names[:] = [] if place in seen else sorted(name for name in names if name not in CACHES)
-            files[:] = [] if place in seen else files
-            seen.add(place)
-            whole.update(json.dumps([os.path.relpath(folder, real), place]).encode())
-            count += 1
-            made = _unchecked(folder) if files else ()
-            for file in sorted([*(os.path.join(folder, name) for name in files), *made]):
-                with suppress(OSError):
-                    if _is_data(file, os.stat(file).st_mode, DATA):
-                        continue
-                count += 1
-                if count > MAX_FILES:
-                    self._gaps[f"{shown} has more than {MAX_FILES:,} files: not all of them are covered"] = (
-                        None
-                    )
-                    break
-                digest, length = self._digest(file)
-                size += length
-                row = [os.path.relpath(file, real), _real(file), digest, length]
-                whole.update(json.dumps(row).encode())
-            if count > MAX_FILES:
-                break
-        name = f"{shown}{os.sep}"
-        self._files[shown] = Covered(path=name, digest=whole.hexdigest(), size=size, target=target)
-
-    def _digest(self, path: str) -> tuple[str, int]:
-        """Return the hash of a file's content, or a word if it cannot be read, and its size."""
-        if _is_special(path):
-            return "special", 0
-        # Non-blocking: opening a named pipe must not wait for its other end.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-        try:
-            number = os.open(path, flags | getattr(os, "O_BINARY", 0))
-        except OSError:
-            return "unreadable", 0
-        try:
-            status = os.fstat(number)
-            if not stat.S_ISREG(status.st_mode):
-                return "special", 0
-            if status.st_size > self._left:
-                moment = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-                return f"large:{hashlib.sha256(moment.encode()).hexdigest()}", status.st_size
-            content, size = hashlib.sha256(), 0
-            while size <= status.st_size and (chunk := os.read(number, 1 << 20)):
-                content.update(chunk)
-                size += len(chunk)
-            self._left -= size
-            return content.hexdigest(), size
-        except OSError:
-            return "unreadable", 0
-        finally:
-            os.close(number)
-
-    def _is_ours(self, path: str) -> bool:
-        """Return whether a path, or what it leads to, is neither the system's nor one of an installation."""
-        places = (path, _real(path))
-        return any(map(self._is_in_project, places)) or not self._is_installed(places[1])
-
-    def _is_installed(self, path: str) -> bool:
-        root = next((one for one in (self._repository, self.root) if _is_in(path, one)), "")
-        if not root and any(_is_in(path, place) for place in self._installed):
-            return True
-        if not root and _is_in(path, self._home) and _OF_HOME.match(path, len(self._home) + 1):
-            return True
-        environment = os.path.join(os.path.dirname(os.path.dirname(path)), "pyvenv.cfg")
-        return bool(ENVIRONMENTS.intersection(path.removeprefix(root).split(os.sep))) or os.path.exists(
-            environment
-        )
-
-    def _is_in_project(self, path: str) -> bool:
-        return any(_is_in(path, root) for root in (self._repository, self._project, self.root))
-
-    def _find_repository(self) -> str:
-        """Return the top of the project's repository; the project if it is in none."""
-        folder = self._project
-        while not _is_in(self._home, folder) and folder != os.path.dirname(folder):
-            if os.path.exists(os.path.join(folder, ".git")):
-                return folder
-            folder = os.path.dirname(folder)
-        return self._project
-
-    def _shown(self, path: str) -> str:
-        for root in (self._project, self.root):
-            if _is_in(path, root):
-                return path[len(root.rstrip(os.sep)) + 1 :]
-        return path
-
-
-def _real(path: str) -> str:
-    """Return where a path leads to, as the kernel resolves it."""
-    try:
-        return os.path.realpath(path)
-    except (OSError, ValueError):  # it cannot exist
-        return os.path.normpath(path)
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _plain(path: str) -> list[str]:
-    """Return a path without dots; if a link makes that another path, both."""
-    plain = os.path.normpath(path)
-    is_same = ".." not in path or _real(plain) == _real(path)
-    return [plain] if is_same else [path, plain]
-
-
-def _is_data(path: str, mode: int, data: frozenset[str]) -> bool:
-    """Return whether a file is data by its suffix; an executable file never is."""
-    return os.path.splitext(path)[1].lower() in data and not mode & 0o111
-
 
 def _interpreter(path: str) -> list[str]:
     """Return the words after `#!` in the first line of a file."""
-    if _is_special(path):
+    if is_special(path):
         return []
     try:
         with open(path, "rb") as file:
@@ -730,43 +546,6 @@ def _interpreter(path: str) -> list[str]:
     except OSError:
         return []
     return line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
-
-
-def _is_special(path: str) -> bool:
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return False
-    return not stat.S_ISREG(mode)
-
-
-def _unchecked(folder: str, name: str = "") -> list[str]:
-    """Return the compiled modules in a folder that Python runs without checking their source (PEP 552)."""
-    cache, found = os.path.join(folder, "__pycache__"), list[str]()
-    try:
-        with os.scandir(cache) as entries:
-            names = [entry.name for entry in islice(entries, MAX_FILES)]
-    except (OSError, ValueError):
-        return []
-    for one in names:
-        path = os.path.join(cache, one)
-        if one.startswith(name) and one.endswith(".pyc") and not _is_special(path):
-            try:
-                with open(path, "rb") as file:
-                    if file.read(8)[4:] == b"\1\0\0\0":
-                        found.append(path)
-            except OSError:
-                continue
-    return sorted(found)
-
-
-def _manifest(path: str) -> dict[str, Any]:
-    """Return the table in a JSON or TOML file; empty if there is none."""
-    try:
-        data: object = read(Path(path), only_regular=True, most=MAX_PROJECT_BYTES).data
-    except (ConfigError, OSError, ValueError):
-        return {}
-    return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
 
 
 def _scripts(value: Mapping[str, Any], depth: int = 8) -> Iterator[tuple[str, object]]:
@@ -779,10 +558,9 @@ def _scripts(value: Mapping[str, Any], depth: int = 8) -> Iterator[tuple[str, ob
             yield from _scripts(table, depth - 1)
 
 
-def _texts(value: object, depth: int = 8) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list) and depth:
-        table = cast("dict[object, object] | list[object]", value)
-        for inner in table.values() if isinstance(table, dict) else table:
-            yield from _texts(inner, depth - 1)
+def _members(value: object, depth: int = 8) -> Iterator[str]:
+    """Yield the patterns of the members of a workspace."""
+    for key, inner in cast("dict[str, object]", value).items() if isinstance(value, dict) and depth else ():
+        if key in ("workspaces", "members", "packages"):
+            yield from texts_in(inner)
+        yield from _members(inner, depth - 1)

@@ -34,7 +34,7 @@ _SOURCE = re.compile(r"(?<!\$)(?:\$\$)*+\$\{(keyring|command):(?!-)([^}]++)(?:\}
 """Sources of fetched values, as in `config/templates.py`."""
 _INPUT = re.compile(r"\$\{input:(?!-)([^}]++)(?:\}|\Z)")
 _LOADER = re.compile(
-    r"(?:LD|DYLD|_RLD|LIBPATH|SHLIB)(?:_\w*)?|\w*PATH|PATHEXT|COMSPEC|SHELL|ENV|BASH_ENV|ZDOTDIR|PROMPT_COMMAND|IFS|"
+    r"(?:LD|DYLD|_RLD|LIBPATH|SHLIB)(?:_\w*)?|\w*PATH|PATHEXT|COMSPEC|HOME|USERPROFILE|XDG_CONFIG_\w+|SHELL|ENV|BASH_ENV|ZDOTDIR|PROMPT_COMMAND|IFS|"
     r"PYTHON\w*|NODE_\w+|NPM_\w+|YARN_\w+|PNPM_\w+|BUN_\w+|DENO_\w+|UV_\w+|PIP_\w+|PIPX_\w+|RUBY\w*|GEM_\w+|"
     r"BUNDLE_\w+|PERL\w*|JAVA_\w+|_?JAVA_OPTIONS|JDK_\w+|MAVEN_\w+|GRADLE_\w+|CLASSPATH|DOTNET_\w+|CORECLR_\w+|"
     r"GO[A-Z0-9]+|CARGO_\w+|RUST\w+|PHP\w*|LUA_\w+|GIT_\w+|SSH_\w+|DOCKER_\w+|KUBECONFIG|EDITOR|VISUAL|PAGER|BROWSER|"
@@ -229,7 +229,7 @@ MAX_APPROVALS = 10_000
 _SHORT = 16
 """Stored characters of a part's hash: they only show what changed; the fingerprint decides."""
 _OLD = "it was approved with dragoman 0.1, which did not cover its files and its program"
-COVERAGE = 2
+COVERAGE = 3
 """Raised whenever an approval covers more files than before."""
 _NARROWER = "it was approved with an earlier dragoman, which covered fewer of the files that it runs"
 _SHOWN = 5
@@ -328,6 +328,8 @@ def _evidence_rows(evidence: Evidence) -> Iterable[tuple[str, str]]:
         yield "covers", f"{more:,} more files"
     if evidence.files:
         yield "", "not covered: other files that these files load"
+    elif evidence.programs:
+        yield "covers", "no file: a change of what the program reads does not ask again"
     for one in evidence.inputs:
         if one.default is not None:
             yield "input", unfolded(f"{one.id}: {mask_value(one.default) if one.secret else one.default}")

@@ -248,7 +248,104 @@ EXECUTABLE = {
     "a program on the path": Variant("x.log", "bin/x.log!", {}, {"env": {"PATH": "bin"}}),
 }
 
-CAUSES = {"path": PATHS, "outside": OUTSIDE, "text": TEXTS, "runner": RUNNERS, "executable": EXECUTABLE}
+WORKSPACE = {"p/a/package.json": '{"name": "a", "scripts": {"s": "node x.js"}}'}
+COMPOSE = {"compose.yaml": "services:\n s:\n  build:\n   context: api\n   dockerfile: x.dock\n"}
+
+COMPUTED = {
+    "a name": Variant("sh -c './bin/$NAME'", "bin/serve!"),
+    "a name that the line sets": Variant("sh -c 'N=serve; exec ./bin/$N.sh'", "bin/serve.sh!"),
+    "a name of a loop": Variant("sh -c 'for f in a b; do ./bin/$f; done'", "bin/a!"),
+    "a folder": Variant("sh -c './bin/$(uname -m)/serve'", "bin/x/serve!"),
+    "back quotes": Variant("sh -c './bin/`uname`'", "bin/Linux!"),
+    "the working directory": Variant("sh -c 'python $(git rev-parse --show-toplevel)/srv/s.py'", "srv/s.py"),
+    "the working directory of bash": Variant("bash -c 'python ~+/srv/s.py'", "srv/s.py"),
+    "any folder": Variant("sh -c 'python */s.py'", "srv/s.py"),
+    "any depth": Variant("bash -c 'python **/s.py'", "srv/a/s.py"),
+    "a secret": Variant("npx mcp-x", "bin/x!", {}, {"env": {"T": "${command:sh -c './bin/$N'}"}}),
+    "a name that appears": Variant("sh -c './bin/$NAME'", "+bin/other", {"bin/serve": ""}),
+    "a mounted file": Variant("docker run -v ./srv:/w python python /w/s.py", "srv/s.py"),
+    "a mounted file, long": Variant(
+        "docker run --mount type=bind,src=srv,dst=/w x python /w/s.py", "srv/s.py"
+    ),
+}
+
+BRIDGES = {
+    **{
+        f"{bridge} {runner}": Variant(f"{bridge} {runner}", file)
+        for bridge in ("mcp-proxy", "uvx mcp-proxy", "uvx mcpo --", "uvx mcpo --port 80 --", "npx mcp-x run")
+        for runner, file in {"tox": "tox.ini", "nox -s s": "noxfile.py", "frob up": "frob.yaml"}.items()
+    },
+    "code that runs its arguments": Variant("perl -e 'exec @ARGV' tox", "tox.ini"),
+    "a package of a scope": Variant("npx @dotenvx/dotenvx run -- tox", "tox.ini"),
+    "a scope says nothing": Variant("npx @11ty/eleventy --serve", ".eleventy.js"),
+    "a program beside a server": Variant("uvx --from mcp-server tox", "tox.ini"),
+    "a server of files": Variant("npx live-server", ".live-server.json"),
+    "a server with settings": Variant("npx json-server", "json-server.json"),
+    "a name with a server in it": Variant("uvx my_server_runner", "tasks.toml"),
+    "another directory": Variant("env -C ../t tox", "../t/tox.ini", {"../t/x": ""}),
+}
+
+FOUND = {
+    "sbt, its build": Variant("sbt run", "project/plugins.sbt"),
+    "sbt, its sources": Variant("sbt run", "src/main/scala/A.scala"),
+    "tasks of mise": Variant("mise run s", "mise-tasks/s!"),
+    "settings of mise": Variant("mise run s", ".config/mise.toml"),
+    "a workflow": Variant("snakemake s", "workflow/Snakefile"),
+    "tests of node": Variant("node --test", "x.test.js"),
+    "tests of node in a folder": Variant("node --test", "test/a.js"),
+    "tests of deno": Variant("deno test", "a_test.ts"),
+    "tests of Python": Variant("python -m unittest", "tests/test_a.py"),
+    "tests of Go": Variant("go test ./...", "sub/a_test.go"),
+    "a package of Go": Variant("go run example.com/m/cmd/s", "cmd/s/main.go"),
+    "a folder of tasks": Variant("invoke s", "tasks/__init__.py"),
+    "a project of nx": Variant("npx nx serve api", "apps/api/project.json"),
+    "sources of Swift": Variant("swift run", "Sources/s/main.swift"),
+    "an example of Rust": Variant("cargo run --example e", "examples/e.rs"),
+    "sources of .NET": Variant("dotnet run", "src/Other.cs"),
+    "settings of .NET": Variant("dotnet run", "Properties/launchSettings.json"),
+    "tools of .NET": Variant("dotnet tool run x", ".config/dotnet-tools.json"),
+    "another build of gradle": Variant("gradle run", "app/build.gradle"),
+    "a module of just": Variant("just serve", "m.just", {"justfile": "mod m\n"}),
+    "an alias of npm": Variant("npm t", "x.js", scripts(test="node x.js")),
+    "all of a workspace": Variant(
+        "npm run s --workspaces", "p/a/x.js", {**WORKSPACE, "package.json": '{"workspaces": ["p/*"]}'}
+    ),
+    "a filter of pnpm": Variant(
+        "pnpm --filter a s", "p/a/x.js", {**WORKSPACE, "pnpm-workspace.yaml": "packages:\n - p/*\n"}
+    ),
+    "a script of pipenv": Variant("pipenv run s", "y.py", {"Pipfile": '[scripts]\ns="python y.py"\n'}),
+    "a hook of a build": Variant("uv run server", "hatch_build.py", PYPROJECT),
+    "a backend of a build": Variant(
+        "uv run s", "backend/b.py", {"pyproject.toml": '[build-system]\nbackend-path=["backend"]\n'}
+    ),
+    "an image of another name": Variant("docker compose run s", "api/x.dock", COMPOSE),
+    "a file in an image": Variant(
+        "docker compose run s", "api/e.sh", {**COMPOSE, "api/Dockerfile": "COPY e.sh /\n"}
+    ),
+    "what a script sources": Variant(
+        "bash sub/run.sh", "sub/lib.sh", {"sub/run.sh": '. "$(dirname "$0")/lib.sh"\n'}
+    ),
+    "what a script runs": Variant("sh run.sh", "x.js", {"run.sh": "exec node x.js\n"}),
+    "a plugin": Variant("npx mcp-x --plugin p", "p.js"),
+    "an application": Variant("celery -A w worker", "w.py"),
+    "the working directory on the path": Variant(
+        "python x", "+sitecustomize.py", {}, {"env": {"PYTHONPATH": "/x:"}}
+    ),
+    "another home": Variant("npx mcp-x", "h/.npmrc", {}, {"env": {"HOME": "h"}}),
+    "a variable with a plugin": Variant("node x", "p/index.js", {}, {"env": {"PLUGINS": "./p"}}),
+    "a recipe that looks like a log": Variant("docker compose -f c.log run s", "c.log"),
+}
+
+CAUSES = {
+    "computed": COMPUTED,
+    "bridge": BRIDGES,
+    "found": FOUND,
+    "path": PATHS,
+    "outside": OUTSIDE,
+    "text": TEXTS,
+    "runner": RUNNERS,
+    "executable": EXECUTABLE,
+}
 VARIANTS = {f"{cause}: {what}": one for cause, table in CAUSES.items() for what, one in table.items()}
 
 
@@ -299,6 +396,12 @@ ORDINARY = {
     "a program of the user's": ("{home}/.local/bin/weather", {}),
     "a program on the path": ("mcp-server-git --repository .", {}),
     "a secret": ("npx -y mcp-x", {"T": "${command:gh auth token}"}),
+    "a mode of a server": ("npx -y github-mcp stdio --log-level debug", {}),
+    "a database in a variable": ("npx -y mcp-x", {"DB_PATH": "./data.db"}),
+    "a log in a variable": ("npx -y mcp-x", {"LOG_FILE": "x.log"}),
+    "notes in a variable": ("npx -y mcp-x", {"MEMORY_FILE_PATH": "notes/b.json"}),
+    "go": ("go run ./cmd/s", {"go.mod": "module m\n", "cmd/s/main.go": ""}),
+    "another directory of uv": ("uv run --directory sub s.py", {"sub/s.py": ""}),
 }
 
 
@@ -306,7 +409,7 @@ ORDINARY = {
 def test_ordinary_work_in_an_ordinary_project_asks_nothing(tmp_path: Path, home: Path, what: str) -> None:
     line, files = ORDINARY[what]
     root = tmp_path / "app"
-    env = {name: text for name, text in files.items() if name == "T"}
+    env = {name: text for name, text in files.items() if name.isupper()}
     kept = {
         **dict.fromkeys(("server.py", "server.ts", "dist/index.js", "pkg/__main__.py", ".npmrc"), "1"),
         **dict.fromkeys(
@@ -314,7 +417,7 @@ def test_ordinary_work_in_an_ordinary_project_asks_nothing(tmp_path: Path, home:
         ),
         ".mcp.json": "{}",
     }
-    write(root, {**kept, **{name: text for name, text in files.items() if name != "T"}})
+    write(root, {**kept, **{name: text for name, text in files.items() if name not in env}})
     write(home, {"env/pyvenv.cfg": "", "env/bin/weather": "#!", ".local/bin/weather": "#!"})
     write(root, {".venv/pyvenv.cfg": "", ".venv/bin/python": f"-> {sys.executable}"})
     for program in ("env/bin/weather", ".local/bin/weather"):
@@ -330,6 +433,8 @@ def test_ordinary_work_in_an_ordinary_project_asks_nothing(tmp_path: Path, home:
         ),
         **dict.fromkeys((".git/HEAD", "node_modules/a/index.js", "__pycache__/a.pyc", ".mcp.json"), "2"),
     }
+    if line.startswith("go "):
+        del changes["added.go"]  # it is part of the package
     for name, text in changes.items():
         write(root, {name: text})
         assert now() == before, name
@@ -348,3 +453,30 @@ def test_the_question_says_which_files_are_watched_and_that_the_rest_is_not(tmp_
     assert "notes.md" not in text
     known = ServerSpec("s", Stdio("python", ["steps.py"]))
     assert "not a known program" not in question(known, str(tmp_path), seen(known, tmp_path))
+
+
+def test_the_question_says_so_if_no_file_is_watched(tmp_path: Path) -> None:
+    spec = ServerSpec("s", Stdio("npx", ["-y", "mcp-x"]))
+    text = question(spec, str(tmp_path), seen(spec, tmp_path))
+    assert "covers" in text
+    assert "no file: a change of what the program reads does not ask again" in text
+
+
+def test_files_beyond_the_limit_cannot_hide_another_one_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.config.covered_files.MAX_FILES", 5)
+    write(tmp_path, {"frob.yaml": "1"})
+    now = approved(Variant("frobnicate", ""), tmp_path)
+    before = now()
+    write(tmp_path, {f"{number}.md": "" for number in range(9)})
+    assert now() != before
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["**/" * 50 + "x", "**/*/" * 40 + "x", "$A/" * 300 + "x", " ".join(f"*/a{n}" for n in range(3000))],
+)
+def test_patterns_are_bounded(tmp_path: Path, line: str) -> None:
+    write(tmp_path, {f"d{folder}/{name}/f": "" for folder in range(30) for name in range(10)})
+    assert seen(ServerSpec("s", Stdio("sh", ["-c", line])), tmp_path).gaps
