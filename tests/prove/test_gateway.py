@@ -90,7 +90,7 @@ async def entry(transport: str, folder: Path) -> AsyncGenerator[dict[str, Any]]:
     if transport == "stdio":
         yield {"command": sys.executable, "args": command}
         return
-    async with served([*command, "--http", "0", "--token", TOKEN]) as url:
+    async with served([*command, "--http", "0", "--sse", "--token", TOKEN]) as url:
         yield {"type": "streamable-http", "url": url, "headers": {"Authorization": f"Bearer {TOKEN}"}}
 
 
@@ -122,6 +122,20 @@ async def test_the_typescript_client_uses_the_gateway(transport: str, tmp_path: 
     # This client drops reports that come in one piece with the result.
     assert report["steps"][:1] == [1]
     check(report)
+
+
+@pytest.mark.parametrize("transport", [*TRANSPORTS, "sse"])
+async def test_the_ai_sdk_uses_the_gateway(transport: str, tmp_path: Path, clients: Path) -> None:
+    async with entry(transport, tmp_path) as server:
+        script, told = CLIENTS / "ai_sdk.mjs", arguments(server)
+        if transport == "sse":
+            told[0] = told[0].removesuffix("/mcp") + "/sse"
+        if transport != "stdio":
+            told.insert(0, transport)
+        report = await run(node(), script, *told, SDK_FROM=str(clients.parent / "package.json"))
+    assert report["text"] == "done"
+    assert report["echo"] == {"said": "hallo"}
+    assert {"mcp_old_echo", "mcp_new_echo"} <= set(report["tools"])
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
