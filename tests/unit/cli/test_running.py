@@ -278,6 +278,14 @@ def test_a_full_disk_is_an_error_of_one_line(words: str, has_daemon: bool) -> No
     assert done.stderr.decode() == "error: the output cannot be written: No space left on device\n"
 
 
+def test_an_exit_code_does_not_depend_on_where_errors_go() -> None:
+    configure(gone={"command": "no-such-program"})
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 -- a device
+        done = subprocess.run([*PROGRAM, "status"], stdout=-1, stderr=full, check=False)
+    assert done.returncode == dragoman("status").returncode == 4
+    assert b"gone" in done.stdout
+
+
 def test_hang_up_that_is_ignored_stays_so() -> None:
     server()
     with subprocess.Popen(
