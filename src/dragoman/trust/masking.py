@@ -13,8 +13,8 @@ Among arguments, these are masked:
 - values of sensitive names: `--token X`, `--api-key=X`, `/password:X`, `API_KEY=X`,
   `X-Api-Key: X`, `Server=db;Password=X;`, `host=db password=X`, `{"apiKey": "X"}`;
 - values of all variables (`-e NAME=X`) and headers (`-H "Name: X"`), as in the entry's own `env`;
-- `name:X` after `-u` or before an `@`; `-pX` unless it is a port or a word; `-k=X`, and `-t=X` and the like
-  unless X is a word, a number or a place;
+- `name:X` after `-u` or before an `@`; `-pX` unless it is a port or a word; `-k=X`, and `-t=X`, `-t X` and
+  the like unless X is a word, a number or a place;
 - random-looking words of 20 characters and more.
 
 UUIDs outside of URLs, digests after `sha256:`, commits after `@` or `#`, ports, versions, packages and paths
@@ -186,7 +186,7 @@ _SHORT_PAIR = re.compile(r"(-[kKpPsStT])([=:])(.+)", re.DOTALL)
 """Short options for a key, a password, a secret or a token, with their value."""
 _SHORT_SECRETS = frozenset({"-k", "-K", "-P", "-s", "-S", "-t", "-T"})
 MIN_SHORT = 6
-"""Characters from which the next argument after one of these is taken for a secret: not `-t 30s`."""
+"""Shortest secret that may follow one of these, except `-k`."""
 _PLAIN_VALUE = re.compile(r"@?(?:[A-Z]?[a-z]++|v?\d++)(?:[-_./@:\\](?:[A-Z]?[a-z]++|v?\d++))*")
 """Words and numbers with signs between them: a file, a package, a host and port."""
 _PLAIN_P = re.compile(
@@ -365,7 +365,7 @@ def _mask_after(before: str, arg: str, *, depth: int) -> str:
             return _mask_tokens(arg) if _POINTING.fullmatch(before) else mask_value(arg)
         if before == "-p" and not _is_plain_p(arg):
             return mask_value(arg)
-        if before in _SHORT_SECRETS and len(arg) >= MIN_SHORT and not _is_plain_short("-t", arg):
+        if before in _SHORT_SECRETS and not _is_plain_short("-t", arg) and _may_follow(before, arg):
             return mask_value(arg)
         if before in ("-b", "--cookie-jar") and "=" in arg:
             return mask_value(arg)
@@ -392,6 +392,11 @@ def _is_plain_short(option: str, value: str) -> bool:
     if "://" in bare or bare.startswith(("/", "./", "../", "~/")) or _NUMBER.fullmatch(bare):
         return True
     return option.lower() != "-k" and bool(_PLAIN_VALUE.fullmatch(bare) or is_version(bare))
+
+
+def _may_follow(option: str, arg: str) -> bool:
+    """Return whether a short option may have this secret: what follows `-t` is often a type or a time."""
+    return option == "-k" or (len(arg) >= MIN_SHORT and any(map(str.isdigit, arg)))
 
 
 def _mask_variable(arg: str) -> str:
