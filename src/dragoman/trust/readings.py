@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dragoman.trust.sanitizing import SEQUENCE
-from dragoman.visible import HARMFUL, is_plain_ascii
+from dragoman.visible import HARMFUL, MARK, is_plain_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +130,9 @@ def _plain_letters(match: re.Match[str]) -> str:
 def _unseen() -> re.Pattern[str]:
     # Compiled on first use, as in `dragoman.visible`. Single bytes and halves of a character are text here:
     # escapes are written of them.
-    return re.compile(rf"{SEQUENCE}|(?![\x80-\x9f\ud800-\udfff]){HARMFUL}")
+    # Our errors have a mark in place of each harmful character.
+    shown = rf"{MARK}(?:\[[0-?]*[ -/]*[@-~]|\][^{MARK}\n]{{0,200}}{MARK})?"
+    return re.compile(rf"{SEQUENCE}|(?![\x80-\x9f\ud800-\udfff]){HARMFUL}|{shown}")
 
 
 def readings(text: str) -> Iterator[tuple[Kind, Reading]]:

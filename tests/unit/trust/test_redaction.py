@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.errors import AuthRequiredError, ConnectError, ProtocolError
+from dragoman.errors import AuthRequiredError, ConnectError, ProtocolError, printable
 from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
 from dragoman.trust.gate import scrub_error
 from dragoman.trust.masking import MASK, mask_text
@@ -102,6 +102,7 @@ DRESSES = {
     "invisible between": "\u200b".join,
     "tags and joiners between": "\U000e0041\u200d".join,
     "colors between": "\x1b[1;31m".join,
+    "colors between, made printable": lambda value: printable("\x1b[1;31m\u200b".join(value)),
     "escaped colors between": lambda value: "\\u001b[0m".join(json.dumps(one)[1:-1] for one in value),
     "a link between": lambda value: f"{value[:4]}\x1b]8;;http://x\x07{value[4:]}",
     "UTF-16": "\0".join,
