@@ -10,13 +10,15 @@ are not text (surrogates, noncharacters). In a text, everything that people writ
 - a variation selector after an ideograph, an emoji or a mathematical sign that can have one;
 - blanks of Braille beside Braille, and fillers after a sign of their own script.
 
-A name has no such exceptions: two names that look the same would pass different rules. `is_harmful` and
+A name has no such exceptions: two names that look the same would pass different rules. Nor has it a mark of
+another script on an ASCII character, which many fonts do not draw. `is_harmful` and
 `shown` are for texts, `is_visible` and `spelled_out` for names and for what a person must see exactly.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import cache
 
 MARK = "�"
@@ -64,6 +66,7 @@ HARMFUL = (
 _ACCENT = r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20e2\u20e4-\u20ff\ufe20-\ufe2f]"
 STACKED = rf"({_ACCENT}{{{MAX_STACKED}}})({_ACCENT}+)"
 """Matches the accents of a letter that has too many: those that stay, and the others."""
+_MARKED = r"(?<=[ -~])[^\x00-\u02ff]"
 _FOR_PEOPLE = rf"(?P<legal>{LEGAL})|\r\n|{HARMFUL}"
 # Compiled on first use: most texts need none of these, and compiling takes longer than many commands.
 _compiled = cache(re.compile)
@@ -105,7 +108,15 @@ def is_visible(name: str) -> bool:
     """Return whether every character of a name is seen: it is printable, and nothing in it is harmful."""
     if not name.isprintable():
         return False
-    return name.isascii() or not (_compiled(HARMFUL).search(name) or _compiled(STACKED).search(name))
+    if name.isascii():
+        return True
+    has_harm = _compiled(HARMFUL).search(name) or _compiled(STACKED).search(name)
+    return not has_harm and not any(map(_is_foreign_mark, _compiled(_MARKED).findall(name)))
+
+
+def _is_foreign_mark(letter: str) -> bool:
+    """Return whether a character is a mark of a script that is not written with ASCII characters."""
+    return unicodedata.category(letter) in ("Mn", "Me") and not _compiled(_ACCENT).match(letter)
 
 
 def visible_part(text: str) -> str:
@@ -119,6 +130,9 @@ def spelled_out(text: str) -> str:
         return text
     text = "".join(letter if letter.isprintable() else escape(letter) for letter in text)
     text = _compiled(HARMFUL).sub(lambda match: escape(match[0]), text)
+    text = _compiled(_MARKED).sub(
+        lambda match: escape(match[0]) if _is_foreign_mark(match[0]) else match[0], text
+    )
     return _compiled(STACKED).sub(lambda match: match[1] + "".join(map(escape, match[2])), text)
 
 

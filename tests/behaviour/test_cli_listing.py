@@ -158,6 +158,14 @@ def test_prompts_are_listed_and_filled_in() -> None:
     assert dragoman("prompt", "refused", "--server", "legal").returncode == 7
 
 
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    configure(plain=entry("plain.py", log_file=str(tmp_path / "log")))
+    done = dragoman("logs", "plain")
+    assert done.returncode == 3
+    assert "it is not a regular file" in done.stderr
+
+
 def test_a_log_is_read_without_starting_anything() -> None:
     log = Path(os.environ["HOME"], "server.log")
     configure(

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.cli.program import PROGRAM, configure, entry
 
+from dragoman.visible import is_harmful
+
 HELLO = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -70,3 +72,55 @@ def test_the_program_ends_when_its_output_is_not_read(program: subprocess.Popen[
         program.stdin.close()
         assert program.wait(timeout=40) == 0
         assert b"Warning" not in program.stderr.read()
+
+
+def test_nothing_that_a_server_lists_or_announces_has_hidden_text() -> None:
+    configure(hiding=entry("hiding.py"))
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*PROGRAM, "serve"], stdin=pipe, stdout=pipe, stderr=pipe) as program:
+        assert program.stdin
+        assert program.stdout
+
+        def ask(number: int, method: str, **params: Any) -> dict[str, Any]:
+            """Send a request, and return what came last; the answer has its id."""
+            sent = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            program.stdin.write(lines(sent))  # type: ignore[union-attr]
+            program.stdin.flush()  # type: ignore[union-attr]
+            for line in program.stdout:  # type: ignore[union-attr]
+                came = json.loads(line)
+                said.append(came)
+                if came.get("id") == number:
+                    return came["result"]
+            pytest.fail(f"{method} is not answered")
+
+        said: list[dict[str, Any]] = []
+        ask(1, "initialize", **HELLO["params"])
+        ask(2, "tools/call", name="mcp_hiding_say", arguments={}, _meta={"progressToken": "p"})
+        offered = [
+            ask(3 + at, f"{method}/list")[key]
+            for at, (method, key) in enumerate(
+                {
+                    "tools": "tools",
+                    "resources": "resources",
+                    "resources/templates": "resourceTemplates",
+                    "prompts": "prompts",
+                }.items()
+            )
+        ]
+    assert [len(listed) for listed in offered] == [1, 1, 1, 1]
+    assert [one["method"] for one in said if "method" in one] == [
+        "notifications/message",
+        "notifications/progress",
+    ]
+    texts = [text for one in said for text in strings(one)]
+    assert {"log", "key", "x", "half", "N", "T", "D", "A", "text/plain"} <= set(texts)
+    assert [text for text in texts if is_harmful(text)] == []
+
+
+def strings(value: Any) -> list[str]:
+    """Return every text in JSON, keys included."""
+    if isinstance(value, dict):
+        return [text for pair in value.items() for one in pair for text in strings(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in strings(one)]
+    return [value] if isinstance(value, str) else []

@@ -150,8 +150,9 @@ ALIASES = "---\n" + "".join(
         f"---\na: {'[' * 2000}\n---\n",
         "---\na: 1:1\n",
         "---\na: !!int x\n---\n",
+        "---\n2001-01-01: a\n---\n",
     ],
-    ids=["aliases", "alias", "long", "deep", "endless", "wrong"],
+    ids=["aliases", "alias", "long", "deep", "endless", "wrong", "a date as a key"],
 )
 def test_a_frontmatter_that_grows_or_does_not_end_is_none(text: str) -> None:
     assert frontmatter_of(text) is None

@@ -134,6 +134,7 @@ PROMISES: dict[str, list[str]] = {
         "property/test_naming.py::test_name_that_was_exported_never_comes_to_mean_another_servers_tool",
         "unit/test_visible.py::test_no_name_of_a_tool_has_a_harmful_character",
         "unit/test_visible.py::test_a_rule_about_a_name_is_not_evaded_by_invisible_characters",
+        "unit/test_visible.py::test_a_rule_about_a_name_is_not_evaded_by_letters_that_look_alike",
     ],
     "A policy (allow, ask, deny": [
         f"{TRUST}::test_a_denied_call_names_the_rule_and_nothing_is_sent",
@@ -222,6 +223,8 @@ PROMISES: dict[str, list[str]] = {
         "unit/trust/test_log_records.py::test_a_secret_in_the_text_or_the_arguments_is_masked",
         "unit/trust/test_log_records.py::test_a_traceback_is_text_without_secrets",
         "unit/trust/test_redaction.py::test_a_value_is_masked_in_every_dress",
+        "unit/trust/test_redaction.py::test_a_long_value_is_masked_in_pieces_and_in_any_case",
+        "unit/trust/test_redaction.py::test_a_value_in_quotes_is_known_without_them",
         "unit/trust/test_redaction.py::test_what_was_cut_within_a_value_is_masked_too",
         "unit/trust/test_masking.py::test_a_secret_in_an_argument_is_found_in_every_usual_spelling",
         "unit/trust/test_masking.py::test_a_secret_in_the_path_of_a_url_is_masked",
@@ -296,6 +299,10 @@ PROMISES: dict[str, list[str]] = {
     "Every question says which server asks": [
         "behaviour/test_gateway_questions.py::test_every_question_names_its_server_outside_of_the_servers_words",
         "behaviour/test_gateway_parity.py::test_what_a_server_says_to_all_opens_no_section",
+    ],
+    "The texts of listings, log messages and progress": [
+        "behaviour/test_gateway_stdio.py::test_nothing_that_a_server_lists_or_announces_has_hidden_text",
+        "behaviour/test_gateway_parity.py::test_hidden_text_reaches_no_client",
     ],
     "An approval is good for one call": [
         "behaviour/test_gateway_questions.py::test_one_approval_is_good_for_one_call",

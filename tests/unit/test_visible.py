@@ -58,6 +58,23 @@ def expected(letter: str) -> bool:
     )
 
 
+SHARED_MARKS = (
+    (0x300, 0x36F),
+    (0x483, 0x489),
+    (0x1AB0, 0x1AFF),
+    (0x1DC0, 0x1DFF),
+    (0x20D0, 0x20FF),
+    (0xFE20, 0xFE2F),
+)
+"""The blocks of marks that belong to no single script."""
+
+
+def is_foreign_mark(letter: str) -> bool:
+    """Return whether many fonts draw nothing for a character after a Latin letter; a keycap is an emoji."""
+    is_shared = any(first <= ord(letter) <= last for first, last in SHARED_MARKS) and letter != "\u20e3"
+    return unicodedata.category(letter) in ("Mn", "Me") and not is_shared
+
+
 ASSIGNED = [
     letter
     for letter in EVERY
@@ -121,7 +138,9 @@ def test_every_way_to_show_a_text_follows_the_rule_for_every_character(road: Cal
 
 @pytest.mark.parametrize("road", STRICT_ROADS.values(), ids=STRICT_ROADS)
 def test_what_a_person_must_see_exactly_follows_the_rule_for_names(road: Callable[[str], str]) -> None:
-    wrong = [f"{ord(letter):x}" for letter, changed in by_letter(road) if changed == is_visible(letter)]
+    wrong = [
+        f"{ord(letter):x}" for letter, changed in by_letter(road) if changed == is_visible(f"a{letter}a")
+    ]
     assert wrong == []
 
 
@@ -129,7 +148,8 @@ def test_the_rule_for_names_is_printable_and_not_harmful() -> None:
     wrong = [
         letter
         for letter in EVERY
-        if is_visible(f"a{letter}a") != (letter.isprintable() and not expected(letter))
+        if is_visible(f"a{letter}a")
+        != (letter.isprintable() and not expected(letter) and not is_foreign_mark(letter))
         or is_harmful(f"a{letter}a") != expected(letter)
     ]
     assert wrong == []
@@ -143,7 +163,8 @@ def test_no_name_of_a_tool_has_a_harmful_character() -> None:
     assert len(harmful) > 4_000
     assert [letter for letter in harmful if is_offered(f"wipe{letter}")] == []
     assert [letter for letter in EVERY[0x21:0x7F] if not is_offered(f"wipe{letter}")] == []
-    assert is_offered("删除")
+    for name in ("删除", "café", "cafe\u0301", "ខ្មែរ", "हिन्दी", "မြန်မာ"):
+        assert is_offered(name), name
     # Selectors and joiners that a text may have: two names would look the same.
     for name in (
         "❤\ufe0f",
@@ -164,6 +185,22 @@ def test_a_rule_about_a_name_is_not_evaded_by_invisible_characters() -> None:
             assert policy.decide(Request(server="s", tool=name, arguments={})).action == "deny", ascii(name)
             about = Request(server="s", tool=name, kind="prompt", arguments={})
             assert policy.decide(about).action == "ask", ascii(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ｗｉｐｅ", "w\u0456pe", "wip\u0435", "𝐰𝐢𝐩𝐞", "ⓦⓘⓟⓔ", "wípe", "wipe\u0307", "wipe\u1039", "wi\u200bрe"],
+)
+def test_a_rule_about_a_name_is_not_evaded_by_letters_that_look_alike(name: str) -> None:
+    policy = Policy(rules=read_policy([{"action": "deny", "tool": "wip?"}], scope="user").rules)
+    assert policy.decide(Request(server="s", tool=name, arguments={})).action == "deny"
+    # Names in other letters are other names.
+    for other in ("Wipe", "擦除", "стереть", "wipers"):
+        assert policy.decide(Request(server="s", tool=other, arguments={})).action == "allow"
+    allowed = Policy(
+        rules=read_policy([{"action": "allow", "tool": "wip?"}], scope="user").rules, default="deny"
+    )
+    assert allowed.decide(Request(server="s", tool=f"{name}s", arguments={})).action == "deny"
 
 
 def test_what_is_allowed_by_name_is_not_allowed_by_what_it_looks_like() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from dragoman.errors import BulkError
+from dragoman.visible import HARMFUL
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -32,10 +33,14 @@ CUT = "… [cut]"
 MAX_LINE_BYTES = 64 << 20
 _DELIMITERS = ",;\t"
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?")
-_FORMULA = re.compile(r'^(?=[\t\r])|(?:^|(?<=[,;|\t\r\n]))[ "]{0,8}(?=[=+\-@＝＋－＠])')
+_SEPARATOR = r"[,;|\t\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"
+_FORMULA = re.compile(
+    rf'^(?=[\t\r])|(?:^|(?<={_SEPARATOR}))(?:(?!{_SEPARATOR})(?:[\s"]|{HARMFUL}))*+(?=[=+\-@＝＋－＠])'
+)
 """Where a formula may begin: at the start of a cell, and behind every character that separates cells or rows.
 
-In many countries spreadsheets separate at `;`; they ignore the quotes of a line that we separate at `,`.
+In many countries spreadsheets separate at `;`; they ignore the quotes of a line that we separate at `,`. Some
+ignore blanks and invisible characters before a formula.
 """
 _NUMBER_CELL = re.compile(rf"{_NUMBER.pattern} *(?:[;|\t\r\n]|$)")
 _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")

@@ -80,9 +80,10 @@ def _stands_in(name: str, path: str) -> bool:
     """Return whether the text of a broken file has a name, as a key or a value."""
     from pathlib import Path
 
+    from dragoman.storage.files import read_regular
+
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
+        text = read_regular(Path(path), MAX_FILE_BYTES).decode("utf-8", "replace")
     except OSError:
         return False
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None

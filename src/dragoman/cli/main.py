@@ -160,6 +160,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except OSError as error:
         code = _close_quietly(error)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        # Python would exit with 120 instead; what the command did is on standard output.
+        _close_quietly()
     gc.freeze()
     sys.exit(code)
 

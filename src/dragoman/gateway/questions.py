@@ -84,6 +84,18 @@ def framed(method: str, params: Mapping[str, Any], server: str) -> Mapping[str, 
     return shown
 
 
+def _without_hidden(value: Any) -> Any:
+    """Return data of a server without hidden text, in keys and values."""
+    if isinstance(value, str):
+        return for_model(value)
+    if isinstance(value, list):
+        return [_without_hidden(one) for one in cast("list[object]", value)]
+    if isinstance(value, dict):
+        table = cast("dict[str, object]", value)
+        return {for_model(key): _without_hidden(one) for key, one in table.items()}
+    return value
+
+
 class Exchange:
     """One request of a client in progress: as it is here, that of a program, which cannot be asked."""
 
@@ -190,11 +202,13 @@ class Questions:
         async def log(server: str, params: dict[str, Any]) -> None:
             # It may quote what one client has sent: where it is not clear whose it is, no client gets it.
             with suppress(SeveralClientsError):
-                if (exchange := self._asked(server)) is not None:
-                    exchange.log(params)
+                exchange = self._asked(server)
+                shown = _without_hidden(params)
+                if exchange is not None:
+                    exchange.log(shown)
                 else:
                     for listener in list(self._listeners):
-                        listener(server, params)
+                        listener(server, shown)
             if given is not None and inspect.isawaitable(outcome := given(server, params)):
                 await outcome
 

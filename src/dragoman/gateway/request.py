@@ -23,6 +23,7 @@ from dragoman.server.protocol.envelope import (
     is_modern,
 )
 from dragoman.server.protocol.rounds import ELICIT, asked_for, lacking
+from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -114,7 +115,7 @@ class Request:
         if total is not None:
             params["total"] = total
         if message is not None:
-            params["message"] = message
+            params["message"] = for_model(message)
         self.put({"method": "notifications/progress", "params": params})
 
     def log(self, params: Mapping[str, Any]) -> None:

@@ -408,7 +408,10 @@ class View:
                 own = entry.get(key)
                 if isinstance(own, str):
                     name = self._outer_name(kind, server, own)
-                    found.setdefault(name, {**entry, key: name})
+                    # The name of a resource is for people: only its URI identifies it.
+                    labels = () if kind == "prompts" else ("name", "mimeType")
+                    shown = {one: for_model(entry[one]) for one in labels if isinstance(entry.get(one), str)}
+                    found.setdefault(name, {**entry, **shown, key: name})
         names, following = self.page(sorted(found), request)
         return {kind: [neutral_texts(found[name]) for name in names], **following}
 

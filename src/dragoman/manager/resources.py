@@ -138,7 +138,10 @@ class Resources:
             await self._gate.permit_offer("prompt", about["name"], server=server, arguments=given)
 
     async def entries(self, kind: Kind, server: str) -> Sequence[dict[str, Any]]:
-        """List what one server offers, as it sends it, without prompts that are withheld."""
+        """List what one server offers, as it sends it.
+
+        Prompts that are withheld or whose names have invisible characters are left out.
+        """
         return self._offered(server, kind, await self._listing(server, kind))
 
     @contextmanager
@@ -234,12 +237,14 @@ class Resources:
     def _offered(
         self, server: str, kind: Kind, listing: Sequence[dict[str, Any]]
     ) -> Sequence[dict[str, Any]]:
-        supervisor = self._supervisors.get(server)
-        if kind != "prompts" or supervisor is None:
+        if kind != "prompts":
             return listing
-        names = [_text(entry, "name") for entry in listing]
+        named = [entry for entry in listing if is_visible(_text(entry, "name"))]
+        if (supervisor := self._supervisors.get(server)) is None:
+            return named
+        names = [_text(entry, "name") for entry in named]
         withheld = self._gate.pin_checker.withheld(supervisor.spec, names, "prompt")
-        return [entry for entry in listing if _text(entry, "name") not in withheld]
+        return [entry for entry in named if _text(entry, "name") not in withheld]
 
     async def _listing(self, server: str, kind: Kind) -> Sequence[dict[str, Any]]:
         async def every_page(session: Session) -> list[dict[str, Any]]:
@@ -315,7 +320,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
 
 def _prompt(server: str, entry: Mapping[str, Any]) -> Prompt | None:
     name = _text(entry, "name")
-    if not name or not is_visible(name):
+    if not name:
         return None
     arguments = entry.get("arguments")
     listed = cast("list[object]", arguments) if isinstance(arguments, list) else []

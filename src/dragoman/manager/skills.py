@@ -352,7 +352,7 @@ def frontmatter_of(text: str) -> dict[str, Any] | None:
         loaded, _ = yaml_nodes.load(match[1], has_aliases=False)
         # As JSON: dates become texts, as servers render them.
         found: object = json.loads(json.dumps(loaded, default=str))
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):  # a key may be a date
         return None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 

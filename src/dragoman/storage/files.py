@@ -7,6 +7,7 @@ umask is. Configuration is not here: `config.profiles` names its files.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -14,7 +15,7 @@ import sys
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Generic, Literal, TypeVar
 
 from dragoman.errors import ConfigError
 from dragoman.lazy_dataclass import dataclass
@@ -257,6 +258,26 @@ T = TypeVar("T")
 def project_root(root: str | os.PathLike[str]) -> str:
     """Return the real path of a project's directory, under which approvals and pins are kept."""
     return os.path.realpath(root)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read it.
+
+    Raises:
+        OSError: It cannot be read, or is a pipe or a device, which could block.
+    """
+    # Non-blocking: opening a named pipe must not wait for its other end.
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(number, "rb")
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the beginning of a file; see `open_regular`."""
+    with open_regular(path) as file:
+        return file.read(most)
 
 
 @dataclass(frozen=True, slots=True)

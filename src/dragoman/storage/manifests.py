@@ -3,7 +3,8 @@
 A manifest is one file, named by a fingerprint of its server's spec. Its first line has the format and a
 checksum, the second the definitions without their schemas; then comes one line for the schemas of each
 definition, which is decoded only when it is used. Only the owner can read it. It holds no secrets: values of
-variables are not part of the fingerprint, and a definition that shows a secret is left out.
+variables are not part of the fingerprint, and a listing that shows a secret is not kept. It is not kept in
+part either: a tool that is missing there would be unknown to a caller.
 
 An unusable manifest is ignored with one warning, and the next listing replaces it. Errors of the disk are
 never raised.
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 8 * 2**20
 """A larger manifest is not written and not read."""
 MAX_MANIFESTS = 256
@@ -85,17 +86,17 @@ class ManifestCache:
         Args:
             key: The fingerprint.
             listing: The usable definitions as the server sent them.
-            hides: Returns whether a text shows a secret; such a definition is left out.
+            hides: Returns whether a text shows a secret; such a listing is not kept.
 
         Returns:
             Whether the file was written.
         """
-        content = _encoded(listing, hides)
+        content = _encoded(listing)
         path = self._path(key)
         try:
-            if len(content) > MAX_BYTES:
+            if len(content) > MAX_BYTES or hides(content.decode()):
                 path.unlink(missing_ok=True)
-                logger.debug("the manifest `%s` would have %d bytes and is not kept", key, len(content))
+                logger.debug("the manifest `%s` is not kept: %d bytes, or a secret", key, len(content))
                 return False
             try:
                 if self._content(path) == content:
@@ -205,7 +206,7 @@ class ManifestMemory:
         self._cache.write(self._key(spec), listing, hides=self._hides)
 
 
-def _encoded(listing: Iterable[Mapping[str, Any]], hides: Callable[[str], bool]) -> bytes:
+def _encoded(listing: Iterable[Mapping[str, Any]]) -> bytes:
     pairs: list[tuple[str, str]] = []
     for raw in listing:
         try:
@@ -214,9 +215,6 @@ def _encoded(listing: Iterable[Mapping[str, Any]], hides: Callable[[str], bool])
         except (ValueError, RecursionError):
             continue
         pairs.append((head, both))
-    # Most listings show no secret, so check the whole text first.
-    if hides("\n".join(text for pair in pairs for text in pair)):
-        pairs = [pair for pair in pairs if not hides(pair[0]) and not hides(pair[1])]
     heads, schemas = [head for head, _ in pairs], [both for _, both in pairs]
     body = "\n".join([f"[{','.join(heads)}]", *schemas]).encode()
     return _head_line(body) + body

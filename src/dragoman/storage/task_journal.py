@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 import threading
 import weakref
 from contextlib import suppress
@@ -90,9 +91,9 @@ def recover(folder: Path, save: Callable[[dict[str, Any]], None]) -> None:
     """
     for path in folder.glob(f"*{_SUFFIX}"):
         with suppress(OSError):
-            number = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
             try:
-                if not _lock(number):
+                if not stat.S_ISREG(os.fstat(number).st_mode) or not _lock(number):
                     continue
                 with os.fdopen(number, "rb", closefd=False) as file:
                     lines = file.read(MAX_BYTES).splitlines()

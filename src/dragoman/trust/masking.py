@@ -13,8 +13,8 @@ Among arguments, these are masked:
 - values of sensitive names: `--token X`, `--api-key=X`, `/password:X`, `API_KEY=X`,
   `X-Api-Key: X`, `Server=db;Password=X;`, `host=db password=X`, `{"apiKey": "X"}`;
 - values of all variables (`-e NAME=X`) and headers (`-H "Name: X"`), as in the entry's own `env`;
-- `name:X` after `-u` or before an `@`; `-pX` unless it is a port or a word; `-k=X`, and `-t=X` and the like
-  unless X is a word, a number or a place;
+- `name:X` after `-u` or before an `@`; `-pX` unless it is a port or a word; `-k=X`, and `-t=X`, `-t X` and
+  the like unless X is a word, a number or a place;
 - random-looking words of 20 characters and more.
 
 UUIDs outside of URLs, digests after `sha256:`, commits after `@` or `#`, ports, versions, packages and paths
@@ -139,7 +139,7 @@ _SENSITIVE = re.compile(
     r"|(?:credential|passw(?:or)?d|passcode|passphrase|secret|token|apikey|sess(?:ion)?id|userpwd)s?(?:$|[^a-z])",
     re.IGNORECASE,
 )
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Nothing may follow an unbounded repetition: then each character of any text is read once.
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{16,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|gh[opsur]_[A-Za-z0-9]{20,}|"
@@ -184,6 +184,9 @@ _ATTACHED = re.compile(
 _DASH_P = re.compile(r"(-p)(?!=)(.+)", re.DOTALL)
 _SHORT_PAIR = re.compile(r"(-[kKpPsStT])([=:])(.+)", re.DOTALL)
 """Short options for a key, a password, a secret or a token, with their value."""
+_SHORT_SECRETS = frozenset({"-k", "-K", "-P", "-s", "-S", "-t", "-T"})
+MIN_SHORT = 6
+"""Shortest secret that may follow one of these, except `-k`."""
 _PLAIN_VALUE = re.compile(r"@?(?:[A-Z]?[a-z]++|v?\d++)(?:[-_./@:\\](?:[A-Z]?[a-z]++|v?\d++))*")
 """Words and numbers with signs between them: a file, a package, a host and port."""
 _PLAIN_P = re.compile(
@@ -236,7 +239,7 @@ def is_sensitive_name(name: str) -> bool:
     """Return whether a name belongs to a secret: `api_key`, `X-Auth-Token`, `clientSecret`."""
     # The words that matter are at the beginning or the end.
     name = name if len(name) <= 400 else f"{name[:200]} {name[-200:]}"
-    return bool(_SENSITIVE.search(_CAMEL.sub("-", name)))
+    return bool(_SENSITIVE.search(CAMEL.sub("-", name)))
 
 
 def mask_value(value: str) -> str:
@@ -346,6 +349,7 @@ def _mask_words(args: Sequence[str], *, depth: int) -> list[str]:
 
 def _mask_after(before: str, arg: str, *, depth: int) -> str:
     """Mask an argument, given the one in front of it."""
+    before = before.strip()
     if len(arg) > MAX_CHARS:
         return f"{_mask_after(before, arg[:MAX_CHARS], depth=depth)}{MASK}"
     if _CLEAR_OPTION.fullmatch(arg) and not (is_sensitive_name(before) and looks_random(arg, least=10)):
@@ -361,7 +365,7 @@ def _mask_after(before: str, arg: str, *, depth: int) -> str:
             return _mask_tokens(arg) if _POINTING.fullmatch(before) else mask_value(arg)
         if before == "-p" and not _is_plain_p(arg):
             return mask_value(arg)
-        if before == "-k" and not _is_plain_short("-t", arg):
+        if before in _SHORT_SECRETS and not _is_plain_short("-t", arg) and _may_follow(before, arg):
             return mask_value(arg)
         if before in ("-b", "--cookie-jar") and "=" in arg:
             return mask_value(arg)
@@ -388,6 +392,11 @@ def _is_plain_short(option: str, value: str) -> bool:
     if "://" in bare or bare.startswith(("/", "./", "../", "~/")) or _NUMBER.fullmatch(bare):
         return True
     return option.lower() != "-k" and bool(_PLAIN_VALUE.fullmatch(bare) or is_version(bare))
+
+
+def _may_follow(option: str, arg: str) -> bool:
+    """Return whether a short option may have this secret: what follows `-t` is often a type or a time."""
+    return option == "-k" or (len(arg) >= MIN_SHORT and any(map(str.isdigit, arg)))
 
 
 def _mask_variable(arg: str) -> str:
@@ -439,14 +448,14 @@ def _mask_arg(arg: str, *, depth: int = 2) -> str:
             return before + _mask_after(name, rest, depth=depth)
         if depth and rest[:1] in ("{", "[") and (shown := _mask_json(rest)) is not None:
             return before + shown
-    if depth and len(arg.split(None, 1)) > 1:
+    if depth and (len(arg.split(None, 1)) > 1 or arg != arg.strip()):
         return _mask_line(arg, depth=depth - 1)
     return _mask_shapes(arg)
 
 
 def _is_secret_name(name: str) -> bool:
     """Return whether the value that belongs to an argument's name is a secret."""
-    return (is_sensitive_name(name) and not _POINTING.fullmatch(_CAMEL.sub("-", name))) or name.lower() in (
+    return (is_sensitive_name(name) and not _POINTING.fullmatch(CAMEL.sub("-", name))) or name.lower() in (
         "/p",
         "/pw",
     )

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
@@ -43,8 +44,8 @@ from dragoman.trust.patterns import (
     read_patterns,
     read_place,
 )
-from dragoman.trust.sanitizing import for_log
-from dragoman.visible import is_visible, visible_part
+from dragoman.trust.sanitizing import for_log, skeleton
+from dragoman.visible import visible_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -259,15 +260,23 @@ def _is_about(rule: Rule, request: Request) -> bool:
         case "tool" | "prompt":
             globs = rule.tools if request.kind == "tool" else rule.prompts
             # A name that looks like a forbidden one is forbidden too.
-            return _matches(request.tool, globs) or (
-                not permits and not is_visible(request.tool) and _matches(visible_part(request.tool), globs)
-            )
+            return _matches(request.tool, globs) or (not permits and _looks_like(request.tool, globs))
         case "resource":
             patterns = (ValuePattern("glob", glob) for glob in rule.resources)
             try:
                 return any(one.matches(request.tool, permits=permits) for one in patterns)
             except UnmatchableError:
                 return not permits
+
+
+def _looks_like(name: str, globs: Iterable[str]) -> bool:
+    """Return whether a name looks like one of the globs, with letters that others stand for or are unseen."""
+    if name.isascii() and name.isprintable():
+        return False
+    # Accents count as nothing: some fonts draw none.
+    plain = unicodedata.normalize("NFKD", visible_part(name))
+    bare = "".join(letter for letter in plain if unicodedata.category(letter) not in ("Mn", "Me"))
+    return _matches(skeleton(bare), [*globs, *map(skeleton, globs)])
 
 
 def _matches(name: str, globs: Iterable[str]) -> bool:

@@ -1,14 +1,20 @@
 r"""Read a text in the encodings in which a secret may be written in it, and find the way back.
 
 A server may write each character of a text as an escape (`%68`, `\x68`, `\u0068`, `&#104;`, `=68`), more than
-once, and break base64 or hexadecimal into lines or groups of any width. A reading is the text without these:
-what is found there is mapped to its place in the original. Each reading takes linear time.
+once, put invisible characters or colors between them, and break base64 or hexadecimal into lines or groups of
+any width. A reading is the text without these: what is found there is mapped to its place in the original.
+Each reading takes linear time.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from dragoman.trust.sanitizing import SEQUENCE
+from dragoman.visible import HARMFUL, MARK, is_plain_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,18 +22,19 @@ if TYPE_CHECKING:
     Rewrite: TypeAlias = "tuple[re.Pattern[str], Callable[[re.Match[str]], str]]"
 
 Kind: TypeAlias = Literal["text", "packed", "digits"]
-"""What to look for in a reading: text; base64 without anything between its characters; hexadecimal and base32
-in lower case, the same."""
+"""What to look for in a reading: text; base64 without anything between its characters; letters and digits
+alone, in lower case, as hexadecimal and base32 are searched for."""
 MAX_LAYERS = 3
 """How often escapes are decoded: JSON inside JSON, `%2541`."""
 
 _HEX = "[0-9A-Fa-f]"
 _ESCAPE = re.compile(
-    rf"%({_HEX}{{2}})|\\x\{{?({_HEX}{{2}})\}}?|(?:\\u|%u)({_HEX}{{4}})|\\u\{{({_HEX}{{1,6}})\}}|\\U({_HEX}{{8}})"
-    rf"|&#[xX]0{{0,9}}({_HEX}{{1,6}});?|&#0{{0,9}}([0-9]{{1,7}});?|\\([0-7]{{3}})|\\([nrtbfv0]|[^\sA-Za-z0-9])"
-    r"|&([A-Za-z]{2,8});"
+    rf"%({_HEX}{{2}})|\\x\{{?({_HEX}{{2}})\}}?|(?:\\u|%u)({_HEX}{{4}})"
+    rf"|\\[ux]\{{0{{0,9}}({_HEX}{{1,6}})\}}|\\U({_HEX}{{8}})|(?:\\N\{{)?U\+({_HEX}{{4,6}})\}}?|\\0000({_HEX}{{2}})"
+    rf"|&#[xX]0{{0,99}}({_HEX}{{1,6}});?|&#0{{0,99}}([0-9]{{1,7}});?|\\(?:o\{{|0(?=[0-7]{{3}}))?([0-7]{{2,3}})\}}?"
+    r"|\\([nrtbfv0]|[^\sA-Za-z0-9])|&([A-Za-z]{2,8});"
 )
-_DECIMAL, _OCTAL, _SIGN, _ENTITY = 7, 8, 9, 10
+_DECIMAL, _OCTAL, _SIGN, _ENTITY = 9, 10, 11, 12
 """The numbers of the groups that are not hexadecimal."""
 _SIGNS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
 _QUOTED_PRINTABLE = re.compile(rf"=(?:({_HEX}{{2}})|[ \t]{{0,9}}\r?\n)")
@@ -105,17 +112,46 @@ def packed_text(text: str) -> str:
     return _BETWEEN.sub("", text)
 
 
+def digits_text(text: str) -> str:
+    """Return a text as a `digits` reading has it."""
+    return _BETWEEN_DIGITS.sub("" if text.isascii() else _plain_letters, text).lower()
+
+
+def _plain_letters(match: re.Match[str]) -> str:
+    """Return the letters and digits that other characters are variants of: `ｋ` and `𝐤` are a `k`."""
+    if match[0].isascii():
+        return ""
+    return "".join(
+        filter(str.isalnum, unicodedata.normalize("NFKD", match[0]).encode("ascii", "ignore").decode())
+    )
+
+
+@cache
+def _unseen() -> re.Pattern[str]:
+    # Compiled on first use, as in `dragoman.visible`. Single bytes and halves of a character are text here:
+    # escapes are written of them.
+    # Our errors have a mark in place of each harmful character.
+    shown = rf"{MARK}(?:\[[0-?]*[ -/]*[@-~]|\][^{MARK}\n]{{0,200}}{MARK})?"
+    return re.compile(rf"{SEQUENCE}|(?![\x80-\x9f\ud800-\udfff]){HARMFUL}|{shown}")
+
+
 def readings(text: str) -> Iterator[tuple[Kind, Reading]]:
     """Yield what a text may say, with what to look for there; the text as it is is not among them."""
     reading = Reading(text)
     for layer in range(MAX_LAYERS + 1):
         if layer:
             yield "text", reading
+        if not is_plain_ascii(reading.text):
+            # What a person or a model is shown has none of these.
+            seen = reading.rewritten(_unseen(), _dropped)
+            if seen is not reading:
+                yield "text", seen
+                reading = seen
         yield "packed", reading.rewritten(_BETWEEN, _dropped)
-        digits = reading.rewritten(_BETWEEN_DIGITS, _dropped)
+        digits = reading.rewritten(_BETWEEN_DIGITS, _dropped if reading.text.isascii() else _plain_letters)
         # ASCII and the mask: as long in lower case.
         yield "digits", digits._replace(text=digits.text.lower())
-        has_escapes = "%" in reading.text or "\\" in reading.text or "&" in reading.text
+        has_escapes = any(mark in reading.text for mark in ("%", "\\", "&", "U+"))
         deeper = reading.rewritten(_ESCAPE, _unescaped) if has_escapes else reading
         if deeper is reading:
             break

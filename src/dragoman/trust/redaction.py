@@ -28,6 +28,7 @@ from urllib.parse import quote, quote_plus, unquote_plus
 
 from dragoman.model import Stdio
 from dragoman.trust.masking import (
+    CAMEL,
     MASK,
     is_sensitive_name,
     looks_random,
@@ -36,10 +37,10 @@ from dragoman.trust.masking import (
     mask_url,
     mask_value,
 )
-from dragoman.trust.readings import packed_text, readings
+from dragoman.trust.readings import digits_text, packed_text, readings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from dragoman.model import ServerSpec, Transport
     from dragoman.trust.readings import Kind
@@ -109,7 +110,7 @@ def is_secret(value: str, name: str = "", *, on_disk: bool = True) -> bool:
     return not (is_place or _MIME.fullmatch(plain))
 
 
-_PLACE_NAME = re.compile(r".*[-_](?:file|path|dir|credentials)", re.IGNORECASE)
+_PLACE_NAME = re.compile(r"(?:.*[-_])?(?:file|path|dir|credentials)", re.IGNORECASE)
 _ROOT = re.compile(r"~|\.{0,2}|[A-Za-z]:")
 _PATH_PART = re.compile(r"[\w .@+~()-]{1,255}")
 _FILE_ENDING = re.compile(
@@ -130,7 +131,7 @@ def is_path(value: str, name: str = "", *, on_disk: bool = True) -> bool:
     # On Windows, a look at a share (`\\host\share`) would log in there.
     if not 1 < len(plain) <= MAX_PATH or plain.startswith(("//", "\\\\")) or "://" in plain:
         return False
-    if _PLACE_NAME.fullmatch(name) and _looks_like_path(plain):
+    if _PLACE_NAME.fullmatch(CAMEL.sub("-", name)) and _looks_like_path(plain):
         return True
     has_folder = "/" in plain or os.sep in plain
     return on_disk and has_folder and os.path.exists(os.path.expanduser(plain))  # noqa: PTH110, PTH111 -- `Path` raises for some texts
@@ -257,20 +258,42 @@ def _url_parts(url: str) -> list[str]:
     return found
 
 
+_QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\])*+)(?:\1|\Z)""", re.DOTALL)
+
+
 def hidden_parts(text: str, masked: str) -> list[str]:
-    """Return the texts that were replaced by the mask."""
+    """Return the texts that were replaced by the mask; those in quotes also without them."""
+    parts = _aligned(text, masked)
+    if parts is None:
+        # JSON is masked as data and written again, with other blanks.
+        shown = set(_in_quotes(masked))
+        return [text, *(word for word in _in_quotes(text) if word not in shown)]
+    return [*parts, *(word for part in parts for word in _in_quotes(part))]
+
+
+def _aligned(text: str, masked: str) -> list[str] | None:
     parts: list[str] = []
     pieces = masked.split(MASK)
     if not text.startswith(pieces[0]):
-        return [text]
+        return None
     start = len(pieces[0])
     for index, piece in enumerate(pieces[1:], 2):
         end = text.find(piece, start) if piece and index < len(pieces) else len(text) - len(piece)
         if end < start or not text.startswith(piece, end):
-            return [text]
+            return None
         parts.append(text[start:end])
         start = end + len(piece)
     return parts
+
+
+def _in_quotes(text: str) -> Iterator[str]:
+    for _, inner in _QUOTED.findall(text):
+        yield inner
+        if "\\" in inner:
+            try:
+                yield json.loads(f'"{inner}"')
+            except ValueError:
+                continue
 
 
 class Redactor:
@@ -415,7 +438,9 @@ class Form(NamedTuple):
 
 
 def _form(kind: Kind, text: str, least: int | None = None) -> Form:
-    least = _least(text) if least is None else least
+    if least is None:
+        # The folders of a path are in many texts.
+        least = len(text) if _looks_like_path(text) else _least(text)
     tail = text[-least:] if least < len(text) else ""
     return Form(kind, text, _period(text), text[:least], "" if _is_word(tail) else tail)
 
@@ -490,15 +515,20 @@ def _forms(value: str) -> Iterator[Form]:
             if len(written) >= MIN_TOLD_CHARS:
                 yield _form("text", written)
         if len(data) >= MIN_BASE64_BYTES:
-            for written in _base64(data):
+            wide = _wide(text)
+            for written in _base64(data).union(*map(_base64, wide)):
                 yield _form("packed", written)
-            base32 = base64.b32encode(data).decode().lower()
-            for written in (data.hex(), base32[: len(data) * 8 // 5]):
+            for written in (data.hex(), *(one.hex() for one in wide), *_base32(data)):
                 yield _form("digits", written)
-    # A long value may be broken into lines, too; its words alone say nothing.
+            decimal = "".join(map(str, data))  # a list of bytes
+            yield _form("digits", decimal, len(decimal))
+    # A long value may be broken into lines or pieces, too; its words alone say nothing.
     packed = packed_text(value)
     if len(packed) >= MIN_LINE_CHARS:
         yield _form("packed", packed, len(packed))
+    plain = digits_text(value)
+    if len(plain) >= MIN_LINE_CHARS and not plain.isalpha():
+        yield _form("digits", plain, len(plain))
 
 
 def _spellings(text: str, data: bytes) -> set[str]:
@@ -523,15 +553,27 @@ _URL_SAFE = "!$&'()*+,;=:@/?-._~"
 """Characters that URL libraries do not encode inside a query."""
 
 
+def _wide(text: str) -> list[bytes]:
+    """Return a text in UTF-16, as Windows writes it, in both orders of the bytes."""
+    found = [text.encode(f"utf-16-{order}", "surrogatepass") for order in ("le", "be")]
+    # Of a text in Latin letters, either order contains this.
+    return [found[0][:-1]] if max(text) <= "\xff" else found
+
+
 def _base64(data: bytes) -> set[str]:
-    forms: set[str] = set()
-    for offset in range(3):
-        encoded = base64.b64encode(b"\0" * offset + data).decode()
-        # The first characters contain bits of the text before, the last ones of the text after.
-        whole = (offset + len(data)) * 8 // 6
-        core = encoded[-(-offset * 8 // 6) : whole]
-        forms |= {core, core.translate(_URL_ALPHABET)}
-    return forms
+    forms = {_core(base64.b64encode, data, offset, 6) for offset in range(3)}
+    return forms | {form.translate(_URL_ALPHABET) for form in forms}
+
+
+def _base32(data: bytes) -> set[str]:
+    return {_core(base64.b32encode, data, offset, 5).lower() for offset in range(5)}
+
+
+def _core(encode: Callable[[bytes], bytes], data: bytes, offset: int, bits: int) -> str:
+    """Return the characters that are the same whatever stands before and after the data."""
+    # The first characters contain bits of the text before, the last ones of the text after.
+    encoded = encode(b"\0" * offset + data).decode()
+    return encoded[-(-offset * 8 // bits) : (offset + len(data)) * 8 // bits]
 
 
 _URL_ALPHABET = str.maketrans("+/", "-_")

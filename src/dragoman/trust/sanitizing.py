@@ -23,13 +23,14 @@ LOG_CHARS = 2_000
 """Characters of one text in a log line."""
 
 # No class in a sequence matches the start of another sequence, so that each character is read once.
-_SEQUENCE = (
+SEQUENCE = (
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-Z\\^-~]"
 )
+"""Matches an escape sequence of a terminal."""
 _FOR_LOGS = rf"(?P<legal>{LEGAL})|[\t\n]|{HARMFUL}"
-_FOR_MODELS = rf"(?P<legal>{LEGAL})|{_SEQUENCE}|\r\n|{HARMFUL}"
+_FOR_MODELS = rf"(?P<legal>{LEGAL})|{SEQUENCE}|\r\n|{HARMFUL}"
 # Compiled on first use, as in `dragoman.visible`.
 _compiled = cache(re.compile)
 _FOLDERS = r"""(?<![\w:/\\.~])(?:~?/|[A-Za-z]:[/\\])(?:[^\s`'"<>()|,;/\\]*[/\\])+|(?<![\w:/\\.~])/(?=\w)"""

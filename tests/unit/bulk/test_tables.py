@@ -14,6 +14,7 @@ from dragoman.bulk.outcomes import RowOutcome
 from dragoman.bulk.tables import BadRow, Table, write_results
 from dragoman.errors import BulkError
 from dragoman.model import SourceRef
+from dragoman.visible import visible_part
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,6 +162,10 @@ def test_numbers_of_a_server_stay_numbers_in_csv(table: Table, tmp_path: Path) -
         "a;-5 +cmd",
         "a\t＝1",
         "a|=1",
+        " " * 50 + "=1+1",
+        "a;\u00a0\u200b\ufeff=1+1",
+        "\x00=1+1",
+        "a\u2028＠SUM(1)",
     ],
 )
 def test_no_cell_is_a_formula_whatever_a_spreadsheet_separates_at(
@@ -169,8 +174,8 @@ def test_no_cell_is_a_formula_whatever_a_spreadsheet_separates_at(
     write_results(tmp_path / "out.csv", table, [RowOutcome(row=1, status="ok", text=text)])
     lines = (tmp_path / "out.csv").read_text("utf-8-sig").removeprefix("name,error,").split("=own,old,")[1]
     # As a spreadsheet reads it: quotes count only at the start of a cell.
-    for cells in csv.reader(lines.splitlines(), delimiter=separator):
-        assert [cell for cell in cells if cell.strip(' "')[:1] in tuple("=+-@＝")] == []
+    for cells in csv.reader(lines.replace("\0", "").splitlines(), delimiter=separator):
+        assert [cell for cell in cells if visible_part(cell).strip(' "\u00a0')[:1] in tuple("=+-@＝")] == []
 
 
 def test_numbers_and_words_between_separators_stay_as_they_are(table: Table, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,18 @@ def test_a_name_in_a_broken_entry_or_file_is_not_unknown(
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert "unknown server" not in line
+
+
+@pytest.mark.parametrize("command", [["call", "files", "look"], ["doctor", "files"], ["logs", "files"]])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = configure()
+    path.unlink()
+    os.mkfifo(path)
+    path.with_name("dragoman.toml").write_text('[mcp.servers.good]\ncommand = "true"\n', "utf-8")
+    assert run(command) == 9
+    assert "unknown server `files`" in capsys.readouterr().err
 
 
 def test_no_files_at_all_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -278,6 +278,21 @@ def test_a_full_disk_is_an_error_of_one_line(words: str, has_daemon: bool) -> No
     assert done.stderr.decode() == "error: the output cannot be written: No space left on device\n"
 
 
+def test_input_without_an_end_is_an_error() -> None:
+    with open("/dev/zero", "rb") as endless:  # noqa: PTH123 -- a device
+        done = subprocess.run([*PROGRAM, "chat"], stdin=endless, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "a line of standard input is longer than" in done.stderr
+
+
+def test_an_exit_code_does_not_depend_on_where_errors_go() -> None:
+    configure(gone={"command": "no-such-program"})
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 -- a device
+        done = subprocess.run([*PROGRAM, "status"], stdout=-1, stderr=full, check=False)
+    assert done.returncode == dragoman("status").returncode == 4
+    assert b"gone" in done.stdout
+
+
 def test_hang_up_that_is_ignored_stays_so() -> None:
     server()
     with subprocess.Popen(

@@ -82,7 +82,7 @@ def damage(content: bytes, how: str) -> bytes:
         case "another file":
             return b'{"mcpServers": {}}'
         case _:
-            return content.replace(b"manifest 1 ", b"manifest 2 ", 1)
+            return content.replace(b"manifest 2 ", b"manifest 1 ", 1)
 
 
 @pytest.mark.parametrize("how", ["empty", "cut", "flipped", "another file", "another version"])
@@ -168,14 +168,20 @@ def test_definition_that_cannot_be_encoded_is_left_out(manifests: ManifestCache)
     assert [head["name"] for head, _ in manifests.read("key") or ()] == [raw["name"] for raw in LISTING]
 
 
-def test_definition_that_shows_a_secret_is_left_out(manifests: ManifestCache) -> None:
-    secret = 'p"ä/55word'
-    leaky = [
-        {"name": "a", "description": f"Uses {secret}.", "inputSchema": {}},
-        {"name": "b", "inputSchema": {"properties": {"token": {"default": secret}}}},
-    ]
-    manifests.write("key", [*leaky, *LISTING], hides=Redactor([secret]).holds)
-    assert [head["name"] for head, _ in manifests.read("key") or ()] == [raw["name"] for raw in LISTING]
+@pytest.mark.parametrize(
+    "leaky",
+    [
+        {"name": "a", "description": 'Uses p"ä/55word.', "inputSchema": {}},
+        {"name": "b", "inputSchema": {"properties": {"token": {"default": 'p"ä/55word'}}}},
+    ],
+)
+def test_listing_that_shows_a_secret_is_not_kept_not_even_in_part(
+    manifests: ManifestCache, leaky: dict[str, Any]
+) -> None:
+    manifests.write("key", LISTING)
+    manifests.write("key", [leaky, *LISTING], hides=Redactor(['p"ä/55word']).holds)
+    assert manifests.read("key") is None
+    assert list(manifests.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(

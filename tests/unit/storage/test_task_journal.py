@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import subprocess
@@ -71,6 +72,12 @@ def test_a_line_that_was_cut_off_spoils_no_other(folder: Path) -> None:
     cut = 'os.write(store._journal._number, b\'\\n{"id":"x","rec\')'
     killed(folder, f'store.note(record("a")); {cut}; store.note(record("b"))')
     assert [one.id for one in TaskStore(folder).all()] == ["a", "b"]
+
+
+def test_a_pipe_in_the_place_of_a_journal_is_not_waited_for(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(folder / "planted.journal")
+    assert TaskStore(folder).all() == []
 
 
 def test_the_journal_of_a_running_program_is_left_alone(folder: Path) -> None:

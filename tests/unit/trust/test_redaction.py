@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.errors import AuthRequiredError, ConnectError, ProtocolError
+from dragoman.errors import AuthRequiredError, ConnectError, ProtocolError, printable
 from dragoman.model import Auth, Http, ServerSpec, Sse, Stdio
 from dragoman.trust.gate import scrub_error
 from dragoman.trust.masking import MASK, mask_text
@@ -31,6 +31,7 @@ from dragoman.trust.redaction import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ODD = 'pa"ss\\wörd @/&<é>\n2'
@@ -93,7 +94,38 @@ DRESSES = {
         quopri.encodestring(value[at : at + 4].encode()).decode("latin-1") for at in range(0, len(value), 4)
     ),
     "escaped for a pattern": re.escape,
+    "each letter by its number": lambda value: " ".join(f"U+{ord(one):04X}" for one in value).replace(
+        " ", ""
+    ),
+    "each octal of echo": lambda value: "".join(f"\\0{byte:03o}" for byte in value.encode()),
+    "each long entity": lambda value: "".join(f"&#{ord(one):020};" for one in value),
+    "invisible between": "\u200b".join,
+    "tags and joiners between": "\U000e0041\u200d".join,
+    "colors between": "\x1b[1;31m".join,
+    "colors between, made printable": lambda value: printable("\x1b[1;31m\u200b".join(value)),
+    "escaped colors between": lambda value: "\\u001b[0m".join(json.dumps(one)[1:-1] for one in value),
+    "a link between": lambda value: f"{value[:4]}\x1b]8;;http://x\x07{value[4:]}",
+    "UTF-16": "\0".join,
+    "UTF-16 in base64": lambda value: base64.b64encode(value.encode("utf-16-le")).decode(),
+    "UTF-16 of the other order in base64": lambda value: base64.b64encode(
+        f"x{value}".encode("utf-16-be")
+    ).decode(),
+    "UTF-16 in hex": lambda value: value.encode("utf-16-be").hex(),
+    "a list of bytes": lambda value: str(list(value.encode())),
+    "inside base32": lambda value: base64.b32encode(b"xy" + value.encode() + b"z").decode(),
 }
+PIECES = {
+    "upper": str.upper,
+    "lower": str.lower,
+    "letters in lines": "\n".join,
+    "letters of a list": lambda value: str(list(value)),
+    "in thirds": lambda value: wrapped(value.encode(), 8, '" + "'),
+    "wide": lambda value: "".join(chr(ord(one) + 0xFEE0) for one in value),
+    "bold": lambda value: "".join(
+        chr(0x1D41A + ord(one) - 97) if one.islower() and one.isascii() else one for one in value
+    ),
+}
+"""For values of many letters and digits."""
 BEFORE, AFTER = b'{"user":"someone who has a name","secret":"', b'"} and a few words more'
 
 
@@ -122,6 +154,17 @@ def test_a_value_is_masked_in_every_dress(value: str, name: str) -> None:
     assert value not in masked
     assert not Redactor([value]).holds(masked)
     assert Redactor([value]).mask_known(masked) == masked
+
+
+@pytest.mark.parametrize("dress", PIECES.values(), ids=PIECES)
+def test_a_long_value_is_masked_in_pieces_and_in_any_case(dress: Callable[[str], str]) -> None:
+    value = "hK7-pQz2.Lm9/Xw4+Vt6=Nb5"
+    masked = Redactor([value]).mask_known(f"before {dress(value)} after")
+    assert MASK in masked
+    assert len(masked) < len(f"before {MASK} after") + 8
+    # Words are in many texts.
+    text = "see /my/company/data/exports"
+    assert Redactor(["my-company-data-exports"]).mask_known(text) == text
 
 
 @given(
@@ -242,6 +285,23 @@ def test_hidden_parts_are_what_the_mask_stands_for() -> None:
     assert hidden_parts("a=secret&b=other", f"a={MASK}&b={MASK}") == ["secret", "other"]
     assert hidden_parts("same", "same") == []
     assert hidden_parts("odd", f"even{MASK}") == ["odd"]
+    assert hidden_parts("password='two words'", f"password={MASK}") == ["'two words'", "two words"]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        '{"apiKey":"tok-arg-1"}',
+        '--config={"level": 3,"env":{"X":"tok-arg-1"}}',
+        "{apiKey: 'tok-arg-1'}",
+        "host=h password='tok-arg-1'",
+        " --token=tok-arg-1",
+    ],
+)
+def test_a_value_in_quotes_is_known_without_them(argument: str) -> None:
+    found = secret_values(Stdio("x", [argument]))
+    assert "tok-arg-1" in found
+    assert Redactor(found).mask("bad key tok-arg-1, level 3") == f"bad key {MASK}, level 3"
 
 
 def test_a_redactor_shows_none_of_its_values() -> None:
@@ -433,6 +493,8 @@ def test_the_working_folder_and_what_desktops_set_are_no_secrets() -> None:
         ("PRIVATE_KEY_PATH", "C:\\Users\\me\\key.pem"),
         ("SECRETS_DIR", "/home/me/My Secrets/now"),
         ("AWS_SHARED_CREDENTIALS_FILE", "../aws/credentials"),
+        ("apiKeyFile", "/home/me/keys/a"),
+        ("CREDENTIALS", "/home/me/keys/g.json"),
     ],
 )
 def test_a_path_under_a_name_for_one_is_no_secret(name: str, value: str) -> None:
@@ -480,3 +542,6 @@ def test_the_folders_of_a_path_stay_readable_in_errors() -> None:
     env = {"GOOGLE_APPLICATION_CREDENTIALS": "/home/me/w/sa.json", "TOKEN_FILE": "/home/me/w/token"}
     text = "ENOENT: no such file or directory, open '/home/me/w/nope.txt'"
     assert Redactor(secret_values(Stdio("x", env=env), env)).mask(text) == text
+    # A path under another name is masked where it is whole.
+    redactor = Redactor(secret_values(Stdio("x", env={"TOKEN_CACHE": "/home/me/w/cache.json"})))
+    assert redactor.mask(f"{text} /home/me/w/cache.json") == f"{text} {MASK}"

@@ -28,7 +28,7 @@ from dragoman.tools.schema.shapes import (
     is_sayable,
 )
 from dragoman.trust.sanitizing import for_model
-from dragoman.visible import is_harmful
+from dragoman.visible import is_harmful, visible_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -185,7 +185,8 @@ def modules_of(tools: Iterable[ToolDef]) -> dict[str, Module]:
 
 def identifier(name: str, fallback: str) -> str:
     """Return a legal Python name that is close to `name`; it never begins with an underscore."""
-    text = re.sub(r"\W", "_", unicodedata.normalize("NFKC", name))[:MAX_NAME].strip("_")
+    seen = visible_part(unicodedata.normalize("NFKC", name))
+    text = re.sub(r"\W", "_", seen)[:MAX_NAME].strip("_")
     text = (
         text if text.isidentifier() or text[:1].isdigit() else re.sub(r"[^A-Za-z0-9_]", "", text).strip("_")
     )

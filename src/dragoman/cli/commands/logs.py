@@ -15,6 +15,7 @@ from dragoman.config.load import refused
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.model import Stdio
 from dragoman.server.process.stderr_log import kept_files
+from dragoman.storage.files import open_regular
 
 if TYPE_CHECKING:
     from dragoman.cli.json_shapes import LogsReport
@@ -86,7 +87,7 @@ def _tail(path: Path, lines: int) -> list[str]:
 
 
 def _last_lines(path: Path, lines: int) -> list[str]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         data = b""
         while size and data.count(b"\n") <= lines:

@@ -413,7 +413,7 @@ class Consent:
             self._allowed.add(what[answer])
             if target is not None:
                 await self._write(target, rules[answer])
-        return answer != "n"
+        return answer == "y" or answer in what
 
     async def _write(self, target: Target, rule: Mapping[str, str]) -> None:
         try:

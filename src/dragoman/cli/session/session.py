@@ -275,17 +275,27 @@ def _short(number: int) -> str:
     return f"{number / 1000:.1f}k" if number >= 10_000 else f"{number:,}"
 
 
+MAX_LINE_BYTES = 1 << 20
+MAX_PIECES = 16
+"""Pieces of standard input that wait to be used."""
+
+
 async def lines_of_stdin() -> AsyncGenerator[str]:
     """Yield the lines of standard input.
 
     A daemon thread reads them, because an event loop cannot wait for a regular file. It uses `os.read`, which
     holds no lock, so the program can exit while the thread waits.
+
+    Raises:
+        DragomanError: A line is too long: the input may have no end.
     """
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(MAX_PIECES)
 
     def read() -> None:
         while True:
+            room.acquire()
             try:
                 piece = os.read(descriptor, 65_536)
             except OSError:
@@ -301,9 +311,13 @@ async def lines_of_stdin() -> AsyncGenerator[str]:
     threading.Thread(target=read, name="dragoman stdin", daemon=True).start()
     begun = b""
     while piece := await pieces.get():
+        room.release()
         *whole, begun = (begun + piece).split(b"\n")
         for line in whole:
             yield safe(line.decode("utf-8", "replace").rstrip("\r"))
+        if len(begun) > MAX_LINE_BYTES:
+            msg = f"a line of standard input is longer than {MAX_LINE_BYTES:,} bytes"
+            raise DragomanError(msg, hint="send shorter lines")
     if begun:
         yield safe(begun.decode("utf-8", "replace"))
 

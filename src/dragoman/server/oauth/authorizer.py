@@ -177,8 +177,11 @@ class Authorizer:
             AuthRequiredError: A person has to log in, or the configured credentials are refused.
             ConnectionLostError: The authorization server does not answer.
         """
-        # A DELETE ends the session: not worth a login.
-        if self._has_own_header or answer.request.method == "DELETE":
+        # A DELETE ends the session, and a GET only listens to a server that answers without a login: neither
+        # is worth one.
+        method = answer.request.method
+        listens = method == "GET" and not self._streams and self._login is None
+        if self._has_own_header or method == "DELETE" or listens:
             return False
         if self._exposed:
             if answer.status != HTTPStatus.UNAUTHORIZED:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from urllib.parse import urlencode
 
 from dragoman.server.oauth.safe_fetch import FetchError, ForbiddenTargetError
-from dragoman.storage.files import private_folder, user_data_folder, write_atomically
+from dragoman.storage.files import private_folder, read_regular, user_data_folder, write_atomically
 from dragoman.trust.addresses import split_url
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ class TokenStore:
 
     async def _read(self) -> tuple[str, dict[str, Login]]:
         try:
-            with self._path.open("rb") as file:
-                content = file.read(MAX_BYTES)
+            content = read_regular(self._path, MAX_BYTES)
         except FileNotFoundError:
             return "", {}
         except OSError as exc:
@@ -251,7 +250,7 @@ def stores_of(server: str, *, folder: Path | None = None) -> list[TokenStore]:
     folder = default_folder() if folder is None else folder
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
-            document = _document(path.read_bytes()[:MAX_BYTES])
+            document = _document(read_regular(path, MAX_BYTES))
         except OSError:
             continue
         if document.get("server") == server:

@@ -200,6 +200,11 @@ def test_odd_keys_and_hostile_texts_give_valid_stubs(pool: Monty) -> None:
     compile(module.documented(), "s.pyi", "exec")
 
 
+def test_no_name_has_invisible_letters() -> None:
+    # Python takes these fillers for letters.
+    assert identifier("wipe\u3164\u115f", "x") == identifier("w\uffa0ipe", "x") == "wipe"
+
+
 def test_depth_and_number_of_classes_are_bounded() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(100):

@@ -757,9 +757,10 @@ async def test_first_issuer_of_a_configured_client_is_insisted_upon() -> None:
         assert evil.seen["/token"] == evil.seen["/register"] == 0
 
 
-async def test_refused_logout_asks_no_user() -> None:
+@pytest.mark.parametrize("method", ["DELETE", "GET"])
+async def test_refused_logout_or_optional_stream_asks_no_user(method: str) -> None:
     async with Authorization() as server, authorized(server, handler=Person(server)) as authorizer:
-        request = HttpRequest("DELETE", server.url, {}, b"")
+        request = HttpRequest(method, server.url, {}, b"")
         assert not await authorizer.on_challenge(HttpAnswer(401, {}, b"", request))
         assert not authorizer.login_url
 

@@ -174,6 +174,14 @@ async def test_place_that_cannot_be_used_is_an_error_of_ours(tmp_path: Path) -> 
         await save(store, LOGIN)
 
 
+async def test_pipe_in_the_place_of_a_login_is_not_waited_for(tmp_path: Path) -> None:
+    store = TokenStore("law", URL, folder=tmp_path)
+    os.mkfifo(store._path)
+    with pytest.raises(StoreError, match="not a regular file"):
+        await store.load()
+    assert stores_of("law", folder=tmp_path) == []
+
+
 def test_repr_shows_no_secret() -> None:
     assert "canary" not in repr(LOGIN)
 
