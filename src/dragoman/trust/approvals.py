@@ -329,7 +329,7 @@ def _evidence_rows(evidence: Evidence) -> Iterable[tuple[str, str]]:
     if evidence.files:
         yield "", "not covered: other files that these files load"
     elif evidence.programs:
-        yield "covers", "no file: a change of what the program reads does not ask again"
+        yield "covers", "no file now: what the program installs or downloads is not watched"
     for one in evidence.inputs:
         if one.default is not None:
             yield "input", unfolded(f"{one.id}: {mask_value(one.default) if one.secret else one.default}")

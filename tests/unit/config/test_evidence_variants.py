@@ -446,7 +446,7 @@ def test_the_question_says_which_files_are_watched_and_that_the_rest_is_not(tmp_
     )
     spec = ServerSpec("s", Stdio("frobnicate", ["up"]))
     text = question(spec, str(tmp_path), seen(spec, tmp_path))
-    assert "`frobnicate` is not a known program: the files (not data) at the top of . are watched" in text
+    assert "`frobnicate` is not a known program: the files (not data) at the top of this folder are watched" in text
     assert "and nothing else that it reads by itself" in text
     assert "0.cfg" in text
     assert "12 more files" in text
@@ -459,7 +459,7 @@ def test_the_question_says_so_if_no_file_is_watched(tmp_path: Path) -> None:
     spec = ServerSpec("s", Stdio("npx", ["-y", "mcp-x"]))
     text = question(spec, str(tmp_path), seen(spec, tmp_path))
     assert "covers" in text
-    assert "no file: a change of what the program reads does not ask again" in text
+    assert "no file now: what the program installs or downloads is not watched" in text
 
 
 def test_files_beyond_the_limit_cannot_hide_another_one_unasked(
