@@ -141,7 +141,7 @@ async def test_a_result_stays_what_the_server_said_and_its_sources_stay_in_the_p
             assert json.loads(await mcp.registry.call("mcp_p_cited")) == json.loads(plain.text)
             assert plain.provenance is not None
             assert [one.title for one in plain.provenance.sources] == ["Sample Act"]
-            assert shown.text.endswith("\n\nSources:\n- Sample Act, 4")
+            assert shown.text.endswith("\n\nSources:\n- Sample Act, 4 (date unknown)")
 
 
 async def test_an_agents_model_reads_the_sources_whatever_the_server_says(
@@ -152,7 +152,7 @@ async def test_an_agents_model_reads_the_sources_whatever_the_server_says(
         async with AgentEngine(model, [server("p", "plain.py", sources_in_text=False)]) as agent:
             await agent.run("What does the Act say?")
     (answer,) = (message for message in model.requests[-1].messages if message.role == "tool")
-    assert answer.text.endswith("Sources:\n- Sample Act, 4")
+    assert answer.text.endswith("Sources:\n- Sample Act, 4 (date unknown)")
 
 
 @pytest.mark.requirement("legal-law.attribution")

@@ -429,6 +429,7 @@ class _Search:
             collisions=self.profile.collisions,
             sources_in_text=self.profile.sources_in_text,
             texts=self.profile.texts,
+            language=self.profile.language,
             by_field=combine == "fields",
             profile=self.profile.app,
             root=self.expansion.root,

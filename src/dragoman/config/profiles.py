@@ -52,6 +52,8 @@ class Profile:
     """Whether the text of a result ends with its sources, for servers that do not say."""
     texts: Texts = field(default_factory=Texts)
     """The application's own words for results and for the log."""
+    language: str = ""
+    """The language of notices and notes, `en` or `zh`; that of the user's locale unless given."""
     write_to: str | None = None
     """The file that `add` and `import` write to; empty: none."""
     default_dialect: str = "mcp-json"
@@ -145,6 +147,7 @@ BUILT_IN: dict[str, Profile] = {
             call_failed="MCP 调用失败: {error}",
             closed="MCP Server '{server}' 已关闭",
         ),
+        language="zh",
         write_to="~/.rrclaw/config.toml",
         default_dialect="rrclaw",
     ),

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         Resource,
         ServerStatus,
         Task,
+        Texts,
         ToolDef,
         ToolResult,
         UserStatus,
@@ -398,6 +399,11 @@ class McpManager:
     def settings(self) -> Settings:
         """The configuration in effect."""
         return self._pool.settings
+
+    @property
+    def texts(self) -> Texts:
+        """The words for users and models: the application's own, the rest in the user's language."""
+        return self._pool.texts
 
     async def wait_ready(
         self, names: Iterable[str] | None = None, timeout: float | None = None
@@ -1175,7 +1181,7 @@ class McpManager:
             publish=self._bus.publish,
             is_heard=self._bus.is_heard,
             sources_in_text=self.settings.sources_in_text,
-            texts=self.settings.texts,
+            texts=self.texts,
             gate=self._gate,
             metrics=self._metrics,
             log=self.call_log,

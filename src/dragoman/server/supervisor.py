@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
+from dragoman.languages import fill
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
 from dragoman.server.authorizer_slot import AuthorizerSlot
 from dragoman.server.in_progress import InProgress
@@ -171,7 +172,7 @@ class Supervisor(ConnectionEvents):
         self._user = user
         self._room = room
         self._keeps_stderr = keeps_stderr
-        self._closed_text = (texts.closed if texts else "") or "{server}: closed"
+        self._texts = texts or Texts()
         self._logged = ""
         """What the latest line of the log about a failure said, until the server is ready or restarted."""
         self._gate = gate = gate or Gate()
@@ -473,7 +474,7 @@ class Supervisor(ConnectionEvents):
             finally:
                 if self._holds_watchdog:
                     self._holds_watchdog = False
-                    logger.info("%s", self._closed_text.replace("{server}", self.spec.name))
+                    logger.info("%s", fill(self._texts.closed, server=self.spec.name))
                     await let_go_of_watchdog()
 
     async def restart(self) -> None:
