@@ -378,7 +378,7 @@ async def _answered_instead(
         return None
     arguments = _checked(context, tool, call)
     for name in supervisor.spec.fallbacks_of(tool.original_name):
-        other = _stand_in(context, supervisor.spec, tool, name)
+        other = _stand_in(context, supervisor.spec, tool, name, warns=True)
         if other is None:
             continue
         try:
@@ -398,7 +398,9 @@ async def _answered_instead(
     return None
 
 
-def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) -> ToolDef | None:
+def _stand_in(
+    context: CallContext, spec: ServerSpec, tool: ToolDef, name: str, *, warns: bool = False
+) -> ToolDef | None:
     """Return the tool that a fallback names for this tool.
 
     A server stands for its tool of the same name. A tool that is named for this tool is taken as it is. In a
@@ -412,13 +414,13 @@ def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) 
         if given or own_name == tool.original_name:
             return named
         theirs = (one.original_name for one in context.registry if one.server == tool.server)
-        if name not in context.supervisors and own_name not in theirs:
+        if warns and name not in context.supervisors and own_name not in theirs:
             hint = f'write fallback = {{{tool.original_name} = "{name}"}} if it answers for this tool'
             logger.warning(
                 "%s: the fallback `%s` is not used for `%s`: the names differ (%s)",
                 *(spec.name, name, tool.original_name, hint),
             )
-    elif name not in context.supervisors:
+    elif warns and name not in context.supervisors:
         line = "%s: the fallback `%s` is neither a server nor a tool here; check `fallback` of this server"
         logger.warning(line, spec.name, name)
     same = (one for one in context.registry if one.server == name and one.original_name == tool.original_name)
@@ -462,6 +464,13 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
     if supervisor is None:
         msg = f"`{tool.name}` belongs to server `{tool.server}`, which was removed"
         raise ToolUnavailableError(msg, tool=tool.name, server=tool.server)
+    others = supervisor.spec.fallbacks_of(tool.original_name)
+    if (
+        others
+        and (silent := await supervisor.why_switch()) is not None
+        and any(_stand_in(context, supervisor.spec, tool, name) for name in others)
+    ):
+        raise unavailable(tool, silent)
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
     # One deadline covers everything: waiting for a turn, connecting, and every retry.
     deadline = time.monotonic() + seconds

@@ -22,8 +22,8 @@ from dragoman.events import StateChanged
 from dragoman.languages import fill
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
 from dragoman.server.authorizer_slot import AuthorizerSlot
+from dragoman.server.closing import wait_closed
 from dragoman.server.in_progress import InProgress
-from dragoman.server.late_import import anyio_shield
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.environment import copy_of
@@ -49,40 +49,7 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.session import Session
     from dragoman.server.sharing import SharedConnections
 
-# ── Waiting for the owner task to end, in bounded time
-
-
 logger = logging.getLogger("dragoman")
-
-CLOSE_LIMIT = 15.0
-"""Longer than a connection takes to close. After it the owner is cancelled; after it again, abandoned."""
-
-
-async def wait_closed(owner: asyncio.Task[None], name: str) -> None:
-    """Wait in bounded time for the owner task to end; a cancellation is raised only after that."""
-    cancelled: asyncio.CancelledError | None = None
-    limit = time.monotonic() + CLOSE_LIMIT
-    # A caller that is cancelled must not leave a process behind. The shielded scope holds back anyio's
-    # cancellations; the loop catches asyncio's own and raises it at the end.
-    with anyio_shield():
-        while not owner.done():
-            try:
-                _, late = await asyncio.wait({owner}, timeout=max(0.0, limit - time.monotonic()))
-            except asyncio.CancelledError as exc:
-                cancelled = exc
-                continue
-            if late and owner.cancelling():
-                logger.error("%s: the connection did not close and was abandoned", name)
-                break
-            if late:
-                owner.cancel()
-                limit += CLOSE_LIMIT
-    if cancelled is not None:
-        raise cancelled
-
-
-# ── The supervisor
-
 
 _NUMBER = re.compile(r"\d+")
 PATIENCE = 2.0
@@ -617,13 +584,28 @@ class Supervisor(ConnectionEvents):
         connection = self._connection
         if connection is not None and connection.session is not None:
             return connection
+        raise self._not_ready() from self.error
+
+    def _not_ready(self) -> ServerNotReadyError:
         name = self.spec.name
         msg = f"server `{name}` is {self._state}"
-        if self.error is not None and self._state is not ServerState.CLOSED:
+        if self._state is ServerState.READY:
+            msg = f"server `{name}` has not answered since a call timed out"
+        elif self.error is not None and self._state is not ServerState.CLOSED:
             msg += f": {self.error}"
-        raise ServerNotReadyError(
-            msg, server=name, state=self._state, retry_in=self.status().retry_in
-        ) from self.error
+        return ServerNotReadyError(msg, server=name, state=self._state, retry_in=self.status().retry_in)
+
+    async def why_switch(self) -> ServerNotReadyError | None:
+        """Return why a fallback should answer instead; `None` if a call may be sent or wait for the server.
+
+        It should while the server is lost, and from a time-out on until the server answers anything.
+        """
+        is_lost = self._state is ServerState.BACKOFF
+        is_lost |= self._state is ServerState.CONNECTING and self._backoff.is_failing
+        connection = self._connection
+        if not is_lost and (connection is None or connection.session is None or await connection.responds()):
+            return None
+        return self._not_ready()
 
     def _may_be_mistaken(self) -> bool:
         """Return whether a server that requires a login is worth an attempt without one.
