@@ -851,7 +851,9 @@ class Texts:
     loaded: str = ""
     """A second line after that one."""
     not_connected: str = "{server}: {error}"
-    """The line of the log when a server could not be connected, or was lost."""
+    """The line of the log when a server could not be connected."""
+    not_listed: str = "{server}: {error}"
+    """The line of the log when a connected server could not list its tools."""
     closed: str = "{server}: closed"
     """The line of the log when a server that was connected is closed."""
     sources: str = "Sources:"
@@ -910,6 +912,8 @@ class Settings:
     texts: Texts = field(default_factory=Texts)
     language: str = ""
     """The language of notices and notes: `en` or `zh`; that of the locale unless given."""
+    failure_level: Literal["error", "warning"] = "error"
+    """The level of the log for a server that fails; quieter while it fails in the same way."""
     inputs: Sequence[Input] = ()
     policy: Sequence[Statement] = ()
     """Which calls are allowed, asked about or denied, the strongest file first; `trust.policy` reads it."""

@@ -63,7 +63,7 @@ async def test_reload_touches_only_what_changed(server: Make, tmp_path: Path) ->
 
 async def test_manager_without_files_has_nothing_to_reload() -> None:
     async with McpManager([]) as mcp:
-        with pytest.raises(DragomanError, match="no configuration"):
+        with pytest.raises(DragomanError, match="no file to read again"):
             await mcp.reload()
 
 

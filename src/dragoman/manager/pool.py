@@ -292,10 +292,13 @@ class ServerPool:
     async def reload(self, found: Settings) -> ConfigReloaded:
         """Apply a configuration that was just read; unchanged servers are not touched."""
         old = replace(self.settings, servers=[one.spec for one in self.supervisors.values()])
+        # Servers in the code's own settings come and go with them; those that were added later stay.
+        given = {spec.name for spec in self._read.servers} if self._read is not None else set[str]()
         self._read = found if self._read is None else hold(self._read, found)
         decided = await asyncio.to_thread(self._gate.decide, self._read)
         names = {spec.name for spec in decided.servers}
-        added = [spec for spec in old.servers if spec.origin.scope == "code" and spec.name not in names]
+        kept_out = names | given
+        added = [spec for spec in old.servers if spec.origin.scope == "code" and spec.name not in kept_out]
         self.settings = replace(decided, servers=[*decided.servers, *added])
         self._gate.update(self.settings)
         self._warn_of_unapproved(old)
@@ -384,6 +387,7 @@ class ServerPool:
             gate=self._gate,
             keeps_stderr=self._keeps_stderr,
             texts=self.texts,
+            failure_level=self.settings.failure_level,
             connections=self.connections,
             user=self._user,
             room=self._room,

@@ -15,7 +15,7 @@ import re
 import time
 from contextvars import Context
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
@@ -114,6 +114,7 @@ class Supervisor(ConnectionEvents):
         gate: Gate | None = None,
         keeps_stderr: bool = False,
         texts: Texts | None = None,
+        failure_level: Literal["error", "warning"] = "error",
         connections: SharedConnections | None = None,
         user: str = "",
         room: Room | None = None,
@@ -132,6 +133,7 @@ class Supervisor(ConnectionEvents):
             gate: The rules for all servers; the default allows everything.
             keeps_stderr: Whether the standard error of a child without `log_file` is kept for some days.
             texts: The application's own words for the log.
+            failure_level: The level of the log for failures of the server.
             connections: The connections that several managers share; by default this server has its own.
             user: Whose server it is, in a program with many users.
             room: Asked before each connection, and told when the server is not in use any more.
@@ -140,6 +142,7 @@ class Supervisor(ConnectionEvents):
         self._room = room
         self._keeps_stderr = keeps_stderr
         self._texts = texts or Texts()
+        self._failure_level = logging.WARNING if failure_level == "warning" else logging.ERROR
         self._logged = ""
         """What the latest line of the log about a failure said, until the server is ready or restarted."""
         self._gate = gate = gate or Gate()
@@ -441,7 +444,8 @@ class Supervisor(ConnectionEvents):
             finally:
                 if self._holds_watchdog:
                     self._holds_watchdog = False
-                    logger.info("%s", fill(self._texts.closed, server=self.spec.name))
+                    if self._was_ready:
+                        logger.info("%s", fill(self._texts.closed, server=self.spec.name))
                     await let_go_of_watchdog()
 
     async def restart(self) -> None:
@@ -516,17 +520,22 @@ class Supervisor(ConnectionEvents):
         if self._room is not None and before is ServerState.CONNECTING and not self._users:
             self._room.released()
         if error is not None and state is not before and state is not ServerState.CLOSED:
-            self._log_failure(error)
+            self._log_failure(error, was_connecting=before is ServerState.CONNECTING)
         elif state is ServerState.READY or signal is Signal.RESTART:
             self._logged = ""
 
-    def _log_failure(self, error: DragomanError) -> None:
-        """Log why the server is not ready: as an error, then quietly while retries fail in the same way."""
+    def _log_failure(self, error: DragomanError, *, was_connecting: bool) -> None:
+        """Log why the server is not ready: loudly, then quietly while retries fail in the same way."""
         # Attempts differ in process ids, ports and times, which say nothing new.
         said = _NUMBER.sub("", f"{error.code} {error}")
-        level = logging.INFO if said == self._logged else logging.ERROR
+        level = logging.INFO if said == self._logged else self._failure_level
         self._logged = said
-        logger.log(level, "%s: %s", self.spec.name, error)
+        text = Texts().not_connected
+        if self._state is ServerState.DEGRADED:
+            text = self._texts.not_listed
+        elif was_connecting:
+            text = self._texts.not_connected
+        logger.log(level, "%s", fill(text, server=self.spec.name, error=error))
 
     def _carry_out(self, order: Order) -> None:
         match order:
@@ -743,7 +752,8 @@ class Supervisor(ConnectionEvents):
             self._signal(Signal.LISTING_FAILED, connection.listing_error)
             return
         self._signal(Signal.CONNECTED)
-        logger.info("%s: connected with %d tools", self.spec.name, self.tools)
+        for text in filter(None, (self._texts.connected, self._texts.loaded)):
+            logger.info("%s", fill(text, server=self.spec.name, count=self.tools))
 
     def on_listing(self, connection: Connection, error: DragomanError | None) -> None:
         """Offer the tools of a later listing, or withdraw them if it failed."""
