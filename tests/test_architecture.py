@@ -49,7 +49,14 @@ PURE = re.compile(
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
-    *("tools.registry", "tools.view", "tools.local", "tools.search.index", "tools.search.vectors"),
+    *(
+        "tools.host",
+        "tools.registry",
+        "tools.view",
+        "tools.local",
+        "tools.search.index",
+        "tools.search.vectors",
+    ),
     *("config.load", "config.files", "config.write", "config.evidence", "config.approvals"),
     "config.install",
 }

@@ -473,6 +473,8 @@ class AgentEngine:
     async def _work(self, asked: Message, spending: Spending, emit: Callable[[AgentEvent], None]) -> Answer:
         first = len(self._messages)
         self._record([asked])
+        if self.manager is not None:
+            self.manager.registry.read_host()
         await self._offer_skills(emit)
         while True:
             spending.check(time.monotonic())

@@ -1230,6 +1230,7 @@ class McpManager:
             msg = "the manager is closed" if self._closed else "the manager is already started"
             raise DragomanError(msg, hint="make a new one")
         self._started = True
+        self.registry.read_host()
         self._gate.begin()
         for name, supervisor in self._supervisors.items():
             self._metrics.watch(name, supervisor.state, time.monotonic())

@@ -94,6 +94,7 @@ class Rule:
 OPENAI = Rule("a-zA-Z0-9_-", 64)
 ANTHROPIC = Rule("a-zA-Z0-9_-", 64)
 GEMINI = Rule("a-zA-Z0-9_.:-", 128, starts_with_letter=True)
+EVERY_API = Rule("a-zA-Z0-9_-", 64, starts_with_letter=True)
 ANTHROPIC_PARAMETERS = Rule("a-zA-Z0-9_.-", 64)
 GEMINI_PARAMETERS = Rule("a-zA-Z0-9_", 64, starts_with_letter=True)
 
@@ -123,6 +124,12 @@ def assign(names: Iterable[str], rule: Rule) -> dict[str, str]:
             aliases[name] = _hashed(name, stem, rule, taken)
             taken.add(aliases[name])
     return aliases
+
+
+def alias_beside(name: str, rule: Rule, taken: Iterable[str]) -> str:
+    """Return the alias of one name beside others that are in use."""
+    alias, others = assign([name], rule)[name], set(taken)
+    return alias if alias not in others else _hashed(name, alias, rule, others)
 
 
 def _cleaned(name: str, rule: Rule) -> tuple[str, bool]:
