@@ -60,6 +60,8 @@ class Resource:
     title: str = ""
     description: str = ""
     mime_type: str = ""
+    size: int | None = None
+    """Its size in bytes, if the server says."""
     is_template: bool = False
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])

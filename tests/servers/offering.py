@@ -69,7 +69,7 @@ serve(
         "tools/list": listing,
         "tools/call": call,
         "resources/list": lambda _: {
-            "resources": [{"uri": uri, "name": uri} for uri in offer.get("resources", ())]
+            "resources": [{"uri": uri, "name": uri, "size": len(uri)} for uri in offer.get("resources", ())]
         },
         "resources/templates/list": lambda _: {
             "resourceTemplates": [{"uriTemplate": uri, "name": uri} for uri in offer.get("templates", ())]

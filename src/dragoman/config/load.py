@@ -445,8 +445,12 @@ class _Search:
         if named:
             path = Path(self.expansion.root, expand_home(named, self.expansion.home))
             self._read_named(path, "" if config else variable)
-        candidates = candidate_places(self.profile, self.expansion, self.platform)
+        candidates = list(candidate_places(self.profile, self.expansion, self.platform))
+        # In the home folder, a file of the project may be the user's own: it is read once, as such.
+        own = {os.path.realpath(path) for place, path in candidates if place.scope == "user"}
         for place, path in candidates:
+            if place.scope == "project" and os.path.realpath(path) in own:
+                continue
             self._read_place(place, path, hidden=bool(named))
         if self.profile.environment and not config:
             self._read_environment()

@@ -158,7 +158,8 @@ class HostTools:
     def _lookup(self) -> Callable[[str], bool] | None:
         """Return what says whether the registry has a name."""
         host = self._host
-        if hasattr(type(host), "__contains__"):
+        kind = cast("type[object]", type(host))
+        if hasattr(kind, "__contains__"):
             return lambda name: name in host
         for method in (getattr(host, name, None) for name in _LOOKUPS):
             if callable(method) and not inspect.iscoroutinefunction(method):
@@ -168,9 +169,7 @@ class HostTools:
         return None
 
     def _can_list(self) -> bool:
-        return any(_is_plain(getattr(self._host, name, None)) for name in _LISTINGS) or hasattr(
-            type(self._host), "__iter__"
-        )
+        return any(_is_plain(getattr(self._host, name, None)) for name in _LISTINGS) or _iterates(self._host)
 
     def _listed(self) -> Iterable[object]:
         for name in _LISTINGS:
@@ -181,7 +180,7 @@ class HostTools:
             if isinstance(found, Mapping):
                 return list(cast("Mapping[str, object]", found).values())
             return list(cast("Iterable[object]", found)) if isinstance(found, Iterable) else ()
-        return list(self._host) if hasattr(type(self._host), "__iter__") else ()
+        return list(self._host) if _iterates(self._host) else ()
 
     def _listed_names(self) -> Iterable[object]:
         return (item if isinstance(item, str) else getattr(item, "name", None) for item in self._listed())
@@ -199,6 +198,10 @@ class HostTools:
                 "which has to be awaited; use `dragoman.blocking.McpManager` if it does not await",
                 *(type(self._host).__name__, plain[0]),
             )
+
+
+def _iterates(host: object) -> bool:
+    return hasattr(type(host), "__iter__")
 
 
 def _is_plain(member: object) -> bool:
