@@ -49,8 +49,9 @@ from dragoman.server.late_import import is_loaded, late_import_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
+from dragoman.storage.spellings import Spellings
 from dragoman.storage.tasks import TaskStore
-from dragoman.tools.names import Pair
+from dragoman.tools.names import Pair, use_spelling
 from dragoman.tools.registry import ToolRegistry
 from dragoman.trust.gate import Gate
 from dragoman.trust.masking import spec_key
@@ -184,6 +185,7 @@ class McpManager:
             InvalidSpecError: Two servers have the same name.
             ConfigError: The policy cannot be read, or the named file does not exist.
         """
+        use_spelling(Spellings().of)
         load = _file_loader(servers, profile, missing_ok=missing_ok)
         read = _settings(servers, profile) if load is None else load()
         self._root = root = read.root or str(Path.cwd())
