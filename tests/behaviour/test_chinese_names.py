@@ -36,7 +36,7 @@ async def aliases() -> dict[str, str]:
         return {name: (await mcp.call(name)).text for name in shown}
 
 
-@pytest.mark.requirement("excel-3.3", "decision-naming")
+@pytest.mark.requirement("excel-3.3")
 async def test_chinese_names_are_spelled_out_and_lead_to_their_tools() -> None:
     names = await aliases()
     assert sorted(names.values()) == sorted((QUERY, SAME, "get_案例"))
@@ -48,7 +48,7 @@ async def test_chinese_names_are_spelled_out_and_lead_to_their_tools() -> None:
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
 
 
-@pytest.mark.requirement("decision-naming")
+@pytest.mark.requirement("excel-3.3")
 async def test_names_do_not_change_when_the_extra_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pypinyin", None)
@@ -57,7 +57,7 @@ async def test_names_do_not_change_when_the_extra_is_installed(monkeypatch: pyte
     assert before.keys() == (await aliases()).keys()
 
 
-@pytest.mark.requirement("decision-naming")
+@pytest.mark.requirement("excel-3.3")
 async def test_names_do_not_change_when_the_extra_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = await aliases()
     monkeypatch.setitem(sys.modules, "pypinyin", None)
