@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ServerStatus,
         Settings,
         Task,
+        Texts,
         ToolResult,
         UserLimits,
         UserStatus,
@@ -257,6 +258,11 @@ class McpManager:
     def settings(self) -> Settings:
         """The configuration in effect."""
         return self._mcp.settings
+
+    @property
+    def texts(self) -> Texts:
+        """The words for users and models: the application's own, the rest in the user's language."""
+        return self._mcp.texts
 
     @property
     def user(self) -> str:
