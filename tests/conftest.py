@@ -58,6 +58,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Pat
     for name in list(os.environ):
         if LEAKY_VARIABLES.search(name):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("USERPROFILE", str(home))
     for name, folder in {

@@ -26,6 +26,7 @@ LAYERS = [
     {"errors", "lazy_dataclass", "suggest", "version"},
     {"display"},
     {"model"},
+    {"languages"},
     {"events"},
     {"storage"},
     {"trust"},
@@ -44,11 +45,12 @@ FACADE_READERS = {"cli", "__main__"}
 """Packages that may write `from dragoman import McpManager`, as users do; the rest name the module."""
 
 PURE = re.compile(
-    r"^(visible|errors|suggest|display|model|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
+    r"^(visible|errors|suggest|display|model|languages|events|(trust|tools|config)(\..+)?|server\.(lifecycle|protocol\.rpc))$"
 )
 IMPURE = {
     *("trust.gate", "trust.approval_store", "trust.pin_store", "trust.pin_checker"),
-    *("tools.registry", "tools.view", "tools.local", "tools.search.index", "tools.search.vectors"),
+    *("tools.host", "tools.registry", "tools.view", "tools.local"),
+    *("tools.search.index", "tools.search.vectors"),
     *("config.load", "config.files", "config.write", "config.evidence", "config.covered_files"),
     *("config.approvals", "config.install", "config.users"),
 }

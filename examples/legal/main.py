@@ -12,32 +12,32 @@ from dataclasses import replace
 
 from model import model
 from office import kept_article
-from words import WORDS
+from words import LANGUAGE, WORDS
 
 from dragoman import DragomanError, McpManager
 from dragoman.agent import AgentEngine, AgentEvent, Noticed, ToolFinished
 from dragoman.events import StateChanged
 
-# Where the results of china-law-mcp contain the name of a law and its date.
-ATTRIBUTION = {"title": "/result/*/law_name", "updated": "/result/*/version_date"}
+# Chinese characters take two columns each, and few of them are in one line.
+WIDTH = 70
 
 
 async def main() -> bool:
-    """Ask three questions, two of them during an outage; return whether every call succeeded."""
+    """Ask five questions, two of them during an outage; return whether every call succeeded."""
     chosen = await model()
     # Hide the log: the notices to the model contain the same information.
     logging.getLogger("dragoman").addHandler(logging.NullHandler())
     found = McpManager.from_config("legal", trust_project=True).settings
-    servers = [replace(one, attribution=ATTRIBUTION) if one.name == "legal" else one for one in found.servers]
-    mcp = McpManager(replace(found, servers=servers), trust_project=True)
+    mcp = McpManager(replace(found, language=LANGUAGE), trust_project=True)
     mcp.registry.register(kept_article)
-    print(WORDS.starting.format(*(one.name for one in servers)), flush=True)
+    print(WORDS.starting.format(*(one.name for one in found.servers)), flush=True)
     async with AgentEngine(chosen, mcp, start_wait=60) as agent:
         await get_ready(mcp)
-        await ask(agent, WORDS.questions[0])
+        for question in WORDS.questions[:3]:
+            await ask(agent, question)
         async with outage(mcp, "legal"):
-            await ask(agent, WORDS.questions[1])
-            await ask(agent, WORDS.questions[2])
+            for question in WORDS.questions[3:]:
+                await ask(agent, question)
         print("\n" + WORDS.back.format(mcp.status()["legal"].state))
         return not any(message.is_error for message in agent.messages)
 
@@ -64,10 +64,10 @@ async def ask(agent: AgentEngine, question: str) -> None:
     def show(event: AgentEvent) -> None:
         match event:
             case ToolFinished(tool=name, result=result):
-                answered = result.text.partition("\n")[0] if result.text.startswith("[answered") else ""
+                answered = result.text.partition("\n")[0] if "dragoman/fallback" in result.meta else ""
                 say(f"  {'✓' if result.success else '✗'} {name}  {result.error or answered}".rstrip())
                 for one in result.provenance.sources if result.provenance else ():
-                    dated = WORDS.updated.format(one.updated) if one.updated else ""
+                    dated = WORDS.updated.format(one.updated) if one.updated else WORDS.undated
                     sources[f"{one.title} {one.locator}".strip() + dated] = None
             case Noticed(text=text):
                 say(f"  ! {text}")
@@ -76,14 +76,15 @@ async def ask(agent: AgentEngine, question: str) -> None:
 
     print(f"\n{question}")
     answer = await agent.run(question, on_event=show)
-    print(answer.text)
-    for source in sources or [WORDS.no_source]:
+    for line in answer.text.splitlines():
+        print(textwrap.fill(line, WIDTH))
+    for source in sources:
         say(f"  {WORDS.source.format(source)}")
 
 
 def say(text: str) -> None:
     """Print text, wrapped to the width of a terminal."""
-    print(textwrap.fill(text, 79, subsequent_indent="    "))
+    print(textwrap.fill(text, WIDTH, subsequent_indent="    "))
 
 
 @asynccontextmanager

@@ -10,7 +10,21 @@ from words import WORDS
 from dragoman import DragomanError
 from dragoman.agent import ModelRequest, Provider, Say, ScriptedProvider, open_provider
 
-CODE = {"law": "民法典", "article_no": "585"}
+CODE: dict[str, object] = {"law": "民法典", "article_no": "585"}
+LETTER = {
+    "landlord": "Riverside Homes",
+    "address": "1 River Street",
+    "end_date": "2026-06-30",
+    "amount": "3,000",
+    "tenant": "Huang",
+}
+CALLS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("mcp_legal_get_article", CODE),
+    ("mcp_desk_search_cases", {"query": "押金", "limit": 1}),
+    ("mcp_desk_fill_template", {"template_id": "deposit-return", "values": LETTER}),
+    ("mcp_legal_search_statutes", {"query": "押金"}),
+    ("mcp_legal_get_article", CODE),
+)
 
 
 async def model() -> Provider:
@@ -27,38 +41,39 @@ async def model() -> Provider:
 
 def script(request: ModelRequest) -> Say:
     """Return the next message, depending on the results so far."""
-    results = [message.text for message in request.messages if message.role == "tool"]
     for message in request.messages:
         if message.is_error:
             return Say(text=f"I cannot go on: {message.text}")
     asked = sum(message.role == "user" and message.text.endswith(("?", "？")) for message in request.messages)
-    match asked, results:
-        case 1, []:
-            return Say(
-                calls=[("mcp_legal_get_article", CODE), ("mcp_legal_list_laws", {"keyword": "民法典"})]
-            )
-        case 1, [article, *_]:
-            return Say(text=f"{WORDS.damages}\n{opening(wording(article))}")
-        case 2, [_, _]:
-            return Say(calls=[("mcp_legal_search_statutes", {"query": "押金"})])
-        case 3, [_, _, _]:
-            return Say(calls=[("mcp_legal_get_article", CODE)])
-        case _, [*_, found]:
-            match found.splitlines():
-                case [note, title, _, text, *_] if note.startswith("[answered by"):
-                    return Say(text=f"{WORDS.samples.format(named(note))}\n{title}\n{opening(text)}")
-                case [note, text] if note.startswith("[answered by"):
-                    return Say(text=f"{WORDS.office.format(named(note))}\n{opening(text)}")
-                case _:
-                    return Say(text=f"The law says:\n{found}")
+    results = [message.text for message in request.messages if message.role == "tool"]
+    if len(results) < asked:
+        return Say(calls=[CALLS[asked - 1]])
+    return Say(text=answer(asked, results[-1]))
+
+
+def answer(asked: int, result: str) -> str:
+    """Return what the model says about a result."""
+    words = result.partition(f"\n\n{WORDS.sources}")[0]
+    lines = words.splitlines()
+    match asked:
+        case 1:
+            return f"{WORDS.damages}\n{opening(wording(words))}"
+        case 2:
+            return f"{WORDS.case}\n{lines[0]}\n{lines[3]}"
+        case 3:
+            return "\n".join([WORDS.letter, *(line for line in lines if LETTER["amount"] in line)])
+        case 4:
+            note, title, _, text, *_ = lines
+            return f"{WORDS.samples.format(named(note))}\n{title}\n{opening(text)}"
         case _:
-            return Say(text="I have nothing to say.")
+            note, kept = lines
+            return f"{WORDS.office.format(named(note))}\n{opening(wording(kept))}"
 
 
 def wording(article: str) -> str:
-    """Return the text of the article in the server's result."""
+    """Return the text of the article in a result."""
     try:
-        return str(json.loads(article.partition("\n\nSources:")[0])["text"])
+        return str(json.loads(article)["text"])
     except (ValueError, LookupError, TypeError):
         msg = f"the script finds no article in the answer of the server: {article}"
         raise DragomanError(msg) from None

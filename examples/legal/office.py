@@ -6,11 +6,14 @@ KEPT = {("民法典", "585"): "当事人可以约定一方违约时应当根据�
 
 
 @tool
-def kept_article(law: str, article_no: str) -> str:
-    """Return an article from the office's own copy of a law.
+def kept_article(law: str, article_no: str) -> dict[str, str]:
+    """Return an article from the office's own copy of a law, with its source and date.
 
     Args:
         law: The short name of the law.
         article_no: The number of the article.
     """
-    return KEPT.get((law, article_no)) or f"The office has no copy of {law}, article {article_no}."
+    if (law, article_no) not in KEPT:
+        msg = f"The office has no copy of {law}, article {article_no}."
+        raise LookupError(msg)
+    return {"text": KEPT[law, article_no], "source": f"律所留存的《{law}》", "updated": "2020-06-01"}

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from dragoman.errors import (
     CallDeniedError,
     CallTimeoutError,
-    InvalidArgumentsError,
     InvalidResultError,
     ServerError,
     ServerNotReadyError,
@@ -30,6 +29,7 @@ from dragoman.errors import (
     ToolUnavailableError,
 )
 from dragoman.events import CallFinished, CallStarted
+from dragoman.languages import fill
 from dragoman.lazy_dataclass import dataclass
 from dragoman.model import Continuation, Part, ServerState, Task, Texts, ToolDef, ToolResult
 from dragoman.observe.failures import FailureLog
@@ -41,9 +41,17 @@ from dragoman.server.throttle import CallThrottle
 from dragoman.storage.tasks import TaskStore, signing_key
 from dragoman.tools.names import Pair
 from dragoman.tools.registry import run_builtin
-from dragoman.tools.result.build import LARGE_CHARS, ResultContext, build_result, check, is_large, size_of
+from dragoman.tools.result.build import (
+    LARGE_CHARS,
+    ResultContext,
+    build_result,
+    check,
+    check_meta,
+    is_large,
+    size_of,
+)
 from dragoman.tools.result.forwarded import FALLBACK, forwarded_fallback, forwarded_result
-from dragoman.tools.result.render import ServerAnswer, to_answer
+from dragoman.tools.result.render import ServerAnswer, local_answer, to_answer
 from dragoman.tools.schema.coerce import COERCED
 from dragoman.tools.schema.validate import Validators
 from dragoman.trust.gate import Gate
@@ -53,7 +61,7 @@ from dragoman.trust.policy import copied
 from dragoman.trust.sanitizing import for_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from dragoman.errors import DragomanError, UnknownToolError
@@ -294,37 +302,6 @@ def _unknown(context: CallContext, name: str) -> UnknownToolError:
     return error
 
 
-RESERVED_META = frozenset({"progressToken"})
-_RESERVED_OWNERS = (["modelcontextprotocol"], ["mcp"])
-
-
-def check_meta(meta: Mapping[str, Any], tool: ToolDef) -> None:
-    """Check the `_meta` that a caller gives for a call.
-
-    The protocol reserves some keys for itself: `progressToken`, and all prefixes of which the second label is
-    `mcp` or `modelcontextprotocol`. The session sets those itself.
-
-    Raises:
-        InvalidArgumentsError: A key is reserved, or the value is not JSON.
-    """
-    problems: list[str] = []
-    for key in cast("Iterable[object]", meta):
-        if not isinstance(key, str) or not key:
-            problems.append(f"the key {key!r} of `meta` is not a name")
-            continue
-        labels = key.rpartition("/")[0].split(".")
-        if key in RESERVED_META or labels[1:2] in _RESERVED_OWNERS:
-            problems.append(f"the key `{key}` of `meta` is reserved for the protocol")
-    if not problems:
-        try:
-            json.dumps(dict(meta), allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as exc:
-            problems.append(f"`meta` is not JSON: {exc}")
-    if problems:
-        msg = f"`{tool.name}` was not called: {'; '.join(problems)}"
-        raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems)
-
-
 def _not_for(audience: str, tool: ToolDef) -> CallDeniedError:
     if audience == "model":
         msg = f"`{tool.name}` is for the app of server `{tool.server}` only"
@@ -401,11 +378,11 @@ async def _answered_instead(
         return None
     arguments = _checked(context, tool, call)
     for name in supervisor.spec.fallbacks_of(tool.original_name):
-        other = _stand_in(context, supervisor.spec, tool, name)
+        other = _stand_in(context, supervisor.spec, tool, name, warns=True)
         if other is None:
             continue
         try:
-            result = await _stood_in(context, other, call, arguments)
+            result = await _stood_in(context, other, call, arguments, instead_of=supervisor)
         except ToolExecutionError as failure:
             context.gate.scrub(failure)
             line = "%s: the fallback `%s` for `%s` did not answer: %s"
@@ -413,7 +390,7 @@ async def _answered_instead(
             if isinstance(failure, CallTimeoutError) or getattr(failure, "may_have_run", False):
                 return None
             continue
-        note = f"[answered by `{name}`, since `{tool.server}` is not available]"
+        note = fill(context.texts.answered_by, name=name, server=tool.server)
         meta = {**result.meta, FALLBACK: name}
         if call.forwarded is not None:
             result = forwarded_fallback(result, tool, context.validators, name=name, note=note)
@@ -421,7 +398,9 @@ async def _answered_instead(
     return None
 
 
-def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) -> ToolDef | None:
+def _stand_in(
+    context: CallContext, spec: ServerSpec, tool: ToolDef, name: str, *, warns: bool = False
+) -> ToolDef | None:
     """Return the tool that a fallback names for this tool.
 
     A server stands for its tool of the same name. A tool that is named for this tool is taken as it is. In a
@@ -435,13 +414,13 @@ def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) 
         if given or own_name == tool.original_name:
             return named
         theirs = (one.original_name for one in context.registry if one.server == tool.server)
-        if name not in context.supervisors and own_name not in theirs:
+        if warns and name not in context.supervisors and own_name not in theirs:
             hint = f'write fallback = {{{tool.original_name} = "{name}"}} if it answers for this tool'
             logger.warning(
                 "%s: the fallback `%s` is not used for `%s`: the names differ (%s)",
                 *(spec.name, name, tool.original_name, hint),
             )
-    elif name not in context.supervisors:
+    elif warns and name not in context.supervisors:
         line = "%s: the fallback `%s` is neither a server nor a tool here; check `fallback` of this server"
         logger.warning(line, spec.name, name)
     same = (one for one in context.registry if one.server == name and one.original_name == tool.original_name)
@@ -449,12 +428,24 @@ def _stand_in(context: CallContext, spec: ServerSpec, tool: ToolDef, name: str) 
 
 
 async def _stood_in(
-    context: CallContext, other: ToolDef, call: _Call, arguments: dict[str, Any]
+    context: CallContext, other: ToolDef, call: _Call, arguments: dict[str, Any], *, instead_of: Supervisor
 ) -> ToolResult:
     fields, _ = check(context.validators.of(other.input_schema), other, arguments)
     if context.ask or context.gate.watches_calls:
         fields = await _permit(context, other, fields)
-    return await (_send(context, other, call, fields) if other.server else _run_here(other, call, fields))
+    if other.server:
+        return await _send(context, other, call, fields)
+    result = await _run_here(other, call, fields)
+    if not _needs_source(context, instead_of.spec):
+        return result
+    return await _built(context, other, call, instead_of, local_answer(result.text))
+
+
+def _needs_source(context: CallContext, spec: ServerSpec) -> bool:
+    """Return whether every answer of a server has a source: the configuration wants them in its texts."""
+    if spec.sources_in_text is not None:
+        return spec.sources_in_text
+    return context.sources_in_text or bool(spec.attribution)
 
 
 async def _run_here(tool: ToolDef, call: _Call, arguments: dict[str, Any]) -> ToolResult:
@@ -473,6 +464,13 @@ async def _send(context: CallContext, tool: ToolDef, call: _Call, arguments: dic
     if supervisor is None:
         msg = f"`{tool.name}` belongs to server `{tool.server}`, which was removed"
         raise ToolUnavailableError(msg, tool=tool.name, server=tool.server)
+    others = supervisor.spec.fallbacks_of(tool.original_name)
+    if (
+        others
+        and (silent := await supervisor.why_switch()) is not None
+        and any(_stand_in(context, supervisor.spec, tool, name) for name in others)
+    ):
+        raise unavailable(tool, silent)
     seconds = supervisor.spec.call_timeout if call.timeout is None else call.timeout
     # One deadline covers everything: waiting for a turn, connecting, and every retry.
     deadline = time.monotonic() + seconds
@@ -666,16 +664,18 @@ async def _built(
     context: CallContext, tool: ToolDef, call: _Call, supervisor: Supervisor, answer: ServerAnswer
 ) -> ToolResult:
     """Build the result of a call from its answer."""
-    limits = supervisor.limits
-    wanted = supervisor.spec.sources_in_text
+    limits, spec = supervisor.limits, supervisor.spec
+    wanted = spec.sources_in_text
     by = ResultContext(
         tool=tool,
         validators=context.validators,
         call_id=call.id,
-        server_version=supervisor.server_version,
+        server_version=supervisor.server_version if tool.server else "",
         at=time.time(),
         duration=time.monotonic() - call.began,
-        attribution=supervisor.spec.attribution,
+        # What is configured for a server says nothing about the local function that answers for it.
+        attribution=spec.attribution if tool.server else None,
+        needs_source=_needs_source(context, spec),
         sources_in_text=context.for_model or (context.sources_in_text if wanted is None else wanted),
         texts=context.texts,
         budget=context.budget,
@@ -717,7 +717,7 @@ def _failed(context: CallContext, tool: ToolDef | None, call: _Call, exc: ToolEx
     context.gate.scrub(exc)
     text = str(exc)
     if context.texts.call_failed and tool is not None and tool.source == "mcp":
-        text = context.texts.call_failed.replace("{error}", text)
+        text = fill(context.texts.call_failed, error=text)
     return ToolResult(
         success=False,
         text=text,

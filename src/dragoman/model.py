@@ -60,6 +60,8 @@ class Resource:
     title: str = ""
     description: str = ""
     mime_type: str = ""
+    size: int | None = None
+    """Its size in bytes, if the server says."""
     is_template: bool = False
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -845,7 +847,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The words of an application for things that its users and its model read; empty: dragoman's own."""
+    """The words for what users and a model read; an application may have its own.
+
+    The words for models and readers, from `sources` on, are in the language of `Settings.language`.
+    """
 
     image: str = ""
     """What stands for an image in the text of a result; the image itself stays in `result.parts`."""
@@ -853,8 +858,31 @@ class Texts:
     """What stands for an embedded resource."""
     call_failed: str = ""
     """The error of a call that got no answer; `{error}` is the reason."""
-    closed: str = ""
-    """The line of the log when a server was closed; `{server}` is its name."""
+    connected: str = "{server}: connected with {count} tools"
+    """The line of the log when a server is connected; `{server}` is its name, `{count}` its tools."""
+    loaded: str = ""
+    """A second line after that one."""
+    not_connected: str = "{server}: {error}"
+    """The line of the log when a server could not be connected."""
+    not_listed: str = "{server}: {error}"
+    """The line of the log when a connected server could not list its tools."""
+    closed: str = "{server}: closed"
+    """The line of the log when a server that was connected is closed."""
+    sources: str = "Sources:"
+    """The line above the sources of a result."""
+    updated: str = "(updated {date})"
+    """How fresh a source is."""
+    undated: str = "(date unknown)"
+    answered_by: str = "[answered by `{name}`, since `{server}` is not available]"
+    """The first line of a result that a fallback gave."""
+    server_lost: str = "server `{server}` is not available{reason}; its tools may fail until it is back"
+    """The notice for a model; `{reason}` begins with a colon, or is empty."""
+    server_back: str = "server `{server}` is available again"
+    tools_changed: str = "the tools of server `{server}` have changed ({changes})"
+    tools_added: str = "new: {names}"
+    tools_removed: str = "gone: {names}"
+    tools_altered: str = "changed: {names}"
+    more_names: str = "{names} and {count} more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -894,6 +922,10 @@ class Settings:
     sources_in_text: bool = False
     """Whether the text of a result ends with its sources, for servers that do not say."""
     texts: Texts = field(default_factory=Texts)
+    language: str = ""
+    """The language of notices and notes: `en` or `zh`; that of the locale unless given."""
+    failure_level: Literal["error", "warning"] = "error"
+    """The level of the log for a server that fails; quieter while it fails in the same way."""
     inputs: Sequence[Input] = ()
     policy: Sequence[Statement] = ()
     """Which calls are allowed, asked about or denied, the strongest file first; `trust.policy` reads it."""

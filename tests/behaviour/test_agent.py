@@ -16,7 +16,7 @@ from tests.behaviour.agent_storm import cancel_anywhere, kill_while_it_works
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry, tool
 from dragoman.agent.engine import AgentEngine, Budget
-from dragoman.agent.handlers import Form, handlers
+from dragoman.agent.handlers import Form, make_handlers
 from dragoman.agent.messages import (
     INTERRUPTED,
     Answer,
@@ -514,7 +514,8 @@ async def test_a_server_may_use_the_model_only_with_consent(server: Make, is_asy
 
     own = ScriptedProvider(["short"])
     manager = McpManager(
-        [server("asking", "asking.py", protocol="legacy")], handlers=handlers(lambda: own, approve=approve)
+        [server("asking", "asking.py", protocol="legacy")],
+        handlers=make_handlers(lambda: own, approve=approve),
     )
     model = ScriptedProvider([Say(calls=[("mcp_asking_summarise", {"text": "long"})] * 2), "done"])
     with anyio.fail_after(30):
@@ -550,7 +551,7 @@ async def test_a_servers_question_goes_to_a_person(server: Make, given: object, 
 
     model = ScriptedProvider([Say(calls=[("mcp_asking_book", {})]), "done"])
     manager = McpManager(
-        [server("asking", "asking.py", protocol="legacy")], handlers=handlers(lambda: model, ask=ask)
+        [server("asking", "asking.py", protocol="legacy")], handlers=make_handlers(lambda: model, ask=ask)
     )
     with anyio.fail_after(30):
         async with AgentEngine(model, manager) as agent:

@@ -121,7 +121,7 @@ def test_a_manager_does_all_that_its_async_twin_does(plain: ServerSpec, server: 
             mcp.prompt("none", server="plain")
         with pytest.raises(DragomanError):
             mcp.complete({"name": "none"}, "a", "b", server="plain")
-        with pytest.raises(DragomanError, match="no configuration to read again"):
+        with pytest.raises(DragomanError, match="no file to read again"):
             mcp.reload()
         assert (mcp.started, mcp.trust_project, mcp.settings.servers) == (True, False, (plain,))
 

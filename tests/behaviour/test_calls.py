@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -24,6 +24,8 @@ from dragoman import (
     ToolUnavailableError,
     UnknownToolError,
 )
+from dragoman.agent.engine import AgentEngine
+from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.call import CallContext, run
 from dragoman.errors import ConnectionLostError, InvalidResultError
 from dragoman.events import CallFinished, CallStarted
@@ -258,6 +260,37 @@ async def test_refusal_of_the_server_keeps_its_code_and_data(mcp: McpManager) ->
     assert isinstance(error, ProtocolError)
     assert (error.rpc_code, error.data, error.server) == (-32602, {"why": "because"}, "fs_1")
     assert "no such thing" in str(error)
+
+
+@pytest.mark.requirement("kode-call.error")
+async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None:
+    details: dict[str, Any] = {
+        "field": "path",
+        "api_key": "sk-live-0123456789abcdef0123",
+        "rows": ["x" * 300] * 90,
+    }
+    refusing = ScriptedServer("files")
+
+    def refuse() -> str:
+        msg = "invalid path"
+        raise ProtocolError(msg, rpc_code=-32602, data=details)
+
+    refusing.add(ToolDef(name="read", description="", input_schema={"type": "object"}, func=refuse))
+    model = ScriptedProvider([Say(calls=[("mcp_files_read", {})]), "done"])
+    async with McpManager([refusing.spec()], cache=False) as mcp:
+        assert await mcp.wait_ready()
+        for _ in range(2):
+            result = await mcp.call("mcp_files_read")
+            text = result.error or ""
+            assert "invalid path (-32602); details: " in text
+            assert '"field": "path"' in text
+            assert "sk-live-0123456789abcdef0123" not in text
+            assert len(text) < 700
+            assert isinstance(result.exception, ProtocolError)
+        async with AgentEngine(model, mcp) as agent:
+            await agent.run("Read it.")
+    (answer,) = (message for message in model.requests[-1].messages if message.role == "tool")
+    assert '"field": "path"' in answer.text
 
 
 async def test_result_that_breaks_its_output_schema_is_an_error(mcp: McpManager) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 import signal
@@ -11,12 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from tests.behaviour.test_gateway_parity import call, gateway
 
-from dragoman import McpManager, ServerSpec, Stdio, ToolRegistry, tool
+from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry, tool
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
+from dragoman.config.load import load
+from dragoman.errors import CallTimeoutError
 from dragoman.events import StateChanged
+from dragoman.model import ServerState
 from dragoman.server import connection as connections
+from dragoman.server.sharing import SharedConnections
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -88,6 +95,103 @@ async def test_silent_server_is_found_out_by_its_checks_and_replaced_by_its_fall
             result = await mcp.call("mcp_first_echo", {"text": "hello"})
             assert result.success
             assert "hello" in result.text
+
+
+ECHO = ("mcp_first_echo", {"text": "hello"})
+
+
+def write_servers(path: Path, **rules: Any) -> None:
+    command = {"command": sys.executable, "args": [str(SERVERS / "plain.py")]}
+    path.write_text(json.dumps({"mcpServers": {"first": {**command, **rules}, "second": command}}))
+
+
+@pytest.mark.requirement("legal-config.health")
+@pytest.mark.parametrize("shared", [True, False])
+async def test_hung_server_is_replaced_from_the_second_call_on_until_it_answers(
+    tmp_path: Path, *, shared: bool
+) -> None:
+    write_servers(tmp_path / "servers.json")
+    connections = SharedConnections() if shared else None
+    with anyio.fail_after(40):
+        made = McpManager(tmp_path / "servers.json", connections=connections)
+        async with made as mcp, gateway(mcp) as client:
+            await mcp.wait_ready()
+            # A fallback that is configured later counts as well, without a new connection.
+            write_servers(tmp_path / "servers.json", fallback={"echo": "second"})
+            await mcp.reload()
+            pid = mcp.status()["first"].pid
+            assert pid is not None
+            for _ in range(2):
+                os.kill(pid, signal.SIGSTOP)
+                lost = await mcp.call(*ECHO, timeout=0.3)
+                assert isinstance(lost.exception, CallTimeoutError)
+                for _ in range(2):
+                    second = await mcp.call(*ECHO)
+                    assert second.text == "[answered by `second`, since `first` is not available]\nhello"
+                passed_on = await call(client, *ECHO)
+                assert passed_on["_meta"]["dragoman/fallback"] == "second"
+                os.kill(pid, signal.SIGCONT)
+                # This tool has no fallback: it waits for the server.
+                assert (await mcp.call("mcp_first_pair")).success
+                back = await mcp.call(*ECHO)
+                assert back.text == "hello"
+            assert mcp.status()["first"].pid == pid
+
+
+@pytest.mark.requirement("legal-config.health", "legal-call.timeout")
+async def test_slow_tool_of_a_healthy_server_is_no_reason_to_switch(server: Make) -> None:
+    first = server("first", "plain.py", fallback=["second"])
+    with anyio.fail_after(30):
+        async with McpManager([first, server("second", "plain.py")]) as mcp:
+            await mcp.wait_ready()
+            for _ in range(2):
+                slow = await mcp.call("mcp_first_slow", timeout=0.2)
+                assert isinstance(slow.exception, CallTimeoutError)
+                assert (await mcp.call(*ECHO)).text == "hello"
+
+
+@pytest.mark.requirement("legal-config.health")
+async def test_call_does_not_wait_for_a_lost_server_that_has_a_fallback() -> None:
+    may_connect, tried = asyncio.Event(), asyncio.Event()
+    may_connect.set()
+
+    async def on_connect() -> None:
+        if not may_connect.is_set():
+            tried.set()
+        await may_connect.wait()
+
+    first, second = ScriptedServer("first", on_connect=on_connect), ScriptedServer("second")
+    for one in (first, second):
+        one.add(
+            ToolDef(name="who", description="", input_schema={"type": "object"}, func=lambda n=one: n.name)
+        )
+        one.add(ToolDef(name="own", description="", input_schema={"type": "object"}, func=lambda: "own"))
+    second.remove("own")
+    with anyio.fail_after(15):
+        async with McpManager([first.spec(fallback=["second"]), second.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            assert (await mcp.call("mcp_first_who")).text == "first"
+            may_connect.clear()
+            first.crash()
+            await tried.wait()
+            assert mcp.status()["first"].state is ServerState.CONNECTING
+            assert (await mcp.call("mcp_first_who")).meta["dragoman/fallback"] == "second"
+            # What the fallback does not have is worth waiting for.
+            waiting = asyncio.create_task(mcp.call("mcp_first_own"))
+            may_connect.set()
+            assert (await waiting).text == "own"
+            assert (await mcp.call("mcp_first_who")).text == "first"
+
+
+@pytest.mark.requirement("legal-config.health", "legal-config.env")
+def test_interval_of_the_health_checks_is_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("", "DESK_"):
+        monkeypatch.setenv(f"LEGAL_MCP_{name}SERVER_URL", "https://law.example.org/mcp")
+    monkeypatch.setenv("LEGAL_MCP_HEALTH_INTERVAL", "5000")
+    monkeypatch.setenv("LEGAL_MCP_DESK_HEALTH_INTERVAL", "1500")
+    settings = load("legal")
+    assert settings.problems == []
+    assert {one.name: one.health_check_interval for one in settings.servers} == {"legal": 5.0, "desk": 1.5}
 
 
 class Law:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -63,7 +64,7 @@ async def test_reload_touches_only_what_changed(server: Make, tmp_path: Path) ->
 
 async def test_manager_without_files_has_nothing_to_reload() -> None:
     async with McpManager([]) as mcp:
-        with pytest.raises(DragomanError, match="no configuration"):
+        with pytest.raises(DragomanError, match="no file to read again"):
             await mcp.reload()
 
 
@@ -74,3 +75,12 @@ async def test_no_file_at_all_gives_a_manager_without_servers(
         assert await mcp.wait_ready()
         assert mcp.status() == {}
     assert caplog.records == []
+
+
+async def test_unapproved_server_says_how_a_program_trusts_the_project(tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": ["-c", ""]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"files": entry}}), "utf-8")
+    async with McpManager.from_config(root=tmp_path) as mcp:
+        said = mcp.status()["files"].last_error or ""
+        assert "run `dragoman trust approve files`" in said
+        assert said.endswith("a program that trusts the project's files passes `trust_project=True`)")

@@ -11,7 +11,7 @@ from tests.behaviour.turning import Turncoat
 
 from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry
 from dragoman.agent.engine import AgentEngine
-from dragoman.agent.handlers import handlers
+from dragoman.agent.handlers import make_handlers
 from dragoman.agent.notices import Notices
 from dragoman.agent.offer import ToolLimit
 from dragoman.agent.providers import Say, ScriptedProvider
@@ -117,7 +117,7 @@ async def test_resources_prompts_and_kept_results_are_harmless(tmp_path: Path) -
 
 async def test_what_a_server_asks_the_model_is_harmless() -> None:
     model = ScriptedProvider(["Fine."])
-    answering = handlers(lambda: model, approve=lambda server, params: True)
+    answering = make_handlers(lambda: model, approve=lambda server, params: True)
     assert answering.sampling is not None
     content = {"type": "text", "text": NASTY}
     params = {"messages": [{"role": "user", "content": content}], "systemPrompt": NASTY, "maxTokens": 9}

@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -15,6 +15,9 @@ import pytest
 from dragoman import DragomanError, Handlers, McpManager, ServerSpec, Stdio, UnknownServerError
 from dragoman.demo.legal import LegalDesk
 from dragoman.testing import InstantClock, ScriptedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.requirement(
     "otter-p2.prompts",
@@ -54,6 +57,17 @@ async def test_resources_are_listed_and_read(wire: Any, protocol: Any) -> None:
             [part] = await mcp.read(about.uri)
             assert part.kind == "resource"
             assert "sample" in part.text.lower()
+
+
+@pytest.mark.requirement("kode-resources.list")
+async def test_size_of_a_resource_is_kept_if_the_server_says_it(offering: Callable[..., ServerSpec]) -> None:
+    with anyio.fail_after(30):
+        async with McpManager([offering("shop", resources=["x://123"]), legal()]) as mcp:
+            assert await mcp.wait_ready()
+            for _ in range(2):
+                sizes = {one.uri: one.size for one in await mcp.resources()}
+                assert sizes["x://123"] == 7
+                assert sizes["sample://legal/about"] is None
 
 
 @pytest.mark.requirement("otter-p2.prompts")

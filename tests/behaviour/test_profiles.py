@@ -489,6 +489,25 @@ def test_kode_serves_every_project_from_the_users_file(tmp_path: Path, home: Pat
     assert settings.naming == "{server}:{tool}"
 
 
+@pytest.mark.requirement("kode-config.global")
+def test_kode_reads_the_users_file_once_when_it_works_in_the_home_folder(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = '{"mcpServers": {"shell": {"type": "stdio", "command": "npx", "args": ["shell-mcp"]}}}'
+    write(home / ".kode.json", text)
+    write(home / ".mcp.json", text.replace("shell", "other"))
+    settings = load("kode", root=home)
+    assert [Path(one.path).name for one in settings.sources if one.status == "loaded"] == [
+        ".mcp.json",
+        ".kode.json",
+    ]
+    # It is the user's own, which needs no approval; what else is there is the project's.
+    assert server(settings, "shell").origin.scope == "user"
+    assert server(settings, "shell").shadowed == ()
+    assert server(settings, "other").origin.scope == "project"
+    assert (settings.problems, settings.warnings, caplog.messages) == ([], [], [])
+
+
 @pytest.mark.requirement("kode-config.project")
 def test_kode_prefers_the_projects_own_servers(tmp_path: Path, home: Path) -> None:
     names = "abcde"

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import inspect
 import pickle
+import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from dragoman import (
     UnknownToolError,
     tool,
 )
+from dragoman.agent.engine import AgentEngine
+from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.blocking import manager as blocking
 from dragoman.events import ToolsChanged
 from dragoman.testing import ScriptedServer
@@ -282,7 +285,7 @@ def test_registry_of_the_application_gets_servers_tools_and_calls_them(server: M
             host.call_tool("mcp_plain_fail", {})
         assert {one.name for one in mcp.tools()} == host.tools.keys() - {"share"}
         exported = {one["function"]["name"] for one in mcp.registry.to_openai_schema()}
-        assert exported == host.tools.keys() - {"share"}
+        assert exported == host.tools.keys()
         assert mcp.metrics()["plain"].tools["mcp_plain_echo"].calls == 1
     assert host.tools.keys() == {"share"}
 
@@ -299,13 +302,160 @@ async def test_name_that_is_taken_in_the_applications_registry_is_skipped_with_a
             assert host.tools["mcp_pages_a"].func() == "mine"
             assert [one.name for one in mcp.tools()] == ["mcp_pages_b"]
             assert mcp.status()["pages"].tools == 1
-            assert len(mcp.registry.to_openai_schema()) == 1
-            assert isinstance((await mcp.call("mcp_pages_a")).exception, UnknownToolError)
+            assert (await mcp.call("mcp_pages_a")).text == "mine"
             assert await host.tools["mcp_pages_b"].func() == "b {}"
     assert host.tools.keys() == {"mcp_pages_a"}
     (line,) = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]
-    assert "tool `a` of server `pages` is skipped: `mcp_pages_a`" in line
-    assert "ValueError: mcp_pages_a is already registered" in line
+    assert line == (
+        "tool `a` of server `pages` is skipped: the name `mcp_pages_a` is taken by built-in tool `mcp_pages_a`"
+    )
+
+
+class Closed:
+    """One that does not list its tools, in the ways that are in use."""
+
+    def __init__(self, *, raises: bool = False) -> None:
+        self.kept: dict[str, Any] = {}
+        self.raises = raises
+
+    def register(self, tool: Any) -> None:
+        if self.raises and tool.name in self.kept:
+            msg = f"{tool.name} is already registered"
+            raise ValueError(msg)
+        self.kept[tool.name] = tool
+
+    def unregister(self, name: str) -> None:
+        del self.kept[name]
+
+
+class ByGet(Closed):
+    def get(self, name: str) -> Any:
+        return self.kept.get(name)
+
+
+class ByGetTool(Closed):
+    def get_tool(self, name: str) -> Any:
+        return self.kept[name]
+
+
+class ByListing(Closed):
+    def get_all_tools(self) -> list[Any]:
+        return list(self.kept.values())
+
+
+@pytest.mark.requirement("excel-4.3")
+@pytest.mark.parametrize("make", [ByGet, ByGetTool, ByListing, lambda: Closed(raises=True)])
+async def test_tool_of_the_application_is_never_replaced(
+    make: Callable[[], Closed], caplog: pytest.LogCaptureFixture
+) -> None:
+    host, mine = make(), HostTool("mcp_pages_a", "Mine.", {}, lambda: "mine")
+    host.register(mine)
+    with anyio.fail_after(30):
+        async with McpManager([pages("a", "b").spec()], registry=host, cache=False) as mcp:
+            await mcp.wait_ready()
+            await mcp.restart("pages")
+            await mcp.wait_ready()
+            assert host.kept["mcp_pages_a"] is mine
+            assert [one.name for one in mcp.tools()] == ["mcp_pages_b"]
+    assert host.kept == {"mcp_pages_a": mine}
+    assert "tool `a` of server `pages` is skipped" in caplog.text
+    assert ("cannot be asked whether a name is taken" in caplog.text) == (type(host) is Closed)
+
+
+@pytest.mark.requirement("excel-4.2", "excel-3.3")
+def test_application_gets_names_and_schemas_that_every_model_api_takes(
+    server: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = ScriptedServer("my.srv")
+    names = ["db.query", "查询", "查案", "x" * 90, "9lives"]
+    for name in names:
+        odd.add(ToolDef(name=name, description="", input_schema={"type": "object"}, func=lambda n=name: n))
+    shapes: dict[str, Any] = {
+        "either": {"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}}]},
+        "listed": {"type": "array", "items": {"type": "string"}},
+    }
+    for name, schema in shapes.items():
+        odd.add(ToolDef(name=name, description="", input_schema=schema, func=lambda **given: str(given)))
+    host = HostRegistry()
+    with blocking.McpManager([odd.spec(naming="{tool}")], registry=host, cache=False) as mcp:
+        mcp.wait_ready()
+        assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name) for name in host.tools)
+        assert "db_query" in host.tools
+        assert sorted(host.call_tool(name, {}) for name in host.tools if name != "either") == sorted(names)
+        # The agent of the application may as well call through the manager.
+        assert sorted(mcp.call(name).text for name in host.tools if name != "either") == sorted(names)
+        assert host.tools["either"].input_schema["type"] == "object"
+        assert "anyOf" not in host.tools["either"].input_schema
+        assert host.call_tool("either", {"a": "1"}) == "{'a': '1'}"
+    assert host.tools == {}
+    assert "tool `listed` of server `my.srv` is skipped" in caplog.text
+
+
+@pytest.mark.requirement("excel-4.2", "excel-4.4")
+async def test_agent_uses_the_applications_own_tools_beside_those_of_servers() -> None:
+    host = HostRegistry()
+    schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
+    host.register(HostTool("double", "Double a number.", schema, lambda number: 2 * number))
+    model = ScriptedProvider(
+        [
+            Say(calls=[("double", {"number": 21}), ("mcp_pages_a", {})]),
+            "done",
+            Say(calls=[("half", {})]),
+            "done",
+        ]
+    )
+    with anyio.fail_after(30):
+        async with AgentEngine(model, McpManager([pages("a").spec()], registry=host, cache=False)) as agent:
+            await agent.run("How much?")
+            host.register(HostTool("half", "Halve.", {}, lambda: "half"))
+            host.unregister("double")
+            await agent.run("And then?")
+            assert agent.manager is not None
+            assert agent.manager.registry.get("double") is None
+    assert all(f"'{name}'" in str(model.requests[0].tools) for name in ("double", "mcp_pages_a"))
+    read = [message.text for message in model.requests[-1].messages if message.role == "tool"]
+    assert read == ["42", "a {}", "half"]
+
+
+class HostError(Exception):
+    """The `ToolExecutionError` of an application."""
+
+
+@pytest.mark.requirement("excel-5.5")
+async def test_failed_call_raises_the_applications_own_error_if_it_gives_one(server: Make) -> None:
+    class Own(HostRegistry):
+        tool_error = HostError
+
+    host = Own()
+    with blocking.McpManager([server("plain", "plain.py")], registry=host, cache=False) as mcp:
+        mcp.wait_ready()
+        for _ in range(2):
+            with pytest.raises(HostError, match="the disk is full") as caught:
+                host.call_tool("mcp_plain_fail", {})
+            assert isinstance(caught.value.__cause__, ToolExecutionError)
+    with anyio.fail_after(30):
+        async with McpManager([server("plain", "plain.py")], registry=host, cache=False) as waiting:
+            await waiting.wait_ready()
+            with pytest.raises(HostError, match="the disk is full"):
+                await host.tools["mcp_plain_fail"].func()
+            assert await host.tools["mcp_plain_echo"].func(text="hi") == "hi"
+
+
+@pytest.mark.requirement("excel-5.3")
+async def test_async_manager_says_that_a_plain_registry_gets_coroutines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Awaits(HostRegistry):
+        async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:  # type: ignore[override]
+            return str(await self.tools[name].func(**arguments))
+
+    for host in (Awaits(), HostRegistry()):
+        caplog.clear()
+        async with McpManager([pages("a", "b").spec()], registry=host, cache=False) as mcp:
+            await mcp.wait_ready()
+        told = [one for one in caplog.messages if "is a plain function" in one]
+        assert len(told) == (type(host) is HostRegistry)
+        assert all("`HostRegistry.call_tool`" in one and "dragoman.blocking" in one for one in told)
 
 
 class Overwriting(HostRegistry):
@@ -329,7 +479,7 @@ async def test_registry_that_overwrites_is_asked_first(caplog: pytest.LogCapture
             assert host.tools["mcp_pages_a"] is mine
             assert "mcp_pages_b" in host.tools
     assert host.tools == {"mcp_pages_a": mine}
-    assert "the name is taken in the application's registry" in caplog.text
+    assert "the name `mcp_pages_a` is taken by built-in tool `mcp_pages_a`" in caplog.text
 
 
 async def until_changed(events: Any) -> None:

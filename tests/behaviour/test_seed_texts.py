@@ -7,14 +7,15 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from dragoman import DragomanError, McpManager, ServerSpec, Stdio, ToolRegistry, tool
+from dragoman import DragomanError, Http, McpManager, ServerSpec, Sse, Stdio, ToolRegistry, tool
 from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
+from dragoman.config.load import load_given
 from dragoman.events import NameContested, StateChanged
 from dragoman.testing import InstantClock
 
@@ -69,6 +70,112 @@ async def test_rrclaw_reads_its_own_words_in_results_and_in_the_log(
             assert (lost.success, lost.output) == (False, "")
             assert (lost.error or "").startswith("MCP 调用失败: `mcp_p_exit` is not available: ")
     assert "MCP Server 'p' 已关闭" in lines(caplog, "INFO")
+
+
+def by_serde(*arguments: str, allowed: list[str] | None = None) -> dict[str, object]:
+    """Return an entry of RRClaw's map as Rust writes it: every field, also the empty ones."""
+    return {
+        "transport": "stdio",
+        "command": sys.executable,
+        "args": [str(SERVERS / arguments[0]), *arguments[1:]],
+        "env": {},
+        "allowed_tools": allowed or [],
+    }
+
+
+@pytest.mark.requirement("rrclaw-manager.connect_all", "rrclaw-config.allowed", "rrclaw-result.text")
+@pytest.mark.parametrize("shape", ["profile", "document", "recognised", "recognised document"])
+async def test_rrclaws_map_is_read_by_its_own_rules(shape: str) -> None:
+    servers: dict[str, Any] = {"p": by_serde("plain.py"), "few": by_serde("plain.py", allowed=["echo"])}
+    if not shape.startswith("recognised"):
+        for one in servers.values():
+            del one["env"]
+    given = {"mcp": {"servers": servers}} if shape.endswith("document") else servers
+    profile = None if shape.startswith("recognised") else "rrclaw"
+    with anyio.fail_after(30):
+        mcp = await McpManager.connect_all(given, profile=profile, cache=False)
+        try:
+            assert mcp.status()["p"].tools > 10
+            assert [one.name for one in mcp.tools() if one.server == "few"] == ["mcp_few_echo"]
+            assert (await mcp.call("mcp_p_image")).text == "[图片内容]"
+            assert (await mcp.call("mcp_p_refuse")).error.startswith("MCP 调用失败: ")
+        finally:
+            await mcp.shutdown()
+
+
+@pytest.mark.requirement("rrclaw-transport.http", "rrclaw-manager.connect_all")
+def test_sse_in_rrclaws_map_tries_streamable_http_first() -> None:
+    entry: dict[str, Any] = {"transport": "sse", "url": "https://example.com/mcp", "headers": {}}
+    for given, profile in (({**entry, "allowed_tools": []}, None), (entry, "rrclaw")):
+        (spec,) = McpManager({"remote": given}, profile=profile).settings.servers
+        assert isinstance(spec.transport, Http)
+        assert spec.transport.alternate
+        assert spec.allowed_tools is None
+    (spec,) = McpManager({"remote": {**entry, "allowed_tools": []}}, profile="dragoman").settings.servers
+    assert isinstance(spec.transport, Sse)
+    assert spec.allowed_tools == ()
+
+
+def test_profile_is_for_what_has_to_be_read() -> None:
+    with pytest.raises(TypeError, match="`profile` says how to read a mapping or a file"):
+        McpManager([ServerSpec("p", Stdio("x"))], profile="rrclaw")
+
+
+@pytest.mark.requirement("rrclaw-config.allowed")
+async def test_filter_that_leaves_no_tool_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
+    here: dict[str, Any] = {"command": sys.executable, "args": [str(SERVERS / "plain.py")]}
+    servers = {
+        "none": {**here, "allowed_tools": []},
+        "wrong": {**here, "allowed_tools": ["Echo"]},
+        "all": here,
+    }
+    with anyio.fail_after(30):
+        async with McpManager(servers, cache=False) as mcp:
+            assert await mcp.wait_ready()
+            await mcp.restart("wrong")
+            await mcp.wait_ready()
+            assert [one.server for one in mcp.tools() if one.server != "all"] == []
+    warned = sorted(line for line in lines(caplog, "WARNING") if "0 of " in line)
+    assert [line.split(" (")[0] for line in warned] == [
+        f"{name}: 0 of 16 tools are offered: `allowed_tools` or `denied_tools` leaves out all"
+        for name in ("none", "wrong")
+    ]
+    assert 'profile="rrclaw"' in warned[0]
+
+
+@pytest.mark.requirement("rrclaw-manager.connect_all", "rrclaw-manager.log", "rrclaw-manager.shutdown")
+async def test_rrclaws_log_has_its_own_words_for_every_step(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman")
+    servers: dict[str, Any] = {
+        "p": by_serde("plain.py", allowed=["echo", "add"]),
+        "gone": by_serde("dying.py"),
+    }
+    with anyio.fail_after(30):
+        mcp = await McpManager.connect_all(servers, cache=False)
+        await mcp.shutdown()
+    said = [line for line in lines(caplog, "INFO") if line.startswith("MCP Server")]
+    assert said == ["MCP Server 'p' 连接成功", "MCP Server 'p' 加载了 2 个工具", "MCP Server 'p' 已关闭"]
+    (failed,) = [line for line in lines(caplog, "WARNING") if "gone" in line]
+    assert failed.startswith("MCP Server 'gone' 连接失败（跳过）: cannot connect to server `gone`")
+    assert lines(caplog, "ERROR") == []
+
+
+async def test_settings_that_a_program_gave_are_reloaded_with_new_ones() -> None:
+    here: dict[str, Any] = {"command": sys.executable, "args": [str(SERVERS / "plain.py")]}
+    first, both = load_given({"a": here}), load_given({"a": here, "b": {**here, "allowed_tools": ["echo"]}})
+    with anyio.fail_after(30):
+        mcp = await McpManager.connect_all(first, cache=False)
+        try:
+            with pytest.raises(
+                DragomanError, match=r"`reload\(settings\)`; or make it with `from_config\(\)`"
+            ):
+                await mcp.reload()
+            report = await mcp.reload(both)
+            assert (report.kept, report.started) == (("a",), ("b",))
+            assert (await mcp.call("mcp_b_echo", {"text": "hi"})).text == "hi"
+            assert (await mcp.reload(first)).stopped == ("b",)
+        finally:
+            await mcp.shutdown()
 
 
 async def test_other_profiles_keep_descriptions_and_plain_errors(
@@ -149,7 +256,7 @@ async def test_a_result_stays_what_the_server_said_and_its_sources_stay_in_the_p
             assert json.loads(await mcp.registry.call("mcp_p_cited")) == json.loads(plain.text)
             assert plain.provenance is not None
             assert [one.title for one in plain.provenance.sources] == ["Sample Act"]
-            assert shown.text.endswith("\n\nSources:\n- Sample Act, 4")
+            assert shown.text.endswith("\n\nSources:\n- Sample Act, 4 (date unknown)")
 
 
 async def test_an_agents_model_reads_the_sources_whatever_the_server_says(
@@ -160,7 +267,7 @@ async def test_an_agents_model_reads_the_sources_whatever_the_server_says(
         async with AgentEngine(model, [server("p", "plain.py", sources_in_text=False)]) as agent:
             await agent.run("What does the Act say?")
     (answer,) = (message for message in model.requests[-1].messages if message.role == "tool")
-    assert answer.text.endswith("Sources:\n- Sample Act, 4")
+    assert answer.text.endswith("Sources:\n- Sample Act, 4 (date unknown)")
 
 
 @pytest.mark.requirement("legal-law.attribution")

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.docs.pages import ROOT, blocks
 from tests.servers.model_api import ModelApi
 
@@ -63,6 +64,14 @@ async def test_the_scripted_example_shows_the_call_and_the_answer() -> None:
     assert await run(AGENT[3]) == "add -> 5\nIt is 5."
 
 
+@pytest.mark.requirement("otter-later.sampling")
+async def test_a_server_asks_the_model_by_the_documented_call() -> None:
+    assert (await run(AGENT[4])).splitlines() == [
+        "editor asks: A title for: A deposit is two months' rent.",
+        "The Deposit",
+    ]
+
+
 async def test_the_export_is_legal_and_leads_back() -> None:
     assert (await run(TOOLS[0])).splitlines() == ["files__read", "('files:read', {'path': 'a'})", "{} {}"]
 
@@ -88,4 +97,4 @@ async def test_a_local_tool_answers_for_the_tool_that_it_is_given_to() -> None:
 
 
 def test_no_block_is_left_out() -> None:
-    assert (len(AGENT), len(TOOLS)) == (4, 5)
+    assert (len(AGENT), len(TOOLS)) == (5, 5)

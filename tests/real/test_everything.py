@@ -10,7 +10,7 @@ import pytest
 from tests.real.test_real_servers import PATIENCE, everything_on, spec_of, succeed
 
 from dragoman import Http, McpManager, ServerSpec, Sse
-from dragoman.agent.handlers import Form, handlers
+from dragoman.agent.handlers import Form, make_handlers
 from dragoman.agent.providers import ScriptedProvider
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_it_asks_reports_progress_and_links_resources(transport: str) -> None:
         return {"name": "Li Na", "check": True}
 
     async def main() -> None:
-        answers = handlers(
+        answers = make_handlers(
             lambda: ScriptedProvider(["sampled!"]),
             approve=lambda server, _: server == "everything",
             ask=fill,
@@ -83,7 +83,7 @@ def test_other_capabilities_are_not_taken_for_tampering() -> None:
         spec = spec_of("everything", "stdio")
         answers = None
         if answering:
-            answers = handlers(lambda: ScriptedProvider([]), ask=lambda _: None, **answering)
+            answers = make_handlers(lambda: ScriptedProvider([]), ask=lambda _: None, **answering)
         async with McpManager([spec], handlers=answers, cache=False) as mcp:
             assert await mcp.wait_ready(timeout=PATIENCE), mcp.status()
             await asyncio.gather(*mcp._gate.pin_checker.looking())

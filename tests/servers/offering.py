@@ -73,7 +73,8 @@ serve(
         "tools/call": call,
         "resources/list": lambda _: {
             "resources": [
-                {"uri": uri, "name": uri, "_meta": offer.get("meta")} for uri in offer.get("resources", ())
+                {"uri": uri, "name": uri, "size": len(uri), "_meta": offer.get("meta")}
+                for uri in offer.get("resources", ())
             ]
         },
         "resources/templates/list": lambda _: {

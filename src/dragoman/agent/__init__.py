@@ -11,6 +11,7 @@ from typing import Any as _Any
 if _TYPE_CHECKING:
     from dragoman.agent.code.sandbox import CodeLimits
     from dragoman.agent.engine import AgentEngine, Budget
+    from dragoman.agent.handlers import SamplingLimits, make_handlers
     from dragoman.agent.messages import (
         AgentEvent,
         Answer,
@@ -35,6 +36,7 @@ if _TYPE_CHECKING:
 _MODULES = {
     "dragoman.agent.code.sandbox": ("CodeLimits",),
     "dragoman.agent.engine": ("AgentEngine", "Budget"),
+    "dragoman.agent.handlers": ("SamplingLimits", "make_handlers"),
     "dragoman.agent.offer": ("ToolLimit",),
     "dragoman.agent.providers.open": ("open_provider",),
     "dragoman.agent.providers.scripted": ("Say", "ScriptedProvider"),
@@ -68,6 +70,7 @@ __all__ = [
     "Noticed",
     "Price",
     "Provider",
+    "SamplingLimits",
     "Say",
     "ScriptedProvider",
     "StepFinished",
@@ -79,6 +82,7 @@ __all__ = [
     "ToolProgressed",
     "ToolStarted",
     "Usage",
+    "make_handlers",
     "open_provider",
 ]
 

@@ -36,9 +36,10 @@ from dragoman.agent.notices import Notices
 from dragoman.agent.offer import RESERVED, RUN_CODE, ToolLimit, ToolOffer
 from dragoman.agent.skills import SkillOffer
 from dragoman.errors import AgentError, BudgetExceededError, DragomanError, ModelError
+from dragoman.languages import fill
 from dragoman.manager.manager import McpManager
 from dragoman.manager.resources import result_tool
-from dragoman.model import ToolResult
+from dragoman.model import Texts, ToolResult
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.results import ResultStore, default_folder
 from dragoman.tools.registry import ToolRegistry
@@ -147,8 +148,8 @@ RESULT_TOKENS = 25_000
 MAX_INSTRUCTIONS = 2_000
 """Characters that a server's instructions may take in the system prompt."""
 ATTRIBUTION = (
-    "Tool results may end with a block that begins with `Sources:`. When your answer rests on such a result, "
-    "name those sources and their dates in the answer."
+    "Tool results may end with a block that begins with `{sources}`. When your answer rests on such a "
+    "result, name those sources and their dates in the answer."
 )
 SKILLS = (
     "Servers have skills: instructions for certain tasks. Load the skill of a task with `load_skill` before "
@@ -239,7 +240,8 @@ class AgentEngine:
         self._offering: ToolOffer | None = None
         self._prompt: str | None = None
         """The system prompt of the first request; it never changes, so that prompt caches stay valid."""
-        self._notices = Notices()
+        self._words = self.manager.texts if self.manager is not None else Texts()
+        self._notices = Notices(self._words)
         self._seen: dict[str, str] = {}
         """The tools that have been in the agent's view, each with its server."""
         self._seen_export: object = None
@@ -412,6 +414,7 @@ class AgentEngine:
             budget=budget,
             spill=self._spill,
             store=ProgramStore(user=self._user),
+            words=self._words,
         )
         if self.manager is None:
             route = replace(self._route(self.tools), spill=self._spill)
@@ -470,6 +473,8 @@ class AgentEngine:
     async def _work(self, asked: Message, spending: Spending, emit: Callable[[AgentEvent], None]) -> Answer:
         first = len(self._messages)
         self._record([asked])
+        if self.manager is not None:
+            self.manager.registry.read_host()
         await self._offer_skills(emit)
         while True:
             spending.check(time.monotonic())
@@ -636,7 +641,7 @@ class AgentEngine:
     def _system_prompt(self) -> str:
         pieces = [self._system] if self._system else []
         if len(self.tools):
-            pieces.append(ATTRIBUTION)
+            pieces.append(fill(ATTRIBUTION, sources=self._words.sources))
         if not cast("ToolOffer", self._offering).searching:
             said = merged_instructions(self._instructions(), MAX_INSTRUCTIONS)
             pieces += [said] if said else []

@@ -214,7 +214,7 @@ class SamplingLimits:
     """Requests of all servers together."""
 
 
-def handlers(
+def make_handlers(
     model: Callable[[], Provider],
     *,
     approve: Approve | None = None,

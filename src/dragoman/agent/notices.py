@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dragoman.events import StateChanged, ToolsChanged
-from dragoman.model import ServerState
+from dragoman.languages import fill
+from dragoman.model import ServerState, Texts
 from dragoman.trust.sanitizing import for_model
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ _LOST = frozenset({ServerState.BACKOFF, ServerState.FAILED, ServerState.NEEDS_AU
 class Notices:
     """Collects a manager's events between two requests to the model, as one line for each server and kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Texts | None = None) -> None:
+        self._words = words or Texts()
         self._events: Subscription | None = None
         self._lost: set[str] = set()
 
@@ -56,33 +58,33 @@ class Notices:
             elif isinstance(event, ToolsChanged) and (told := _known_part(event, seen)) is not None:
                 changes.setdefault(event.server, []).append(told)
         said = [text for server in sorted(states) if (text := self._moved(states[server]))]
-        return said + [_changed(server, changes[server]) for server in sorted(changes)]
+        return said + [_changed(server, changes[server], self._words) for server in sorted(changes)]
 
     def _moved(self, event: StateChanged) -> str:
         if event.after in _LOST:
             if event.server in self._lost:
                 return ""
             self._lost.add(event.server)
-            return _lost(event.server, event.reason)
+            return _lost(event.server, event.reason, self._words)
         if event.after is ServerState.READY and event.server in self._lost:
             self._lost.discard(event.server)
-            return f"server `{event.server}` is available again"
+            return fill(self._words.server_back, server=event.server)
         return ""
 
 
-def lost_servers(statuses: Mapping[str, ServerStatus]) -> list[str]:
+def lost_servers(statuses: Mapping[str, ServerStatus], words: Texts) -> list[str]:
     """Return a notice for each server that is not available now."""
     return [
-        _lost(name, status.last_error or "")
+        _lost(name, status.last_error or "", words)
         for name, status in sorted(statuses.items())
         if status.state in _LOST and status.state is not ServerState.CLOSED
     ]
 
 
-def _lost(server: str, why: str) -> str:
+def _lost(server: str, why: str, words: Texts) -> str:
     # The reason of a crash may quote the server, so it is sanitized for the model.
     reason = f": {for_model(why, MAX_REASON)}" if why else ""
-    return f"server `{server}` is not available{reason}; its tools may fail until it is back"
+    return fill(words.server_lost, server=server, reason=reason)
 
 
 def _known_part(event: ToolsChanged, seen: Mapping[str, str] | None) -> ToolsChanged | None:
@@ -96,17 +98,18 @@ def _known_part(event: ToolsChanged, seen: Mapping[str, str] | None) -> ToolsCha
     return ToolsChanged(server=event.server, added=added, removed=removed, changed=changed)
 
 
-def _changed(server: str, changes: list[ToolsChanged]) -> str:
+def _changed(server: str, changes: list[ToolsChanged], words: Texts) -> str:
     kinds = {
-        "new": dict.fromkeys(name for change in changes for name in change.added),
-        "gone": dict.fromkeys(name for change in changes for name in change.removed),
-        "changed": dict.fromkeys(name for change in changes for name in change.changed),
+        words.tools_added: dict.fromkeys(name for change in changes for name in change.added),
+        words.tools_removed: dict.fromkeys(name for change in changes for name in change.removed),
+        words.tools_altered: dict.fromkeys(name for change in changes for name in change.changed),
     }
-    parts = [f"{kind}: {_few(list(names))}" for kind, names in kinds.items() if names]
-    return f"the tools of server `{server}` have changed ({'; '.join(parts)})"
+    parts = [fill(kind, names=_few(list(names), words)) for kind, names in kinds.items() if names]
+    return fill(words.tools_changed, server=server, changes="; ".join(parts))
 
 
-def _few(names: list[str]) -> str:
-    shown = ", ".join(names[:MAX_NAMES])
-    shown = for_model(shown)
-    return f"{shown} and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else shown
+def _few(names: list[str], words: Texts) -> str:
+    shown = for_model(", ".join(names[:MAX_NAMES]))
+    if len(names) <= MAX_NAMES:
+        return shown
+    return fill(words.more_names, names=shown, count=len(names) - MAX_NAMES)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ServerStatus,
         Settings,
         Task,
+        Texts,
         ToolResult,
         UserLimits,
         UserStatus,
@@ -110,6 +111,7 @@ class McpManager:
         self,
         servers: Servers,
         *,
+        profile: str | Profile | None = None,
         registry: AsyncRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         trust_project: bool = False,
@@ -130,6 +132,7 @@ class McpManager:
         self._adopt(
             _LoopManager(
                 servers,
+                profile=profile,
                 registry=registry,
                 inputs=inputs,
                 trust_project=trust_project,
@@ -191,13 +194,21 @@ class McpManager:
         cls,
         servers: Servers,
         *,
+        profile: str | Profile | None = None,
         registry: AsyncRegistry | HostRegistry | None = None,
         cache: Path | bool | None = True,
         trust_project: bool = False,
         policy: Policy | Mapping[str, Any] | list[Any] | None = None,
     ) -> Self:
         """Return a started manager once every server is ready or has failed; call `shutdown()` later."""
-        made = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
+        made = cls(
+            servers,
+            profile=profile,
+            registry=registry,
+            cache=cache,
+            trust_project=trust_project,
+            policy=policy,
+        )
         made._start()
         try:
             made.wait_ready()
@@ -247,6 +258,11 @@ class McpManager:
     def settings(self) -> Settings:
         """The configuration in effect."""
         return self._mcp.settings
+
+    @property
+    def texts(self) -> Texts:
+        """The words for users and models: the application's own, the rest in the user's language."""
+        return self._mcp.texts
 
     @property
     def user(self) -> str:
@@ -657,13 +673,16 @@ class McpManager:
         """
         self._runner.run(lambda: self._mcp.remove(name))
 
-    def reload(self) -> ConfigReloaded:
+    def reload(self, settings: Settings | None = None) -> ConfigReloaded:
         """Read the configuration again and apply what changed; unchanged servers are not touched.
 
+        Args:
+            settings: The new configuration, for a manager that was made of settings.
+
         Raises:
-            DragomanError: The manager was not made by `from_config`.
+            DragomanError: The manager reads no file, and no settings are given; or the other way round.
         """
-        return self._runner.run(self._mcp.reload)
+        return self._runner.run(lambda: self._mcp.reload(settings))
 
     def resources(self, server: str | None = None) -> list[Resource]:
         """List resources, then templates, by server and URI."""

@@ -182,6 +182,10 @@ class ToolRegistry(_Tools):
         """Release the names of a server's tools."""
         self._runner.read(lambda: self._registry.forget(server))
 
+    def read_host(self) -> None:
+        """Take over the tools that the application's own registry has now, as built-in ones."""
+        self._runner.read(self._registry.read_host)
+
     def watch(self, permit: Permit) -> None:
         """Check every call of a built-in tool with `permit` first."""
         self._runner.read(lambda: self._registry.watch(permit))

@@ -336,6 +336,8 @@ class ResourceShape(TypedDict):
     title: str
     description: str
     mime_type: str
+    size: int | None
+    """In bytes; null if the server does not say."""
     template: bool
 
 

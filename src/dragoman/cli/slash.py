@@ -411,8 +411,17 @@ async def server_tools(context: Context, words: str) -> RenderableType:
     """List the tools of one server or of all servers."""
     if words:
         server_named(context, words, "/mcp tools")
-    found = [tool for tool in context.mcp.tools() if words in ("", tool.server)]
-    return tools_table(found) if found else Text("No tools.", style="dim")
+    by_server: dict[str, list[ToolDef]] = {}
+    for tool in context.mcp.tools():
+        if words in ("", tool.server):
+            by_server.setdefault(tool.server, []).append(tool)
+    if not by_server:
+        return Text("No tools.", style="dim")
+    shown: list[RenderableType] = []
+    for server, found in sorted(by_server.items()):
+        many = "1 tool" if len(found) == 1 else f"{len(found)} tools"
+        shown += [Text(f"{safe(server)}: {many}", style="bold"), tools_table(found)]
+    return Group(*shown)
 
 
 async def reload(context: Context, words: str) -> RenderableType:

@@ -221,7 +221,7 @@ def result_view(result: ToolResult, *, limit: int = 2000) -> RenderableType:
         if all(part in text for part in (source.title, source.locator, source.updated)):
             continue
         name = ", ".join(part for part in (source.title, source.locator) if part)
-        date = f", updated {source.updated}" if source.updated else ""
+        date = f", updated {source.updated}" if source.updated else ", date unknown"
         lines.append(Text(safe(f"source: {name}{date}"), style="magenta"))
     return Group(*lines, Text(f"✓ {duration(result.duration)}", style="dim green"))
 

@@ -27,7 +27,6 @@ from dragoman.model import (
     Http,
     Origin,
     ServerSpec,
-    Settings,
     Sse,
     Stdio,
     Timeouts,
@@ -395,13 +394,13 @@ def build(entry: Entry, dialect: Dialect, scope: Scope) -> ServerSpec:
     )
 
 
-def read_entries(servers: Mapping[str, ServerSpec | Mapping[str, Any]]) -> Settings:
-    """Read the servers of a program, by name: specs, or entries as in our own files.
+def read_entries(
+    servers: Mapping[str, ServerSpec | Mapping[str, Any]], dialect: Dialect
+) -> tuple[list[ServerSpec], list[InvalidSpecError]]:
+    """Read the servers of a program, by name: specs, or entries as in the files of a dialect.
 
-    An invalid entry is logged and skipped; the settings have it as a problem.
+    An invalid entry is logged and skipped; it is returned as a problem.
     """
-    from dragoman.config.dialects import dialect
-
     specs: list[ServerSpec] = []
     problems: list[InvalidSpecError] = []
     for name, given in servers.items():
@@ -413,11 +412,11 @@ def read_entries(servers: Mapping[str, ServerSpec | Mapping[str, Any]]) -> Setti
         )
         entry = Entry(name, copy.deepcopy(fields), Document("code", "json", {}), ("mcpServers", name))
         try:
-            specs.append(build(entry, dialect("dragoman"), "code"))
+            specs.append(build(entry, dialect, "code"))
         except InvalidSpecError as error:
             logging.getLogger("dragoman").error("%s", error)
             problems.append(error)
-    return Settings(servers=tuple(specs), problems=tuple(problems))
+    return specs, problems
 
 
 def _note_references(entry: Entry, dialect: Dialect, reader: EntryReader) -> None:

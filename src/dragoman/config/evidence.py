@@ -361,7 +361,10 @@ class _Look(CoveredFiles):
             for path in (*hidden, *(os.path.join(config, one) for one in self._names(config))):
                 if is_named(os.path.basename(path), name):
                     self._cover(path, folders=True)
-        where = ", ".join(dict.fromkeys(self._shown(folder) or "this folder" for folder in folders)) or "no folder"
+        where = (
+            ", ".join(dict.fromkeys(self._shown(folder) or "this folder" for folder in folders))
+            or "no folder"
+        )
         what = "files (not data)" if is_whole else "settings and main files"
         gap = f"`{word}` is not a known program: the {what} at the top of {where} are watched"
         below = ", settings and main files below" if deep else ""

@@ -20,6 +20,7 @@ from dragoman.config.dialect import EMPTY, Place, local_part
 from dragoman.config.dialects import HOSTS, dialect
 from dragoman.config.dialects.agents import VARIABLES, finder
 from dragoman.config.documents import MAX_PROJECT_BYTES, Document, dotted, environment
+from dragoman.config.entries import read_entries
 from dragoman.config.files import is_file, read
 from dragoman.config.merge import Layer, merge
 from dragoman.config.misspelled import doubts, variable_doubts
@@ -337,15 +338,54 @@ def _has_servers(value: object) -> bool:
     return isinstance(value, dict | list) and not is_entry
 
 
-def load_document(data: Mapping[str, Any]) -> Settings:
-    """Read the content of a configuration file that a program holds, in any dialect."""
+def load_given(data: Mapping[str, Any], profile: str | Profile | None = None) -> Settings:
+    """Read what a program holds: the content of a configuration file, or servers by their names.
+
+    Args:
+        data: The content, in any dialect; or entries, or specs, by name.
+        profile: Whose rules, names and words hold. Unless given, RRClaw's do for a map as RRClaw has it.
+    """
+    if profile is None:
+        profile = "rrclaw" if _is_of_rrclaw(data) else "dragoman"
+    chosen = profile_named(profile) if isinstance(profile, str) else profile
     expansion = ExpansionContext(env=os.environ, root=str(Path.cwd()), home=str(Path.home()))
-    search = _Search(profile_named("dragoman"), expansion, sys.platform)
+    search = _Search(chosen, expansion, sys.platform)
+    own = None if chosen.default_dialect in ("mcp-json", "legal") else chosen.default_dialect
+    if not is_document(data):
+        specs, problems = read_entries(data, dialect(own or "dragoman"))
+        return replace(
+            search.settings(), servers=search.with_unset(specs), problems=problems, layers=None, root=""
+        )
     document = Document("code", "json", copy.deepcopy(dict(data)))
-    search.add(document, Place("code", "code"), detect(document))
+    if own is None or not any(True for _ in dialect(own).find(document, expansion.root)):
+        own = detect(document)
+    search.add(document, Place("code", "code"), own)
     settings = search.settings()
     _log_problems(settings)
     return settings
+
+
+_RRCLAW_SHAPES = {
+    "stdio": {"transport", "command", "args", "env", "allowed_tools"},
+    "sse": {"transport", "url", "headers", "allowed_tools"},
+}
+"""RRClaw's `McpServerConfig` as it is serialized, with every field. With fewer or other fields it could be
+another program's map, in which an empty `allowed_tools` allows nothing."""
+
+
+def _is_of_rrclaw(data: Mapping[str, Any]) -> bool:
+    """Return whether a map, bare or under `mcp.servers`, has the shape of RRClaw's own."""
+    mcp = data.get("mcp")
+    servers: object = (
+        cast("dict[str, Any]", mcp).get("servers") if isinstance(mcp, dict) and len(data) == 1 else data
+    )
+    if not isinstance(servers, dict) or not servers:
+        return False
+    for entry in cast("dict[str, object]", servers).values():
+        fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        if set(fields) != _RRCLAW_SHAPES.get(str(fields.get("transport"))):
+            return False
+    return True
 
 
 def candidate_places(
@@ -405,8 +445,12 @@ class _Search:
         if named:
             path = Path(self.expansion.root, expand_home(named, self.expansion.home))
             self._read_named(path, "" if config else variable)
-        candidates = candidate_places(self.profile, self.expansion, self.platform)
+        candidates = list(candidate_places(self.profile, self.expansion, self.platform))
+        # In the home folder, a file of the project may be the user's own: it is read once, as such.
+        own = {os.path.realpath(path) for place, path in candidates if place.scope == "user"}
         for place, path in candidates:
+            if place.scope == "project" and os.path.realpath(path) in own:
+                continue
             self._read_place(place, path, hidden=bool(named))
         if self.profile.environment and not config:
             self._read_environment()
@@ -417,8 +461,8 @@ class _Search:
         others = [layer for layer in self.layers if layer.scope != "local"]
         merged = merge([*local, *others], combine)
         layers = Layers(
-            servers=self._with_unset(merged.servers),
-            own=self._with_unset(merged.own),
+            servers=self.with_unset(merged.servers),
+            own=self.with_unset(merged.own),
             statements=merged.statements,
             naming=self.profile.naming,
             first_only=combine == "first",
@@ -429,6 +473,8 @@ class _Search:
             collisions=self.profile.collisions,
             sources_in_text=self.profile.sources_in_text,
             texts=self.profile.texts,
+            language=self.profile.language,
+            failure_level=self.profile.failure_level,
             by_field=combine == "fields",
             profile=self.profile.app,
             root=self.expansion.root,
@@ -437,7 +483,8 @@ class _Search:
         )
         return as_read(read)
 
-    def _with_unset(self, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
+    def with_unset(self, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
+        """Return servers with the profile's rule for unset variables."""
         if self.unset == "error":
             return list(specs)
         return [replace(spec, unset_variables=self.unset) for spec in specs]

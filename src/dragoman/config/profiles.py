@@ -52,6 +52,10 @@ class Profile:
     """Whether the text of a result ends with its sources, for servers that do not say."""
     texts: Texts = field(default_factory=Texts)
     """The application's own words for results and for the log."""
+    language: str = ""
+    """The language of notices and notes, `en` or `zh`; that of the user's locale unless given."""
+    failure_level: Literal["error", "warning"] = "error"
+    """The level of the log for a server that fails."""
     write_to: str | None = None
     """The file that `add` and `import` write to; empty: none."""
     default_dialect: str = "mcp-json"
@@ -143,8 +147,14 @@ BUILT_IN: dict[str, Profile] = {
             image="[图片内容]",
             resource="[资源内容]",
             call_failed="MCP 调用失败: {error}",
+            connected="MCP Server '{server}' 连接成功",
+            loaded="MCP Server '{server}' 加载了 {count} 个工具",
+            not_connected="MCP Server '{server}' 连接失败（跳过）: {error}",
+            not_listed="获取 MCP Server '{server}' 工具列表失败: {error}",
             closed="MCP Server '{server}' 已关闭",
         ),
+        language="zh",
+        failure_level="warning",
         write_to="~/.rrclaw/config.toml",
         default_dialect="rrclaw",
     ),

@@ -78,6 +78,7 @@ class ProgramTool:
             self._tools,
             budget=TextBudget(limit=RESULT_TOKENS, unit="tokens"),
             store=ProgramStore(user=self._mcp.user),
+            words=self._mcp.texts,
         )
         caller = self._mcp.caller(while_asking=runner.while_asking)
 

@@ -55,7 +55,7 @@ class ForModel:
         self._reader = result_tool(store)
         budget = TextBudget(limit=RESULT_TOKENS, unit="tokens")
         self.forward = mcp.forward.for_model(budget=budget, spill=store)
-        self._notices = Notices()
+        self._notices = Notices(mcp.texts)
         self._said: list[str] = []
         """The latest notices."""
         self._first = 0
@@ -98,9 +98,10 @@ class ForModel:
             del self._told[next(iter(self._told))]
         self._told[client] = self._first + len(self._said)
         # A client that comes while a server is down has to know that too.
-        said = (
-            lost_servers(self._mcp.status()) if known is None else self._said[max(0, known - self._first) :]
-        )
+        if known is None:
+            said = lost_servers(self._mcp.status(), self._mcp.texts)
+        else:
+            said = self._said[max(0, known - self._first) :]
         if not said:
             return answer
         blocks = [{"type": "text", "text": f"[notice] {for_remote(text)}"} for text in said]

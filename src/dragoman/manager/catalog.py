@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
+EMPTY_ALLOWS = (
+    " (an empty list allows none; leave it out to allow all, or read a map of RRClaw, where it allows all, "
+    'with `profile="rrclaw"`)'
+)
+
 
 class AsyncRemoteTool(RemoteTool):
     """A server's tool whose `func` is async."""
@@ -102,6 +107,8 @@ class ToolCatalog:
         self._remote = remote
         self._make_func = make_func
         self._order = order
+        self._emptied: dict[str, tuple[object, object]] = {}
+        """The filters that leave no tool of a server, by server."""
         self._read: dict[str, _Read] = {}
         """The long listings in use, by server."""
 
@@ -190,6 +197,7 @@ class ToolCatalog:
         tools, rejected = read.tools, read.rejected
         for one in rejected:
             logger.warning("%s: tool `%s` is skipped: %s", spec.name, one.tool, one.reason)
+        self._warn_of_empty(spec, len(listing) - len(rejected), exposed=len(tools))
         if not is_current:
             return len(tools)
         if self._memory is not None and is_private:
@@ -209,6 +217,17 @@ class ToolCatalog:
         if len(listing) > SLICE:
             self._read[spec.name] = read
         return count
+
+    def _warn_of_empty(self, spec: ServerSpec, listed: int, *, exposed: int) -> None:
+        """Warn, once for each filter, that it leaves none of the tools of a server."""
+        rules = (spec.allowed_tools, spec.denied_tools)
+        if exposed or not listed:
+            self._emptied.pop(spec.name, None)
+        elif self._emptied.get(spec.name) != rules:
+            self._emptied[spec.name] = rules
+            hint = EMPTY_ALLOWS if spec.allowed_tools == () else ""
+            line = "%s: 0 of %d tools are offered: `allowed_tools` or `denied_tools` leaves out all%s"
+            logger.warning(line, spec.name, listed, hint)
 
     def reload(self, spec: ServerSpec, naming: str, *, starts: bool) -> int:
         """Offer the known tools of a server that was just installed or has new rules; return how many.

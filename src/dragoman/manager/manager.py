@@ -49,8 +49,9 @@ from dragoman.server.late_import import is_loaded, late_import_module
 from dragoman.server.protocol.wire import with_headers
 from dragoman.server.sharing import SharedConnections
 from dragoman.storage.manifests import ManifestCache, ManifestMemory, default_folder
+from dragoman.storage.spellings import Spellings
 from dragoman.storage.tasks import TaskStore
-from dragoman.tools.names import Pair
+from dragoman.tools.names import Pair, use_spelling
 from dragoman.tools.registry import ToolRegistry
 from dragoman.trust.gate import Gate
 from dragoman.trust.masking import spec_key
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         Resource,
         ServerStatus,
         Task,
+        Texts,
         ToolDef,
         ToolResult,
         UserStatus,
@@ -134,6 +136,7 @@ class McpManager:
         self,
         servers: Servers,
         *,
+        profile: str | Profile | None = None,
         registry: ToolRegistry | HostRegistry | None = None,
         inputs: Mapping[str, str] | None = None,
         trust_project: bool = False,
@@ -154,6 +157,8 @@ class McpManager:
             servers: Specs, or the settings of a whole configuration; the path of a configuration file; its
                 content (`{"mcpServers": {…}}`); or a mapping of names to specs or to entries as in such a
                 file (`{"fs": {"command": "npx", "args": […]}}`). An invalid entry is logged and skipped.
+            profile: The application by whose rules a mapping or a file is read, with its names and words. By
+                default dragoman's; a map with every field of RRClaw's own is read by its rules.
             registry: Where the tools go, next to built-in ones; a new registry by default. An application's
                 own registry (see `dragoman.HostRegistry`) gets each tool with a `func` that calls it.
             inputs: Answers to `${input:id}`, by id.
@@ -180,8 +185,9 @@ class McpManager:
             InvalidSpecError: Two servers have the same name.
             ConfigError: The policy cannot be read, or the named file does not exist.
         """
-        load = _file_loader(servers, missing_ok=missing_ok)
-        read = _settings(servers) if load is None else load()
+        use_spelling(Spellings().of)
+        load = _file_loader(servers, profile, missing_ok=missing_ok)
+        read = _settings(servers, profile) if load is None else load()
         self._root = root = read.root or str(Path.cwd())
         of_user = self._of_user
         if header_provider is not None:
@@ -333,6 +339,7 @@ class McpManager:
         cls,
         servers: Servers,
         *,
+        profile: str | Profile | None = None,
         registry: ToolRegistry | HostRegistry | None = None,
         cache: Path | bool | None = True,
         trust_project: bool = False,
@@ -340,7 +347,14 @@ class McpManager:
     ) -> Self:
         """Return a started manager once every server is ready or has failed; call `shutdown()` later."""
         insist_on_asyncio()
-        manager = cls(servers, registry=registry, cache=cache, trust_project=trust_project, policy=policy)
+        manager = cls(
+            servers,
+            profile=profile,
+            registry=registry,
+            cache=cache,
+            trust_project=trust_project,
+            policy=policy,
+        )
         try:
             await manager._start()
             await manager._wait_required()
@@ -398,6 +412,11 @@ class McpManager:
     def settings(self) -> Settings:
         """The configuration in effect."""
         return self._pool.settings
+
+    @property
+    def texts(self) -> Texts:
+        """The words for users and models: the application's own, the rest in the user's language."""
+        return self._pool.texts
 
     async def wait_ready(
         self, names: Iterable[str] | None = None, timeout: float | None = None
@@ -904,20 +923,27 @@ class McpManager:
             await self._pool.wait_drained()
             await self._update_users()
 
-    async def reload(self) -> ConfigReloaded:
+    async def reload(self, settings: Settings | None = None) -> ConfigReloaded:
         """Read the configuration again and apply what changed; unchanged servers are not touched.
 
         Files that cannot be read now keep their effect. Reloads run one after another.
 
+        Args:
+            settings: The new configuration, for a manager that was made of settings.
+
         Raises:
-            DragomanError: The manager was not made by `from_config`.
+            DragomanError: The manager reads no file, and no settings are given; or the other way round.
         """
         self._check_open()
-        if self._load is None:
-            msg = "this manager has no configuration to read again"
-            raise DragomanError(msg, hint="make it with `from_config()`, or use `add` and `remove`")
+        if self._load is None and settings is None:
+            msg = "this manager was made of what the program gave it, so there is no file to read again"
+            hint = "give the new settings: `reload(settings)`; or make it with `from_config()` or of a path"
+            raise DragomanError(msg, hint=hint)
+        if self._load is not None and settings is not None:
+            msg = "this manager reads its own files, and takes no settings"
+            raise DragomanError(msg, hint="call `reload()`")
         async with self._reloading:
-            found = await asyncio.to_thread(self._load)
+            found = settings or await asyncio.to_thread(cast("Callable[[], Settings]", self._load))
             self._check_open()
             try:
                 report = await self._pool.reload(found)
@@ -1175,7 +1201,7 @@ class McpManager:
             publish=self._bus.publish,
             is_heard=self._bus.is_heard,
             sources_in_text=self.settings.sources_in_text,
-            texts=self.settings.texts,
+            texts=self.texts,
             gate=self._gate,
             metrics=self._metrics,
             log=self.call_log,
@@ -1206,6 +1232,7 @@ class McpManager:
             msg = "the manager is closed" if self._closed else "the manager is already started"
             raise DragomanError(msg, hint="make a new one")
         self._started = True
+        self.registry.read_host()
         self._gate.begin()
         for name, supervisor in self._supervisors.items():
             self._metrics.watch(name, supervisor.state, time.monotonic())
@@ -1292,17 +1319,17 @@ def insist_on_asyncio() -> None:
         raise DragomanError(msg, hint=hint)
 
 
-def _settings(servers: Servers) -> Settings:
+def _settings(servers: Servers, profile: str | Profile | None = None) -> Settings:
     """Return the settings for what a manager is made of."""
+    if isinstance(servers, Mapping):
+        from dragoman.config.load import load_given  # Most programs make specs, or read files.
+
+        return load_given(cast("Mapping[str, Any]", servers), profile)
+    if profile is not None:
+        msg = "`profile` says how to read a mapping or a file; specs and settings are complete"
+        raise TypeError(msg)
     if isinstance(servers, Settings):
         return servers
-    if isinstance(servers, Mapping):
-        # Most programs make specs, or read files.
-        from dragoman.config.entries import read_entries
-        from dragoman.config.load import is_document, load_document
-
-        given = cast("Mapping[str, Any]", servers)
-        return load_document(given) if is_document(given) else read_entries(given)
     wrong = "a manager is made of a list of servers, a mapping, or the path of a configuration file"
     if isinstance(servers, ServerSpec):
         msg = f"{wrong}: write McpManager([spec])"
@@ -1315,7 +1342,9 @@ def _settings(servers: Servers) -> Settings:
     return Settings(servers=specs)
 
 
-def _file_loader(servers: Servers, *, missing_ok: bool) -> Callable[[], Settings] | None:
+def _file_loader(
+    servers: Servers, profile: str | Profile | None, *, missing_ok: bool
+) -> Callable[[], Settings] | None:
     """Return what reads the file that a manager is made of; `None` if it is made of something else."""
     if not isinstance(servers, str | os.PathLike):
         return None
@@ -1324,7 +1353,7 @@ def _file_loader(servers: Servers, *, missing_ok: bool) -> Callable[[], Settings
     root = Path.cwd()
     if not missing_ok:
         insist_on_file(servers, root)
-    return lambda: load(root=root, config=servers, missing_ok=missing_ok)
+    return lambda: load(profile or "dragoman", root=root, config=servers, missing_ok=missing_ok)
 
 
 def _why_not(status: ServerStatus) -> str:

@@ -24,6 +24,7 @@ from dragoman.errors import (
     UnknownServerError,
 )
 from dragoman.events import ConfigReloaded, StateChanged
+from dragoman.languages import in_language, language_of
 from dragoman.manager.reload import diff, hold, unapproved
 from dragoman.model import Handlers, ServerState, Settings, Stdio
 from dragoman.server.protocol.wire import caller_headers
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from dragoman.events import Event
     from dragoman.manager.catalog import ToolCatalog
     from dragoman.manager.reload import Plan
-    from dragoman.model import ServerSpec
+    from dragoman.model import ServerSpec, Texts
     from dragoman.server.sharing import SharedConnections
     from dragoman.server.supervisor import Room
     from dragoman.trust.gate import Gate
@@ -135,6 +136,11 @@ class ServerPool:
         for spec in settings.servers:
             self.check_free(spec)
             supervisors[spec.name] = self._make(spec)
+
+    @property
+    def texts(self) -> Texts:
+        """The words for users and models: the application's own, the rest in the user's language."""
+        return in_language(self.settings.texts, self.settings.language or language_of(self._env))
 
     def check_free(self, spec: ServerSpec) -> None:
         """Check that no server has the name of a spec.
@@ -286,10 +292,13 @@ class ServerPool:
     async def reload(self, found: Settings) -> ConfigReloaded:
         """Apply a configuration that was just read; unchanged servers are not touched."""
         old = replace(self.settings, servers=[one.spec for one in self.supervisors.values()])
+        # Servers in the code's own settings come and go with them; those that were added later stay.
+        given = {spec.name for spec in self._read.servers} if self._read is not None else set[str]()
         self._read = found if self._read is None else hold(self._read, found)
         decided = await asyncio.to_thread(self._gate.decide, self._read)
         names = {spec.name for spec in decided.servers}
-        added = [spec for spec in old.servers if spec.origin.scope == "code" and spec.name not in names]
+        kept_out = names | given
+        added = [spec for spec in old.servers if spec.origin.scope == "code" and spec.name not in kept_out]
         self.settings = replace(decided, servers=[*decided.servers, *added])
         self._gate.update(self.settings)
         self._warn_of_unapproved(old)
@@ -377,7 +386,8 @@ class ServerPool:
             handlers=self._handlers,
             gate=self._gate,
             keeps_stderr=self._keeps_stderr,
-            texts=self.settings.texts,
+            texts=self.texts,
+            failure_level=self.settings.failure_level,
             connections=self.connections,
             user=self._user,
             room=self._room,

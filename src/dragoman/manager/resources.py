@@ -304,7 +304,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
     uri = _text(entry, "uri") or _text(entry, "uriTemplate")
     if not uri:
         return None
-    annotations, meta = entry.get("annotations"), entry.get("_meta")
+    annotations, meta, size = entry.get("annotations"), entry.get("_meta"), entry.get("size")
     return Resource(
         server=server,
         uri=uri,
@@ -312,6 +312,7 @@ def _resource(server: str, entry: Mapping[str, Any]) -> Resource | None:
         title=_text(entry, "title"),
         description=_text(entry, "description"),
         mime_type=_text(entry, "mimeType"),
+        size=size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None,
         is_template="uri" not in entry,
         annotations=cast("dict[str, Any]", annotations) if isinstance(annotations, dict) else {},
         meta=cast("dict[str, Any]", meta) if isinstance(meta, dict) else {},

@@ -196,6 +196,11 @@ LEAST_TTL = 1.0
 """A listing is used at least this long, whatever the server says."""
 PROBE_SECONDS = 10.0
 PROBE_MISSES = 3
+SILENT_SECONDS = 2.0
+"""How long a server whose call timed out may take for a probe before its fallbacks answer."""
+SILENT_PAUSE = 1.0
+SILENT_LONGEST = 30.0
+"""The pauses between the probes of a silent server grow from one to the other."""
 LONGEST_CALL = 600.0
 """The longest time that progress reports can extend a call to, in seconds."""
 
@@ -210,6 +215,16 @@ class _Silence:
     heard: int | None
     """How many messages had arrived by then; `None` if it was not silent."""
     calls: int = 0
+
+
+@dataclass(slots=True)
+class _Check:
+    """The probes of a server whose call timed out."""
+
+    heard: int
+    """How many messages had arrived by then."""
+    answered: asyncio.Future[bool]
+    """Whether the first probe was answered in time."""
 
 
 class Connection:
@@ -266,6 +281,7 @@ class Connection:
         self.is_private = False
         """Whether the listing may differ for other credentials."""
         self._silence = _Silence(0.0, None)
+        self._check: _Check | None = None
         self._is_last_attempt = True
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -412,8 +428,10 @@ class Connection:
             raise
         except Exception as exc:  # noqa: BLE001 -- every error of the SDK becomes one of ours
             error = sdk.call_error(exc, server=self.spec.name, tool=what)
-            if isinstance(error, TimeoutError) and session.direct:
-                self._note_silence(began, None if session.received != heard else heard)
+            if isinstance(error, TimeoutError):
+                self._check_now(session)
+                if session.direct:
+                    self._note_silence(began, None if session.received != heard else heard)
             raise error from (None if error in (exc, exc.__cause__) else exc)
         finally:
             self.calls -= 1
@@ -633,6 +651,43 @@ class Connection:
         seconds = self._loop.time() - silence.since
         if silence.calls >= PROBE_MISSES and seconds >= self._health_check_interval and self.calls == 1:
             self._on_ended(f"it sent nothing for {seconds:.0f} s, and {silence.calls} calls timed out")
+
+    async def responds(self) -> bool:
+        """Return whether the server answers, as far as is known.
+
+        After a time-out a probe decides, and this waits for it. A server that has sent anything since does
+        answer: only its tool was slow.
+        """
+        check, session = self._check, self._session
+        if check is None or session is None:
+            return True
+        await asyncio.wait({check.answered})
+        return check.answered.result() or session.received != check.heard
+
+    def _check_now(self, session: sdk.Session) -> None:
+        """Probe the server now, unless that is under way and it has sent nothing since."""
+        under_way = self._check is not None and self._check.heard == session.received
+        if not under_way and self._session is session:
+            self._check = check = _Check(session.received, self._loop.create_future())
+            self._start(self._probe_silent(session, check))
+
+    async def _probe_silent(self, session: sdk.Session, check: _Check) -> None:
+        """Probe a server until it answers. That ends no connection: it may be busy with what timed out."""
+        pause = SILENT_PAUSE
+        try:
+            while self._check is check:
+                is_alive = await session.probe(SILENT_SECONDS) or session.received != check.heard
+                if not check.answered.done():
+                    check.answered.set_result(is_alive)
+                if is_alive:
+                    break
+                await asyncio.sleep(pause)
+                pause = min(SILENT_LONGEST, 2 * pause)
+        finally:
+            if not check.answered.done():
+                check.answered.set_result(False)
+            if self._check is check:
+                self._check = None
 
     def need_listing(self) -> None:
         """Fetch the listing again if it is stale; without waiting, and once however many ask.

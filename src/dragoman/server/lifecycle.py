@@ -229,6 +229,11 @@ class Backoff:
         """Return whether the server is in a crash loop and has not been stable since."""
         return self._slow and not self._proven(now)
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the server has failed and was not connected since."""
+        return self._tries > 0 and self._ready_since is None
+
     def ready(self, now: float) -> None:
         """Note that the server is connected."""
         self._ready_since = now

@@ -391,6 +391,10 @@ class Lease:
         if self.is_open:
             self._hub.connection.need_listing()
 
+    async def responds(self) -> bool:
+        """Return whether the server answers; as for a connection of its own."""
+        return not self.is_open or await self._hub.connection.responds()
+
     @property
     def session(self) -> Session | None:
         """The session while it can be used, else `None`."""

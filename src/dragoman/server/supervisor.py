@@ -15,14 +15,15 @@ import re
 import time
 from contextvars import Context
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragoman.errors import AuthRequiredError, ConnectError, DragomanError, ServerNotReadyError
 from dragoman.events import StateChanged
+from dragoman.languages import fill
 from dragoman.model import ServerState, ServerStatus, Stdio, Texts
 from dragoman.server.authorizer_slot import AuthorizerSlot
+from dragoman.server.closing import wait_closed
 from dragoman.server.in_progress import InProgress
-from dragoman.server.late_import import anyio_shield
 from dragoman.server.lifecycle import Backoff, Order, Signal, step, verdict
 from dragoman.server.prepare import connection_module, is_imported, prepare
 from dragoman.server.process.environment import copy_of
@@ -48,40 +49,7 @@ if TYPE_CHECKING:
     from dragoman.server.protocol.session import Session
     from dragoman.server.sharing import SharedConnections
 
-# ── Waiting for the owner task to end, in bounded time
-
-
 logger = logging.getLogger("dragoman")
-
-CLOSE_LIMIT = 15.0
-"""Longer than a connection takes to close. After it the owner is cancelled; after it again, abandoned."""
-
-
-async def wait_closed(owner: asyncio.Task[None], name: str) -> None:
-    """Wait in bounded time for the owner task to end; a cancellation is raised only after that."""
-    cancelled: asyncio.CancelledError | None = None
-    limit = time.monotonic() + CLOSE_LIMIT
-    # A caller that is cancelled must not leave a process behind. The shielded scope holds back anyio's
-    # cancellations; the loop catches asyncio's own and raises it at the end.
-    with anyio_shield():
-        while not owner.done():
-            try:
-                _, late = await asyncio.wait({owner}, timeout=max(0.0, limit - time.monotonic()))
-            except asyncio.CancelledError as exc:
-                cancelled = exc
-                continue
-            if late and owner.cancelling():
-                logger.error("%s: the connection did not close and was abandoned", name)
-                break
-            if late:
-                owner.cancel()
-                limit += CLOSE_LIMIT
-    if cancelled is not None:
-        raise cancelled
-
-
-# ── The supervisor
-
 
 _NUMBER = re.compile(r"\d+")
 PATIENCE = 2.0
@@ -146,6 +114,7 @@ class Supervisor(ConnectionEvents):
         gate: Gate | None = None,
         keeps_stderr: bool = False,
         texts: Texts | None = None,
+        failure_level: Literal["error", "warning"] = "error",
         connections: SharedConnections | None = None,
         user: str = "",
         room: Room | None = None,
@@ -164,6 +133,7 @@ class Supervisor(ConnectionEvents):
             gate: The rules for all servers; the default allows everything.
             keeps_stderr: Whether the standard error of a child without `log_file` is kept for some days.
             texts: The application's own words for the log.
+            failure_level: The level of the log for failures of the server.
             connections: The connections that several managers share; by default this server has its own.
             user: Whose server it is, in a program with many users.
             room: Asked before each connection, and told when the server is not in use any more.
@@ -171,7 +141,8 @@ class Supervisor(ConnectionEvents):
         self._user = user
         self._room = room
         self._keeps_stderr = keeps_stderr
-        self._closed_text = (texts.closed if texts else "") or "{server}: closed"
+        self._texts = texts or Texts()
+        self._failure_level = logging.WARNING if failure_level == "warning" else logging.ERROR
         self._logged = ""
         """What the latest line of the log about a failure said, until the server is ready or restarted."""
         self._gate = gate = gate or Gate()
@@ -473,7 +444,8 @@ class Supervisor(ConnectionEvents):
             finally:
                 if self._holds_watchdog:
                     self._holds_watchdog = False
-                    logger.info("%s", self._closed_text.replace("{server}", self.spec.name))
+                    if self._was_ready:
+                        logger.info("%s", fill(self._texts.closed, server=self.spec.name))
                     await let_go_of_watchdog()
 
     async def restart(self) -> None:
@@ -548,17 +520,22 @@ class Supervisor(ConnectionEvents):
         if self._room is not None and before is ServerState.CONNECTING and not self._users:
             self._room.released()
         if error is not None and state is not before and state is not ServerState.CLOSED:
-            self._log_failure(error)
+            self._log_failure(error, was_connecting=before is ServerState.CONNECTING)
         elif state is ServerState.READY or signal is Signal.RESTART:
             self._logged = ""
 
-    def _log_failure(self, error: DragomanError) -> None:
-        """Log why the server is not ready: as an error, then quietly while retries fail in the same way."""
+    def _log_failure(self, error: DragomanError, *, was_connecting: bool) -> None:
+        """Log why the server is not ready: loudly, then quietly while retries fail in the same way."""
         # Attempts differ in process ids, ports and times, which say nothing new.
         said = _NUMBER.sub("", f"{error.code} {error}")
-        level = logging.INFO if said == self._logged else logging.ERROR
+        level = logging.INFO if said == self._logged else self._failure_level
         self._logged = said
-        logger.log(level, "%s: %s", self.spec.name, error)
+        text = Texts().not_connected
+        if self._state is ServerState.DEGRADED:
+            text = self._texts.not_listed
+        elif was_connecting:
+            text = self._texts.not_connected
+        logger.log(level, "%s", fill(text, server=self.spec.name, error=error))
 
     def _carry_out(self, order: Order) -> None:
         match order:
@@ -616,13 +593,28 @@ class Supervisor(ConnectionEvents):
         connection = self._connection
         if connection is not None and connection.session is not None:
             return connection
+        raise self._not_ready() from self.error
+
+    def _not_ready(self) -> ServerNotReadyError:
         name = self.spec.name
         msg = f"server `{name}` is {self._state}"
-        if self.error is not None and self._state is not ServerState.CLOSED:
+        if self._state is ServerState.READY:
+            msg = f"server `{name}` has not answered since a call timed out"
+        elif self.error is not None and self._state is not ServerState.CLOSED:
             msg += f": {self.error}"
-        raise ServerNotReadyError(
-            msg, server=name, state=self._state, retry_in=self.status().retry_in
-        ) from self.error
+        return ServerNotReadyError(msg, server=name, state=self._state, retry_in=self.status().retry_in)
+
+    async def why_switch(self) -> ServerNotReadyError | None:
+        """Return why a fallback should answer instead; `None` if a call may be sent or wait for the server.
+
+        It should while the server is lost, and from a time-out on until the server answers anything.
+        """
+        is_lost = self._state is ServerState.BACKOFF
+        is_lost |= self._state is ServerState.CONNECTING and self._backoff.is_failing
+        connection = self._connection
+        if not is_lost and (connection is None or connection.session is None or await connection.responds()):
+            return None
+        return self._not_ready()
 
     def _may_be_mistaken(self) -> bool:
         """Return whether a server that requires a login is worth an attempt without one.
@@ -760,7 +752,8 @@ class Supervisor(ConnectionEvents):
             self._signal(Signal.LISTING_FAILED, connection.listing_error)
             return
         self._signal(Signal.CONNECTED)
-        logger.info("%s: connected with %d tools", self.spec.name, self.tools)
+        for text in filter(None, (self._texts.connected, self._texts.loaded)):
+            logger.info("%s", fill(text, server=self.spec.name, count=self.tools))
 
     def on_listing(self, connection: Connection, error: DragomanError | None) -> None:
         """Offer the tools of a later listing, or withdraw them if it failed."""

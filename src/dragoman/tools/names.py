@@ -12,7 +12,9 @@
 5. A name that ends like an unambiguous one is not given to any other tool, so a server cannot claim it.
 6. While the registry lives, a name of one server's tool is not given to another server: a model may still use
    it.
-7. With `collisions = "skip"` (profile `excelmanus`) the order of the configuration decides: the first server
+7. Aliases and unambiguous names spell Chinese out (`mcp_falv_chaxun_…`), if that is how a text was spelled
+   when it was first seen; see `storage.spellings`.
+8. With `collisions = "skip"` (profile `excelmanus`) the order of the configuration decides: the first server
    gets the name, and the tools of the others are left out.
 """
 
@@ -25,12 +27,12 @@ import re
 import unicodedata
 from collections import Counter
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dragoman.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from dragoman.model import ToolDef
 
@@ -94,8 +96,37 @@ class Rule:
 OPENAI = Rule("a-zA-Z0-9_-", 64)
 ANTHROPIC = Rule("a-zA-Z0-9_-", 64)
 GEMINI = Rule("a-zA-Z0-9_.:-", 128, starts_with_letter=True)
+EVERY_API = Rule("a-zA-Z0-9_-", 64, starts_with_letter=True)
 ANTHROPIC_PARAMETERS = Rule("a-zA-Z0-9_.-", 64)
 GEMINI_PARAMETERS = Rule("a-zA-Z0-9_", 64, starts_with_letter=True)
+
+
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
+
+
+Spell: TypeAlias = "Callable[[Iterable[str]], Mapping[str, str]]"
+"""Returns the spellings of Chinese texts in ASCII; an empty one if a text is not spelled out."""
+
+
+class _Spelling:
+    """How Chinese texts are spelled: the same in every registry of a program."""
+
+    of: Spell | None = None
+
+
+def use_spelling(spell: Spell) -> None:
+    """Spell Chinese texts by a function from now on; it must give a text the same spelling every time."""
+    _Spelling.of = staticmethod(spell)
+
+
+def _spelled(names: Iterable[str]) -> dict[str, str]:
+    """Return names with their Chinese texts spelled out."""
+    listed = list(names)
+    texts: set[str] = {text for name in listed for text in _HAN.findall(name)}
+    if not texts or _Spelling.of is None:
+        return dict(zip(listed, listed, strict=True))
+    known = _Spelling.of(texts)
+    return {name: _HAN.sub(lambda match: known.get(match[0]) or match[0], name) for name in listed}
 
 
 def assign(names: Iterable[str], rule: Rule) -> dict[str, str]:
@@ -107,10 +138,10 @@ def assign(names: Iterable[str], rule: Rule) -> dict[str, str]:
     taken = set(aliases)
     rest: list[tuple[str, str]] = []
     wanted: dict[str, list[str]] = {}
-    for name in ordered:
-        if name in aliases:
-            continue
-        stem, is_faithful = _cleaned(name, rule)
+    for name, readable in _spelled(name for name in ordered if name not in aliases).items():
+        stem, is_faithful = _cleaned(readable, rule)
+        # Two texts may be spelled alike.
+        is_faithful = is_faithful and readable == name
         rest.append((name, stem))
         if is_faithful and rule.allows(stem):
             wanted.setdefault(stem, []).append(name)
@@ -123,6 +154,12 @@ def assign(names: Iterable[str], rule: Rule) -> dict[str, str]:
             aliases[name] = _hashed(name, stem, rule, taken)
             taken.add(aliases[name])
     return aliases
+
+
+def alias_beside(name: str, rule: Rule, taken: Iterable[str]) -> str:
+    """Return the alias of one name beside others that are in use."""
+    alias, others = assign([name], rule)[name], set(taken)
+    return alias if alias not in others else _hashed(name, alias, rule, others)
 
 
 def _cleaned(name: str, rule: Rule) -> tuple[str, bool]:
@@ -228,7 +265,7 @@ def alike(name: str) -> str:
 def unambiguous(pair: Pair, wanted: str) -> str:
     """Return a name that no other tool can have; every model API allows it."""
     readable = wanted if pair.server in wanted else f"{pair.server}_{wanted}"
-    stem = OPENAI.illegal.sub("_", readable)
+    stem = OPENAI.illegal.sub("_", _spelled([readable])[readable])
     stem = "tool" if not stem.strip("_-") else stem if stem[0].isalpha() or stem[0] == "_" else f"_{stem}"
     return f"{stem[: OPENAI.longest - DIGEST_CHARS - 1]}_{_digest(pair)}"
 

@@ -136,6 +136,9 @@ class ToolRegistry(ToolSet):
         self._longest: dict[str, int] = {}
         self._told: set[tuple[str, str, str]] = set()
         self._said: dict[str, list[str]] = {}
+        self._of_host: dict[str, ToolDef] = {}
+        """The tools of the application's own registry, as they were last read."""
+        self.read_host()
 
     def register(self, tool: ToolDef, *, remote: RemoteCall | None = None) -> bool:
         """Add a tool.
@@ -257,6 +260,19 @@ class ToolRegistry(ToolSet):
             self._names.order = servers
             self._settle(self._names.contested(), settled)
         return settled
+
+    def read_host(self) -> None:
+        """Take over the tools that the application's own registry has now, as built-in ones."""
+        if self._host is None:
+            return
+        found = self._host.builtin()
+        for name, known in list(self._of_host.items()):
+            if found.get(name) != known:
+                del self._of_host[name]
+                self.unregister(name)
+        for name, tool in found.items():
+            if name not in self._of_host and self.register(tool):
+                self._of_host[name] = tool
 
     def watch(self, permit: Permit) -> None:
         """Check every call of a built-in tool with this function first."""
@@ -534,8 +550,12 @@ class ToolRegistry(ToolSet):
 
     def _offer(self, claim: _Claim, name: str, settled: Settled) -> None:
         tool = claim.tool if name == claim.tool.name else replace(claim.tool, name=name)
-        if self._host is not None and not self._host.add(tool):
-            return
+        if self._host is not None:
+            if (hosted := self._host.add(tool)) is None:
+                return
+            # A model of the application calls it by that name.
+            if hosted != name:
+                self._aliases.add(hosted, claim.pair)
         claim.offered = self._tools[name] = tool
         if claim.remote is not None:
             self._remotes[name] = claim.remote

@@ -449,7 +449,10 @@ def refusal(spec: ServerSpec, root: str, *, changes: Sequence[str] | None = None
         why = f" ({'; '.join(changes[:_SHOWN])}{more})" if changes else ""
         msg += f"has changed since it was approved{why}: `{summary(spec)}`"
     place = "" if not root else f" in {for_log(root, 300)}"
-    hint = f"review it and run `dragoman trust approve {shlex.quote(name)}`{place}"
+    hint = (
+        f"review it and run `dragoman trust approve {shlex.quote(name)}`{place}; a program that trusts the "
+        "project's files passes `trust_project=True`"
+    )
     return ConnectError(msg, server=spec.name, stage="approval", hint=hint)
 
 

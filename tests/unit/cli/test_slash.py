@@ -70,6 +70,9 @@ async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:
     listed = await answer(mcp, "/mcp tools")
     assert "mcp_studio_greet(" in listed
     assert "mcp_legal_search_cases(" in listed
+    heads = [line.strip() for line in listed.splitlines() if line.startswith(("legal: ", "studio: "))]
+    assert [head.split(":")[0] for head in heads] == ["legal", "studio"]
+    assert listed.index("legal: 5 tools") < listed.index("mcp_legal_search_cases(") < listed.index("studio: ")
     assert "mcp_studio_" not in await answer(mcp, "  /mcp tools legal  ")
 
     for line in (

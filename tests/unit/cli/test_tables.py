@@ -151,7 +151,7 @@ def test_a_result_shows_text_image_sources_and_time() -> None:
         "hello�",
         "[image: image/png, 3 bytes]",
         "source: Sample Act, Art. 4, updated 2026-01-30",
-        "source: Undated",
+        "source: Undated, date unknown",
         "✓ 12 ms",
     ]
 

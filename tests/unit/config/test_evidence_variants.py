@@ -446,7 +446,10 @@ def test_the_question_says_which_files_are_watched_and_that_the_rest_is_not(tmp_
     )
     spec = ServerSpec("s", Stdio("frobnicate", ["up"]))
     text = question(spec, str(tmp_path), seen(spec, tmp_path))
-    assert "`frobnicate` is not a known program: the files (not data) at the top of this folder are watched" in text
+    assert (
+        "`frobnicate` is not a known program: the files (not data) at the top of this folder are watched"
+        in text
+    )
     assert "and nothing else that it reads by itself" in text
     assert "0.cfg" in text
     assert "12 more files" in text

@@ -21,8 +21,8 @@ from dragoman.errors import (
     ServerNotReadyError,
 )
 from dragoman.model import Http, ServerSpec, ServerState, Stdio
+from dragoman.server import closing
 from dragoman.server import connection as connections
-from dragoman.server import supervisor
 from dragoman.server import supervisor as supervising
 from dragoman.server.lifecycle import Signal, verdict
 from dragoman.server.prepare import resolve_paths
@@ -227,7 +227,7 @@ async def test_cancelled_stop_stops_all_the_same() -> None:
 async def test_owner_that_does_not_end_is_cancelled_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor, "CLOSE_LIMIT", 0.05)
+    monkeypatch.setattr(closing, "CLOSE_LIMIT", 0.05)
     release = asyncio.Event()
 
     async def obedient() -> None:
@@ -242,10 +242,10 @@ async def test_owner_that_does_not_end_is_cancelled_and_then_given_up(
 
     with anyio.fail_after(20):
         first = asyncio.ensure_future(obedient())
-        await supervisor.wait_closed(first, "s")
+        await closing.wait_closed(first, "s")
         assert first.cancelled()
         second = asyncio.ensure_future(deaf())
-        await supervisor.wait_closed(second, "s")
+        await closing.wait_closed(second, "s")
         assert "abandoned" in caplog.text
         release.set()
         await second

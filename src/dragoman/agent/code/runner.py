@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dragoman.agent.code.stubs import Function, Module
     from dragoman.call import Caller
-    from dragoman.model import SourceRef
+    from dragoman.model import SourceRef, Texts
     from dragoman.storage.results import ResultStore
 
 PROGRAM = "dragoman/program"
@@ -69,6 +69,7 @@ class CodeRunner:
         budget: TextBudget | None = None,
         spill: ResultStore | None = None,
         store: ProgramStore | None = None,
+        words: Texts | None = None,
     ) -> None:
         """Prepare to run programs; the interpreter starts with the first one.
 
@@ -79,6 +80,7 @@ class CodeRunner:
             budget: The most text of one program that the model sees.
             spill: Keeps output over the budget.
             store: Keeps programs that wait for a person.
+            words: The words above the sources.
 
         Raises:
             AgentError: The extra `code` is not installed.
@@ -89,6 +91,7 @@ class CodeRunner:
         self._limits = limits or CodeLimits()
         self._budget = budget
         self._spill = spill
+        self._words = words
         self._store = store or ProgramStore()
         self._sandbox = Sandbox(self._limits)
         self._known: list[ToolDef] = []
@@ -406,7 +409,7 @@ class CodeRunner:
             made = f"\nCalls made before: {', '.join(run.made)}." if run.made else "\nNo call was made."
             body = "\n".join(part for part in (body, f"The program failed.\n{error}{made}{lost}") if part)
         body = body or "The program ended and printed nothing."
-        end = attribution(run.sources)
+        end = attribution(run.sources, self._words)
         end = f"\n{end}" if end else ""
         text = body + end
         if self._budget is not None and not self._budget.holds(text):

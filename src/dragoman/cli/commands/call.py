@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -103,7 +104,7 @@ def call(
         output.say_json(_report(tool, result, saved))
     elif result.success or result.text != result.error:
         print_text(result.text, raw=raw)
-        _print_sources(result)
+        _print_sources(result, settings)
     if result.exception is None:
         offer_to_keep(options)
         return
@@ -421,11 +422,13 @@ def _report(tool: ToolDef, result: ToolResult, saved: Any) -> CallReport:
     }
 
 
-def _print_sources(result: ToolResult) -> None:
+def _print_sources(result: ToolResult, settings: Settings) -> None:
     """Name the sources on stderr, unless the text does: the output stays what the server said."""
+    from dragoman.languages import in_language, language_of
     from dragoman.tools.result.render import attribution
 
-    end = attribution(result.provenance.sources if result.provenance else ())
+    words = in_language(settings.texts, settings.language or language_of(os.environ))
+    end = attribution(result.provenance.sources if result.provenance else (), words)
     if end and not result.text.endswith(end):
         output.note(end.strip())
 

@@ -167,11 +167,13 @@ def rule_file(options: Options, mcp: McpManager, server: str) -> Target | None:
 
 def _handlers(consent: Consent | None, model: Callable[[], Provider], *, has_model: bool) -> Handlers | None:
     """Return the handlers for questions of servers; None in a pipe, where nothing can be asked."""
-    from dragoman.agent.handlers import handlers
+    from dragoman.agent.handlers import make_handlers
 
     if consent is None:
         return None
-    answering = handlers(model, approve=consent.approve_sampling if has_model else None, ask=consent.answer)
+    answering = make_handlers(
+        model, approve=consent.approve_sampling if has_model else None, ask=consent.answer
+    )
     return replace(answering, approval=consent.approve_call)
 
 

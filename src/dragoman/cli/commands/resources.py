@@ -61,6 +61,7 @@ def resources(options: Options, names: tuple[str, ...]) -> None:
             "title": one.title,
             "description": one.description,
             "mime_type": one.mime_type,
+            "size": one.size,
             "template": one.is_template,
         }
 

@@ -182,7 +182,7 @@ RRCLAW = Dialect(
 # ── The legal assistant: servers in environment variables, `LEGAL_MCP_*`; milliseconds
 
 
-VARIABLES = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "INHERIT_ENV", "UPDATED")
+VARIABLES = ("SERVER_URL", "TRANSPORT", "TIMEOUT", "FALLBACK", "INHERIT_ENV", "UPDATED", "HEALTH_INTERVAL")
 """What the variables of a server end with."""
 
 
@@ -269,7 +269,10 @@ LEGAL = Dialect(
     find=finder("LEGAL"),
     translate=translate,
     keys=key_table(
-        "command", "url", "transport", "fallback", "inherit_env", "attribution", timeout="call", unit="ms"
+        *("command", "url", "transport", "fallback", "inherit_env", "attribution"),
+        timeout="call",
+        health_interval="health_check_interval",
+        unit="ms",
     ),
     style=NONE,
 )

@@ -19,6 +19,7 @@ import sys
 from asyncio import CancelledError
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
@@ -50,6 +51,7 @@ from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import Era, Session, Stamp
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
+from dragoman.trust.masking import mask_arguments
 from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
@@ -417,6 +419,12 @@ def lost_error(
     return ConnectionLostError(msg, server=spec.name, may_have_run=True)
 
 
+MAX_DETAILS = 500
+"""Characters of an error's details in its message; the whole is in `ProtocolError.data`."""
+MAX_DETAIL = 200
+MAX_DETAIL_ITEMS = 20
+
+
 def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError | TimeoutError:
     """Return the error for a call without a result on an open connection."""
     leaf = unwrap_group(exc)
@@ -436,7 +444,7 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case MCPError(__cause__=DragomanError() as ours) if not isinstance(ours, ProtocolError):
             return ours
         case MCPError():
-            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code})"
+            msg = f"server `{server}` refused `{tool}`: {leaf.message} ({leaf.code}){_details(leaf.data)}"
             return ProtocolError(msg, rpc_code=leaf.code, data=leaf.data, tool=tool, server=server)
         case ValidationError():
             msg = f"server `{server}` answered `{tool}` with an invalid result: {_first_fault(leaf)}"
@@ -448,6 +456,27 @@ def call_error(exc: BaseException, *, server: str, tool: str) -> DragomanError |
         case _:
             msg = f"calling `{tool}` on server `{server}` failed: {type(leaf).__name__}: {leaf}"
             return ProtocolError(msg, tool=tool, server=server)
+
+
+def _details(data: object) -> str:
+    """Return the `data` of an error as the end of its message: short, and with secrets masked."""
+    if data is None or data in ("", {}, []):
+        return ""
+    text = json.dumps(mask_arguments(_few(data), limit=MAX_DETAIL), ensure_ascii=False, default=repr)
+    return f"; details: {text if len(text) <= MAX_DETAILS else f'{text[:MAX_DETAILS]}…'}"
+
+
+def _few(data: object, depth: int = 4) -> object:
+    """Return the beginning of some data: as much as fits into the details."""
+    if isinstance(data, str):
+        return data[:MAX_DETAILS]
+    if isinstance(data, dict):
+        pairs = islice(cast("dict[str, object]", data).items(), MAX_DETAIL_ITEMS)
+        return {str(name)[:MAX_DETAIL]: _few(value, depth - 1) for name, value in pairs} if depth else "…"
+    if isinstance(data, list):
+        items = cast("list[object]", data)[:MAX_DETAIL_ITEMS]
+        return [_few(item, depth - 1) for item in items] if depth else "…"
+    return data
 
 
 def check_result(raw: dict[str, Any], *, server: str, tool: str) -> None:

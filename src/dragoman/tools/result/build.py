@@ -23,7 +23,7 @@ from dragoman.tools.schema.coerce import coerce
 from dragoman.tools.schema.problems import not_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dragoman.model import Part, SourceRef, ToolDef
     from dragoman.tools.result.budget import TextBudget
@@ -62,6 +62,8 @@ class ResultContext:
     duration: float = 0.0
     attribution: Mapping[str, str] | None = None
     """The `attribution` pointers of the server's configuration."""
+    needs_source: bool = False
+    """Whether the server is the source of an answer that names none."""
     sources_in_text: bool = False
     """Whether the text ends with the sources; they are in the provenance either way."""
     texts: Texts = field(default_factory=Texts)
@@ -93,6 +95,37 @@ def check(
         return coerced.arguments, coerced.changes
     msg = f"invalid arguments for `{tool.name}` (nothing was sent):{_listed(problems)}"
     raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems)
+
+
+RESERVED_META = frozenset({"progressToken"})
+_RESERVED_OWNERS = (["modelcontextprotocol"], ["mcp"])
+
+
+def check_meta(meta: Mapping[str, Any], tool: ToolDef) -> None:
+    """Check the `_meta` that a caller gives for a call.
+
+    The protocol reserves some keys for itself: `progressToken`, and all prefixes of which the second label is
+    `mcp` or `modelcontextprotocol`. The session sets those itself.
+
+    Raises:
+        InvalidArgumentsError: A key is reserved, or the value is not JSON.
+    """
+    problems: list[str] = []
+    for key in cast("Iterable[object]", meta):
+        if not isinstance(key, str) or not key:
+            problems.append(f"the key {key!r} of `meta` is not a name")
+            continue
+        labels = key.rpartition("/")[0].split(".")
+        if key in RESERVED_META or labels[1:2] in _RESERVED_OWNERS:
+            problems.append(f"the key `{key}` of `meta` is reserved for the protocol")
+    if not problems:
+        try:
+            json.dumps(dict(meta), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as exc:
+            problems.append(f"`meta` is not JSON: {exc}")
+    if problems:
+        msg = f"`{tool.name}` was not called: {'; '.join(problems)}"
+        raise InvalidArgumentsError(msg, tool=tool.name, server=tool.server, problems=problems)
 
 
 def is_large(answer: ServerAnswer, by: ResultContext) -> bool:
@@ -167,10 +200,13 @@ def _failure(result: ToolResult, answer: ServerAnswer, by: ResultContext) -> Too
 
 def sources_of(answer: ServerAnswer, by: ResultContext) -> Sequence[SourceRef]:
     """Return the sources that an answer rests on."""
-    has_more = answer.structured is not None or answer.meta or by.attribution
+    default = by.tool.server or by.tool.name if by.needs_source and not answer.is_error else ""
+    has_more = answer.structured is not None or answer.meta or by.attribution or default
     if not has_more and not may_have_sources(answer.parts):
         return ()
-    return find_sources(answer.structured, answer.meta, parts=answer.parts, attribution=by.attribution)
+    return find_sources(
+        answer.structured, answer.meta, parts=answer.parts, attribution=by.attribution, default=default
+    )
 
 
 def _text(

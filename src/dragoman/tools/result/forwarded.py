@@ -44,7 +44,7 @@ def forwarded_result(answer: ServerAnswer, by: ResultContext, *, renders: bool) 
         raw = _within_budget(raw, by, by.budget)
     if renders and by.sources_in_text and not answer.is_error and (sources := sources_of(answer, by)):
         given = [{key: text for key, text in asdict(source).items() if text} for source in sources]
-        raw = _with_block(raw, attribution(sources).strip("\n"), {SOURCES: given})
+        raw = _with_block(raw, attribution(sources, by.texts).strip("\n"), {SOURCES: given})
     text = "\n".join(part.text for part in answer.parts if part.kind == "text")
     failure = None
     if answer.is_error:

@@ -13,6 +13,8 @@ The first of these that finds something wins:
 4. Citations: an object that names a `law` and an article, in structured content or in a text that is JSON.
 
 The configuration's `updated` may also be the name of a field, or a date: it applies to whatever was found.
+For a server whose answers all need a source, the server itself is the source of an answer that names none;
+its date is the one that the answer has, else the configured one.
 
 Anything else is ignored: a guess would be worse than no source. Order is kept, duplicates are dropped, and
 the search is bounded.
@@ -50,6 +52,8 @@ _ARTICLES = ("article_no", "article", "articleNo", "section", "clause")
 _LOCATORS = ("locator", *_ARTICLES, "page")
 _URLS = ("url", "uri", "link", "href")
 _UPDATED = ("updated", "updated_at", "updatedAt", "last_updated", "lastModified", "last_modified", "date")
+_OWN_DATES = _UPDATED[:-1]
+"""Without `date`: in an answer that names no source, that may be the date of anything."""
 _IN_FORCE = (*_UPDATED, "effective_date", "effectiveDate", "publish_date", "published")
 
 _NOT_A_FIELD = "/0123456789"
@@ -64,6 +68,7 @@ def find_sources(
     *,
     parts: Sequence[Part] = (),
     attribution: Mapping[str, str] | None = None,
+    default: str = "",
 ) -> list[SourceRef]:
     """Return the sources that a result names, in their order, each once.
 
@@ -72,6 +77,7 @@ def find_sources(
         meta: The result's `_meta`.
         parts: Its pieces.
         attribution: Pointers by what they lead to: `source`, `title`, `locator`, `url`, `updated`.
+        default: The title of the source of an answer that names none; empty if it needs none.
     """
     pointers = dict(attribution or {})
     dated = pointers.pop("updated", "")
@@ -88,6 +94,8 @@ def find_sources(
     if not any(found) and any(part.kind == "text" and _may_cite(part.text) for part in parts):
         found = _search(_from_texts(parts), partial(_citation, dates))
     unique = list(dict.fromkeys(source for source in found if source is not None))[:MAX_SOURCES]
+    if default and not unique:
+        unique = [SourceRef(title=_short(default), updated=_own_date(structured, parts))]
     if dated and not all(source.updated for source in unique):
         date = dated if not (dates or "updated" in pointers) else _only_date(structured, parts, dated)
         unique = [source if source.updated else replace(source, updated=_short(date)) for source in unique]
@@ -100,6 +108,15 @@ def _only_date(structured: object, parts: Sequence[Part], place: str) -> str:
     for data in (structured, _from_texts(parts)):
         values = _follow(data, place).values() if place.startswith("/") else _values(data, place)
         found |= {word for value in values if (word := _word(value))}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _own_date(structured: object, parts: Sequence[Part]) -> str:
+    """Return the date that an answer has for itself, if it has just one."""
+    found = {_first(_fields(part.meta.get(ANNOTATIONS)), _UPDATED) for part in parts}
+    for field in _OWN_DATES:
+        found.add(_only_date(structured, parts, field))
+    found.discard("")
     return found.pop() if len(found) == 1 else ""
 
 

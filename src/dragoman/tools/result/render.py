@@ -14,15 +14,16 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+from dragoman.languages import fill
 from dragoman.lazy_dataclass import dataclass
-from dragoman.model import Part
+from dragoman.model import Part, Texts
 from dragoman.tools.result.budget import TextBudget, fit
 from dragoman.tools.schema.cost import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from dragoman.model import SourceRef, Texts
+    from dragoman.model import SourceRef
 
 # ── From raw protocol data to a `ServerAnswer` of `Part`s
 
@@ -66,6 +67,16 @@ def to_answer(result: Mapping[str, Any]) -> ServerAnswer:
         meta=_mapping(result.get("_meta")),
         raw=result,
     )
+
+
+def local_answer(text: str) -> ServerAnswer:
+    """Return the result of a local function like the answer of a server, so that its sources are found."""
+    try:
+        read = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        read = None
+    raw: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": False}
+    return to_answer({**raw, "structuredContent": read} if isinstance(read, dict) else raw)
 
 
 def to_part(block: Mapping[str, Any]) -> Part:
@@ -261,7 +272,7 @@ def pieces(
     Args:
         parts: The pieces.
         sources: What the text ends with.
-        words: An application's own words for images and resources.
+        words: The words for images, resources and sources.
     """
     if len(parts) == 1 and parts[0].kind == "text" and not sources:
         return parts[0].text, ""
@@ -274,7 +285,7 @@ def pieces(
                 shown.append(_json(part.value))
         else:
             shown.append(instead.get(part.kind) or describe(part))
-    body, end = "\n".join(text for text in shown if text), attribution(sources)
+    body, end = "\n".join(text for text in shown if text), attribution(sources, words)
     return body, f"\n{end}" if body and end else end
 
 
@@ -321,17 +332,18 @@ def alt_text(part: Part) -> str:
     return ""
 
 
-def attribution(sources: Iterable[SourceRef]) -> str:
-    """Return the block of sources; empty if there are none."""
+def attribution(sources: Iterable[SourceRef], words: Texts | None = None) -> str:
+    """Return the block of sources, each with its date; empty if there are none."""
+    words = words or Texts()
     lines: list[str] = []
     for source in sources:
         line = ", ".join(text for text in (source.title, source.locator) if text)
         line += f" <{source.url}>" if source.url and source.url != source.title else ""
-        line += f" (updated {source.updated})" if source.updated else ""
+        line += f" {fill(words.updated, date=source.updated) if source.updated else words.undated}"
         lines.append(f"- {line.strip()}")
     if len(lines) > MAX_SHOWN_SOURCES:
         lines[MAX_SHOWN_SOURCES:] = [f"- … and {len(lines) - MAX_SHOWN_SOURCES} more"]
-    return "\n".join(["", "Sources:", *lines]) if lines else ""
+    return "\n".join(["", words.sources, *lines]) if lines else ""
 
 
 def is_carried(value: Any, texts: Sequence[str]) -> bool:

@@ -172,7 +172,7 @@ def test_missing_structured_content_is_noted() -> None:
 
 def test_sources_are_found_by_the_pointers_of_the_configuration() -> None:
     said = answer('{"rows": [{"law": "Act"}]}')
-    for shown, end in ((True, "\n\nSources:\n- Act"), (False, '"Act"}]}')):
+    for shown, end in ((True, "\n\nSources:\n- Act (date unknown)"), (False, '"Act"}]}')):
         settled = build_result(said, by(attribution={"source": "/rows/*/law"}, sources_in_text=shown))
         assert settled.provenance is not None
         assert list(settled.provenance.sources) == [SourceRef(title="Act")]

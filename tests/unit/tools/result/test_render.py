@@ -108,7 +108,7 @@ def test_structured_content_is_shown_once() -> None:
 def test_sources_come_last() -> None:
     sources = [SourceRef(title="Act", locator="Art. 1", url="x:1", updated="2026"), SourceRef(title="Book")]
     assert render([Part(kind="text", text="a")], sources) == (
-        "a\n\nSources:\n- Act, Art. 1 <x:1> (updated 2026)\n- Book"
+        "a\n\nSources:\n- Act, Art. 1 <x:1> (updated 2026)\n- Book (date unknown)"
     )
     assert attribution([]) == ""
 
@@ -125,7 +125,7 @@ def test_budget_cuts_the_text_and_leaves_the_sources() -> None:
     shown = render(parts, sources, budget=TextBudget(limit=500), spill=spill)
     assert len(shown) <= 500
     assert "full text: the file `/r/1`" in shown
-    assert shown.endswith("\n\nSources:\n- Act")
+    assert shown.endswith("\n\nSources:\n- Act (date unknown)")
     assert kept == [render(parts, sources)]
     assert render(parts[1:], sources, budget=TextBudget(limit=500), spill=spill) == render(parts[1:], sources)
     assert len(kept) == 1, "what fits is not kept"
@@ -136,7 +136,7 @@ def test_long_list_of_sources_is_shortened() -> None:
     block = attribution(SourceRef(title=f"S{number}") for number in range(50))
     assert block.count("\n- S") == 20
     assert block.endswith("\n- … and 30 more")
-    assert attribution([SourceRef(title="a:b", url="a:b")]) == "\nSources:\n- a:b"
+    assert attribution([SourceRef(title="a:b", url="a:b")]) == "\nSources:\n- a:b (date unknown)"
 
 
 def test_whatever_structured_content_is_it_has_words() -> None:
