@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dragoman import McpManager, ToolDef, ToolRegistry
+from dragoman.storage import spellings
 from dragoman.storage.files import data_folder
+from dragoman.storage.spellings import spell
 from dragoman.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -90,3 +93,16 @@ async def test_names_of_two_servers_that_collide_are_spelled_out() -> None:
         assert await mcp.wait_ready()
         stems = sorted(one.name.rpartition("_")[0] for one in mcp.tools())
     assert stems == ["jia_tuisong", "yi_tuisong"]
+
+
+async def test_spelling_does_not_hold_up_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[threading.Thread] = set()
+
+    def noticed(text: str) -> str:
+        threads.add(threading.current_thread())
+        return spell(text)
+
+    monkeypatch.setattr(spellings, "spell", noticed)
+    assert len(await aliases()) == 3
+    assert threads
+    assert threading.current_thread() not in threads

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dragoman.lazy_dataclass import dataclass
 from dragoman.model import RemoteTool
 from dragoman.tools.definition import admit, difference, fill_in_schemas, readmit
-from dragoman.tools.names import is_exposed
+from dragoman.tools.names import has_chinese, is_exposed, learn_spelling
 from dragoman.tools.registry import SLICE
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class ToolCatalog:
         known = self._recall(spec, naming, starts=starts)
         if known is None:
             return 0
+        await _learn_spelling([tool.name for tool in known.tools])
         self._publish_each(self._registry.arrange(self._order()).contested)
         settled = await _in_slices(self._replacing(spec.name, known))
         self._publish_each(settled.contested if settled is not None else ())
@@ -149,6 +150,7 @@ class ToolCatalog:
             is_current: Returns whether this server is the one in use under its name, and still expected.
         """
         self._read.pop(spec.name, None)
+        await _learn_spelling([spec.name, *(str(raw.get("name")) for raw in listing)])
         if len(listing) <= SLICE:
             return
         read = _Read(listing, spec, spec.naming or naming, self._gate.limits_of(spec), [], [])
@@ -318,6 +320,11 @@ class ToolCatalog:
     def _publish_each(self, events: Iterable[Event]) -> None:
         for event in events:
             self._publish(event)
+
+
+async def _learn_spelling(names: list[str]) -> None:
+    if has_chinese(names):
+        await asyncio.to_thread(learn_spelling, names)
 
 
 async def _in_slices(

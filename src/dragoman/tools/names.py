@@ -129,6 +129,17 @@ def _spelled(names: Iterable[str]) -> dict[str, str]:
     return {name: _HAN.sub(lambda match: known.get(match[0]) or match[0], name) for name in listed}
 
 
+def has_chinese(names: Iterable[str]) -> bool:
+    """Return whether a name has Chinese text."""
+    text = "\n".join(names)
+    return not text.isascii() and _HAN.search(text) is not None
+
+
+def learn_spelling(names: Iterable[str]) -> None:
+    """Find out the spellings of names before they are needed: the first one takes long."""
+    _spelled(names)
+
+
 def assign(names: Iterable[str], rule: Rule) -> dict[str, str]:
     """Return the alias of each name: legal, and never the same for two."""
     ordered = sorted(set(names))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agent.handlers import Field, Form, SamplingLimits, Visit, handlers, question
+from dragoman.agent.handlers import Field, Form, SamplingLimits, Visit, make_handlers, question
 from dragoman.agent.providers import ScriptedProvider
 from dragoman.errors import AgentError
 
@@ -21,7 +21,7 @@ ASKED: dict[str, Any] = {
 async def test_sampling_is_bounded_in_tokens_and_in_requests_a_minute() -> None:
     model = ScriptedProvider(["one", "two"])
     limits = SamplingLimits(per_minute=2, max_tokens=50)
-    sampling = handlers(lambda: model, approve=lambda server, params: True, limits=limits).sampling
+    sampling = make_handlers(lambda: model, approve=lambda server, params: True, limits=limits).sampling
     assert sampling is not None
     for _ in range(2):
         answer = sampling("s", ASKED)
