@@ -297,6 +297,20 @@ async def test_idle_server_that_is_frozen_is_found_out_by_probes(mode: str, quic
             assert (await mcp.call("mcp_frozen_echo", {"text": "x"})).text == "x"
 
 
+async def test_frozen_server_that_is_called_all_the_time_is_found_out_by_its_silence() -> None:
+    with anyio.fail_after(30):
+        async with McpManager([faulty("frozen", health_check_interval=0.5)]) as mcp:
+            await mcp.wait_ready()
+            pid, events = mcp.status()["frozen"].pid, mcp.events()
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            while mcp.status()["frozen"].state is ServerState.READY:
+                await mcp.call("mcp_frozen_echo", {"text": "x"}, timeout=0.2)
+            lost = await until(events, ServerState.BACKOFF)
+            assert "it sent nothing for" in lost.reason
+            await comes_back(mcp, "frozen", events)
+
+
 async def test_busy_server_is_never_probed_to_death(quick_probes: None) -> None:
     with anyio.fail_after(30):
         async with McpManager([faulty("busy", health_check_interval=0.05)]) as mcp:

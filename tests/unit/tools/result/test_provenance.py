@@ -26,6 +26,12 @@ def test_date_inside_the_source_wins() -> None:
     assert [source.updated for source in found] == ["2025"]
 
 
+def test_the_configured_date_is_for_the_sources_without_one() -> None:
+    mixed = {"results": [{"source": {**ACT, "updated": "2024"}}, {"source": {**ACT, "locator": "Art. 5"}}]}
+    found = find_sources(mixed, attribution={"updated": "2026-01-30"})
+    assert [source.updated for source in found] == ["2024", "2026-01-30"]
+
+
 def test_plain_name_takes_place_address_and_date_from_its_record() -> None:
     found = find_sources({"title": "A record", "source": "Gazette", "page": 12, "url": "x:g", "date": "2024"})
     assert found == [SourceRef(title="Gazette", locator="12", url="x:g", updated="2024")]
