@@ -1,4 +1,4 @@
-"""`dragoman stubs` for TypeScript, Go and Rust: the compilers of the languages accept it for 900 real tools."""
+"""`dragoman stubs` for TypeScript, Go and Rust compiles for 900 real tools; the TypeScript program of the pages runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.docs.pages import blocks
 from tests.prove.test_gateway import install
+from tests.real.test_conformance import node
 from tests.unit.tools.test_stubs import FIND, NODE, made, takes
 
 from dragoman.model import ToolDef
@@ -39,6 +42,21 @@ ODD = takes(
         "l": {"type": "array", "items": {"oneOf": [{"type": "string"}, {"$ref": "#/$defs/Node"}]}},
     },
 ) | {"$defs": {"Node": NODE}}
+MODEL = """
+import { MockLanguageModelV4 } from "ai/test";
+const count = { total: 1, noCache: 1, cacheRead: undefined, cacheWrite: undefined };
+const turn = (content, reason) => ({
+  content: [content],
+  finishReason: { unified: reason, raw: undefined },
+  usage: { inputTokens: count, outputTokens: { total: 1, text: 1, reasoning: undefined } },
+  warnings: [],
+});
+const input = JSON.stringify({ query: "deposit", limit: 1 });
+const call = { type: "tool-call", toolCallId: "1", toolName: "mcp_desk_search_statutes", input };
+export const model = new MockLanguageModelV4({
+  doGenerate: [turn(call, "tool-calls"), turn({ type: "text", text: "Two months' rent." }, "stop")],
+});
+"""
 USE = """
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { call } from "./s.js";
@@ -97,6 +115,29 @@ def test_typescript_compiles_in_strict_mode_and_refuses_wrong_arguments(tmp_path
     (tmp_path / "package.json").write_text('{"type": "module"}')
     options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext"]
     run(str(modules / ".bin" / "tsc"), *options, *(path.name for path in tmp_path.glob("*.ts")), cwd=tmp_path)
+
+
+@pytest.mark.parametrize("page", ["legal.md", "legal.zh-CN.md"])
+def test_the_program_of_the_legal_pages_shows_sources_and_dates(page: str, tmp_path: Path) -> None:
+    install("install_servers.py", "foreign-clients")
+    (program,) = blocks("typescript", (ROOT / "docs" / "how-to" / page).read_text("utf-8"))
+    (tmp_path / "node_modules").symlink_to(ROOT / ".cache" / "foreign-clients" / "node_modules")
+    (tmp_path / "main.mjs").write_text(program, "utf-8")
+    (tmp_path / "model.mjs").write_text(MODEL, "utf-8")
+    env = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "LEGAL_MCP_DESK_SERVER_URL": f"{sys.executable} -m dragoman.demo.legal",
+        "LEGAL_MCP_DESK_TRANSPORT": "stdio",
+    }
+    command = [node(), "main.mjs"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "Two months' rent."
+    assert "Sample Residential Tenancy Act" in done.stdout
+    assert "(updated 2026-01-30)" in done.stdout
 
 
 def test_go_compiles(tmp_path: Path, proof: Proof) -> None:
