@@ -14,7 +14,7 @@ import anyio
 import pytest
 from tests.behaviour.agent_storm import cancel_anywhere, kill_while_it_works
 
-from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry, tool
+from dragoman import McpManager, ServerSpec, Settings, Stdio, ToolDef, ToolRegistry, tool
 from dragoman.agent.engine import AgentEngine, Budget
 from dragoman.agent.handlers import Form, handlers
 from dragoman.agent.messages import (
@@ -99,6 +99,21 @@ async def test_the_engine_connects_runs_remote_and_built_in_tools_and_closes(ser
         assert pid is not None
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.requirement("excel-4.4")
+async def test_answer_to_a_call_has_the_name_that_the_model_used() -> None:
+    law = ScriptedServer("law")
+
+    @law.tool
+    def find(text: str) -> str:
+        return text
+
+    model = ScriptedProvider([Say(calls=[("law__find", {"text": "a"})]), "done"])
+    settings = Settings(servers=[law.spec()], naming="{server}:{tool}")
+    async with AgentEngine(model, McpManager(settings, cache=False)) as agent:
+        answer = await agent.run("go")
+    assert [(one.name, one.text) for one in answer.messages if one.role == "tool"] == [("law__find", "a")]
 
 
 @pytest.mark.requirement("excel-2.1")

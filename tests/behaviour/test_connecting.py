@@ -24,6 +24,8 @@ from dragoman import (
 )
 from dragoman.errors import InvalidSpecError
 from dragoman.events import StateChanged, ToolsChanged
+from dragoman.manager.pool import STARTING_AT_ONCE
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,6 +142,45 @@ async def test_the_number_of_tools_in_the_log_leaves_out_hidden_ones(
             await mcp.wait_ready()
             assert mcp.status()["few"].tools == len(mcp.tools()) == 2
     assert "few: connected with 2 tools" in [record.getMessage() for record in caplog.records]
+
+
+def find(text: str) -> str:
+    return text
+
+
+def test_every_connection_is_logged_also_the_one_after_a_loss(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dragoman")
+    law = ScriptedServer("law", tools=[find])
+
+    async def main() -> None:
+        async with McpManager([law.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            for _ in range(2):
+                before = law.connections
+                law.crash()
+                while law.connections == before or not await mcp.wait_ready():  # noqa: ASYNC110 -- a reconnection has no event
+                    await asyncio.sleep(0.1)
+
+    InstantClock().run(main())
+    said = [
+        (one.levelname, one.getMessage()) for one in caplog.records if "connected with" in one.getMessage()
+    ]
+    assert said == [("INFO", "law: connected with 1 tools")] * 3
+
+
+@pytest.mark.requirement("excel-2.1")
+def test_servers_that_hang_hold_up_no_other_for_long() -> None:
+    clock = InstantClock()
+
+    async def main() -> float:
+        never = asyncio.Event()
+        hanging = [ScriptedServer(f"s{number}", on_connect=never.wait) for number in range(STARTING_AT_ONCE)]
+        specs = [one.spec(timeouts={"connect": 600}) for one in hanging]
+        async with McpManager([*specs, ScriptedServer("last").spec()], cache=False) as mcp:
+            assert await mcp.wait_ready(["last"])
+            return clock.elapsed
+
+    assert clock.run(main()) < 10
 
 
 async def test_entering_waits_for_no_server_and_a_hanging_one_delays_no_other(server: Make) -> None:

@@ -714,6 +714,7 @@ def legacy(name: str, endpoint: str | None, *, after: str = "stay") -> None:
 
 
 legacy("legacy", "/legacy-post?sessionId=1")
+legacy("deep/legacy", "../legacy-post?sessionId=1")
 legacy("legacy-absent", None)
 legacy("legacy-ends", None, after="end")
 legacy("legacy-elsewhere", "{elsewhere}")
