@@ -198,6 +198,7 @@ async def test_what_goes_wrong_goes_back_to_the_model_as_words_it_can_act_on(ser
     assert fine.text == "fine"
 
 
+@pytest.mark.requirement("kode-call.async")
 async def test_calls_to_one_server_keep_their_order_and_other_servers_do_not_wait(server: Make) -> None:
     model = ScriptedProvider(
         [
@@ -231,6 +232,7 @@ async def test_calls_to_one_server_keep_their_order_and_other_servers_do_not_wai
     assert seen.index("ToolFinished") < seen.index("ToolStarted after")
 
 
+@pytest.mark.requirement("kode-call.async")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_a_parallel_server_gets_its_calls_at_once(server: Make, parallel: bool) -> None:
     calls = [("mcp_one_echo", {"text": "x"}), ("mcp_one_echo", {"text": "y"})]

@@ -195,30 +195,6 @@ async def test_sse_server_that_falls_silent_is_found_out(
             assert (await mcp.call("mcp_s_fault")).text == "legacy"
 
 
-async def test_server_that_is_being_removed_keeps_no_other_from_closing() -> None:
-    servers = [ScriptedServer("leaves"), ScriptedServer("stays")]
-    begun = asyncio.Event()
-
-    @servers[0].tool
-    async def wait() -> str:
-        begun.set()
-        await asyncio.Event().wait()
-        return "never"
-
-    with anyio.fail_after(30):
-        async with McpManager([one.spec() for one in servers], cache=False) as mcp:
-            await mcp.wait_ready()
-            call = begin(mcp, "mcp_leaves_wait")
-            await begun.wait()
-            removal = asyncio.create_task(mcp.remove("leaves"))
-            while "leaves" in mcp.status():  # noqa: ASYNC110 -- a removal has no event
-                await asyncio.sleep(0)
-        await has_ended(call)
-        await asyncio.wait({removal})
-        assert mcp.status()["stays"].state is ServerState.CLOSED
-        assert [len(one.wires) for one in servers] == [0, 0]
-
-
 def test_call_that_would_end_soon_is_cancelled_and_not_waited_for() -> None:
     law = ScriptedServer("law")
 

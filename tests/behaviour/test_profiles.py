@@ -521,6 +521,28 @@ def test_kode_serves_every_project_from_the_users_file(tmp_path: Path, home: Pat
     assert settings.naming == "{server}:{tool}"
 
 
+@pytest.mark.requirement("kode-config.global")
+def test_kode_reads_the_users_file_beside_that_of_the_folder_that_the_variable_names(
+    tmp_path: Path, home: Path
+) -> None:
+    def servers(command: str, *names: str) -> str:
+        return json.dumps({"mcpServers": {name: {"command": command, "args": []} for name in names}})
+
+    write(home / ".kode.json", servers("file", "a", "b"))
+    write(tmp_path / "own/config.json", servers("folder", "b", "c"))
+    settings = load("kode", env={"KODE_CONFIG_DIR": str(tmp_path / "own")})
+    assert transports(settings) == {"b": Stdio("folder"), "c": Stdio("folder"), "a": Stdio("file")}
+
+
+@pytest.mark.requirement("kode-config.global")
+def test_kode_leaves_out_what_the_user_rejected_in_this_project(tmp_path: Path, home: Path) -> None:
+    rejected = {str(tmp_path): {"rejectedMcprcServers": ["x"]}}
+    write(home / ".kode.json", json.dumps({"mcpServers": {}, "projects": rejected}))
+    write(tmp_path / ".mcprc", '{"x": {"command": "a", "args": []}, "y": {"command": "b", "args": []}}')
+    settings = load("kode")
+    assert {spec.name: spec.enabled for spec in settings.servers} == {"x": False, "y": True}
+
+
 @pytest.mark.requirement("kode-config.project")
 def test_kode_prefers_the_projects_own_servers(tmp_path: Path, home: Path) -> None:
     names = "abcde"
@@ -561,6 +583,8 @@ def test_kode_starts_a_command_with_arguments_and_environment(tmp_path: Path) ->
     }
     assert places(settings) == [f"{path}:4: mcpServers.empty", f"{path}:5: mcpServers.bare"]
     assert '`args` is missing: kode needs `command` and `args`; add "args": []' in str(settings.problems[1])
+    write(tmp_path / "other/.mcprc", '{"bare": {"command": "npx"}}')
+    assert load("kode", root=tmp_path / "other").servers == []
 
 
 @pytest.mark.requirement("kode-config.sse")
@@ -569,7 +593,7 @@ def test_kode_reaches_an_address_with_optional_headers(tmp_path: Path) -> None:
         tmp_path / ".kode.json",
         """{"mcpServers": {
   "plain": {"type": "sse", "url": "https://plain.example.org/sse"},
-  "keyed": {"type": "sse", "url": "https://keyed.example.org/sse", "headers": {"X-Key": "${KEY}"}},
+  "keyed": {"type": "sse", "url": "https://keyed.example.org/sse", "headers": {"X-Key": "${KEY}", "X-B": ""}},
   "http": {"type": "http", "url": "https://http.example.org/mcp"},
   "empty": {"type": "sse"}
 }}""",
@@ -577,7 +601,7 @@ def test_kode_reaches_an_address_with_optional_headers(tmp_path: Path) -> None:
     settings = load("kode")
     assert transports(settings) == {
         "plain": Sse("https://plain.example.org/sse", alternate=True),
-        "keyed": Sse("https://keyed.example.org/sse", headers={"X-Key": "${KEY}"}, alternate=True),
+        "keyed": Sse("https://keyed.example.org/sse", headers={"X-Key": "${KEY}", "X-B": ""}, alternate=True),
         "http": Http("https://http.example.org/mcp", alternate=True),
     }
     assert places(settings) == [f"{path}:5: mcpServers.empty"]
@@ -612,8 +636,11 @@ def test_rrclaw_reads_its_own_dialect_in_both_files_and_two_keys_for_the_transpo
 ) -> None:
     file = home / where.removeprefix("home/") if where.startswith("home/") else tmp_path / where
     write(file, f'[mcp.servers.a]\n{key} = "sse"\nurl = "https://a.example.org/mcp"\nallowed_tools = []\n')
+    more = f'[mcp.servers.b]\n{key} = "http"\nurl = "https://b.example.org/mcp"\n'
+    write(file, f"{file.read_text('utf-8')}\n{more}")
     spec = server(load("rrclaw"), "a")
     assert spec.transport == Http("https://a.example.org/mcp", alternate=True)
+    assert server(load("rrclaw"), "b").transport == Http("https://b.example.org/mcp")
     assert (spec.allowed_tools, spec.origin.dialect) == (None, "rrclaw")
 
 

@@ -148,8 +148,8 @@ def test_each_unusable_definition_costs_itself_alone() -> None:
     assert [one.tool for one in rejected] == ["a", "c"]
 
 
-@pytest.mark.requirement("rrclaw-config.allowed", "rrclaw-manager.tools", "otter-p0.config")
+@pytest.mark.requirement("rrclaw-config.allowed", "rrclaw-manager.tools", "kode-registry.register")
 def test_filter_of_a_spec_holds_for_cached_definitions_too() -> None:
     cached = [({"name": name}, '[{"type": "object"}, null]') for name in ("read", "write", "remove")]
     spec = ServerSpec("s", Stdio("x"), allowed_tools=["read", "remove"], denied_tools=["remove"])
-    assert [tool.original_name for tool in readmit(cached, spec, template=TEMPLATE)] == ["read"]
+    assert [tool.name for tool in readmit(cached, spec, template=TEMPLATE)] == ["mcp_s_read"]

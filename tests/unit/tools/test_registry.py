@@ -380,7 +380,9 @@ def test_names_that_cannot_be_written_are_escaped_in_the_log(caplog: pytest.LogC
 
 
 async def test_name_with_several_readings_as_server_and_tool_is_not_guessed() -> None:
-    registry = filled(remote_tool("a", "b.c"), remote_tool("a.b", "c"), remote_tool("a.b", "d"))
+    registry = filled(
+        remote_tool("a", "b.c", "one"), remote_tool("a.b", "c", "two"), remote_tool("a.b", "d", "three")
+    )
     with pytest.raises(UnknownToolError, match="ambiguous"):
         registry.resolve("a.b.c")
     assert registry.resolve("a.b.d").original_name == "d"
@@ -417,3 +419,19 @@ async def test_time_limit_of_the_caller_goes_on_to_the_server() -> None:
     await registry.view(allow=["a_x"]).call("a_x", timeout=1.5)
     await registry.call("a_x")
     assert limits == [0.5, 1.5, None]
+
+
+@pytest.mark.requirement("kode-registry.filter")
+async def test_alias_of_a_tool_that_is_not_in_view_leads_nowhere() -> None:
+    async def remote(name: str, arguments: object, *, timeout: float | None = None) -> ToolResult:
+        return ToolResult(success=True, text=name)
+
+    registry = ToolRegistry()
+    for name in ("find", "write"):
+        registry.register(remote_tool("law", name, f"law:{name}"), remote=remote)
+    assert set(registry.export("openai").names) == {"law__find", "law__write"}
+    view = registry.view(deny=["law:write"])
+    assert await view.call("law__find") == "law:find"
+    for name in ("law__write", "law:write"):
+        with pytest.raises(UnknownToolError):
+            await view.call(name)

@@ -36,7 +36,7 @@ def peer(server: FaultServer, mode: str, **options: Any) -> Peer:
     return Peer(open_sse, Sse(server.url(mode), headers={"Authorization": "Bearer token"}), **options)
 
 
-@pytest.mark.parametrize("mode", ["legacy", "deep/legacy"])
+@pytest.mark.parametrize("mode", ["legacy", "legacy-greets"])
 async def test_messages_are_posted_to_the_named_address_and_answers_come_on_the_stream(
     server: FaultServer, mode: str
 ) -> None:
