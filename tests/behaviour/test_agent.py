@@ -14,7 +14,7 @@ import anyio
 import pytest
 from tests.behaviour.agent_storm import cancel_anywhere, kill_while_it_works
 
-from dragoman import McpManager, ServerSpec, Stdio, ToolDef, ToolRegistry, tool
+from dragoman import McpManager, ServerSpec, Settings, Stdio, ToolDef, ToolRegistry, tool
 from dragoman.agent.engine import AgentEngine, Budget
 from dragoman.agent.handlers import Form, make_handlers
 from dragoman.agent.messages import (
@@ -101,6 +101,21 @@ async def test_the_engine_connects_runs_remote_and_built_in_tools_and_closes(ser
             os.kill(pid, 0)
 
 
+@pytest.mark.requirement("excel-4.4")
+async def test_answer_to_a_call_has_the_name_that_the_model_used() -> None:
+    law = ScriptedServer("law")
+
+    @law.tool
+    def find(text: str) -> str:
+        return text
+
+    model = ScriptedProvider([Say(calls=[("law__find", {"text": "a"})]), "done"])
+    settings = Settings(servers=[law.spec()], naming="{server}:{tool}")
+    async with AgentEngine(model, McpManager(settings, cache=False)) as agent:
+        answer = await agent.run("go")
+    assert [(one.name, one.text) for one in answer.messages if one.role == "tool"] == [("law__find", "a")]
+
+
 @pytest.mark.requirement("excel-2.1")
 async def test_the_start_connects_all_servers_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     # No server is connected before all are asked, and none gives up its turn to start in the meantime.
@@ -183,6 +198,7 @@ async def test_what_goes_wrong_goes_back_to_the_model_as_words_it_can_act_on(ser
     assert fine.text == "fine"
 
 
+@pytest.mark.requirement("kode-call.async")
 async def test_calls_to_one_server_keep_their_order_and_other_servers_do_not_wait(server: Make) -> None:
     model = ScriptedProvider(
         [
@@ -216,6 +232,7 @@ async def test_calls_to_one_server_keep_their_order_and_other_servers_do_not_wai
     assert seen.index("ToolFinished") < seen.index("ToolStarted after")
 
 
+@pytest.mark.requirement("kode-call.async")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_a_parallel_server_gets_its_calls_at_once(server: Make, parallel: bool) -> None:
     calls = [("mcp_one_echo", {"text": "x"}), ("mcp_one_echo", {"text": "y"})]

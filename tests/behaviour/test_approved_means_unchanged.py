@@ -21,7 +21,7 @@ from dragoman.trust.approval_store import Approvals
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("otter-safety")]
 
 
 class Project:

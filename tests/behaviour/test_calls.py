@@ -251,8 +251,9 @@ async def test_error_of_the_tool_is_a_result(mcp: McpManager) -> None:
 
 @pytest.mark.requirement("excel-5.5")
 async def test_registry_raises_the_tools_error(mcp: McpManager) -> None:
-    with pytest.raises(ToolExecutionError, match="the disk is full"):
+    with pytest.raises(ToolExecutionError, match="the disk is full") as caught:
         await mcp.registry.call("mcp_fs_1_fail")
+    assert (caught.value.tool, caught.value.server) == ("mcp_fs_1_fail", "fs_1")
 
 
 async def test_refusal_of_the_server_keeps_its_code_and_data(mcp: McpManager) -> None:
@@ -495,16 +496,32 @@ async def test_call_is_logged_with_its_arguments_shortened_and_masked(
     mcp: McpManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "dragoman")
-    arguments = {"path": "README.md", "api_key": "s3cr3t", "passwords": ["hunter2"], "body": "x" * 5000}
+    arguments = {"path": "说明.md", "api_key": "s3cr3t", "passwords": ["hunter2"], "body": "x" * 5000}
     await mcp.call("mcp_fs_1_pair", arguments)
     (record,) = [record for record in caplog.records if record.name == "dragoman"]
     line = record.getMessage()
     assert record.levelname == "DEBUG"
     assert "mcp_fs_1_pair" in line
-    assert "README.md" in line
+    assert "说明.md" in line
     assert "s3cr3t" not in line
     assert "hunter2" not in line
     assert len(line) < 400
+
+
+@pytest.mark.requirement("excel-7.2")
+async def test_call_by_an_alias_is_logged_by_the_name_of_its_tool(caplog: pytest.LogCaptureFixture) -> None:
+    law = ScriptedServer("law")
+
+    @law.tool
+    def find(text: str) -> str:
+        return text
+
+    settings = Settings(servers=[law.spec()], naming="{server}:{tool}")
+    async with McpManager(settings, cache=False) as mcp:
+        await mcp.wait_ready()
+        caplog.set_level("DEBUG", "dragoman")
+        assert (await mcp.call("law__find", {"text": "a"})).text == "a"
+    assert 'law: calling `law:find` with {"text": "a"}' in caplog.messages
 
 
 async def test_calls_are_announced_and_reported(mcp: McpManager) -> None:
@@ -520,3 +537,46 @@ async def test_calls_are_announced_and_reported(mcp: McpManager) -> None:
         duration=result.duration,
         error_code="tool.failed",
     )
+
+
+@pytest.mark.requirement("otter-p0.methods", "kode-call.send", "kode-discovery.list")
+async def test_names_and_arguments_reach_the_server_as_they_were_given() -> None:
+    law = ScriptedServer("law")
+
+    @law.tool
+    def find(text: str | None, more: str = "x", some: str = "y") -> str:
+        return "lower"
+
+    @law.tool
+    def Find() -> str:  # noqa: N802 -- a server's own spelling
+        return "upper"
+
+    given = {"text": None, "more": "", "some": " a "}
+    async with McpManager([law.spec()], cache=False) as mcp:
+        await mcp.wait_ready()
+        assert {tool.original_name for tool in mcp.tools()} == {"find", "Find"}
+        assert (await mcp.call("mcp_law_find", given)).text == "lower"
+        assert (await mcp.call("mcp_law_Find")).text == "upper"
+    assert [(one.tool, one.arguments) for one in law.calls] == [("find", given), ("Find", {})]
+
+
+@pytest.mark.requirement("excel-5.2", "rrclaw-name.prefix")
+def test_call_that_is_repeated_still_has_the_servers_own_name() -> None:
+    law = ScriptedServer("law")
+
+    async def find() -> str:
+        if len(law.calls) == 1:
+            law.crash()
+            await asyncio.Event().wait()
+        return "found"
+
+    hints = {"readOnlyHint": True}
+    law.add(ToolDef(name="find", description="", input_schema={}, func=find, annotations=hints))
+
+    async def main() -> None:
+        async with McpManager([law.spec(trust_annotations=True)], cache=False) as mcp:
+            await mcp.wait_ready()
+            assert (await mcp.call("mcp_law_find")).text == "found"
+
+    InstantClock().run(main())
+    assert [one.tool for one in law.calls] == ["find", "find"]

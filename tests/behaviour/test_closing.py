@@ -14,6 +14,7 @@ from tests.servers.http_faults import FaultServer
 from dragoman import Http, McpManager, ServerSpec, ServerState, Sse, Stdio, ToolUnavailableError
 from dragoman.server.process.orphans import descendants
 from dragoman.server.process.spawn import Child
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,6 +91,8 @@ async def test_child_sees_its_input_end_and_leaves_with_all_it_started(tmp_path:
             await end_of(left)
     lines = heard.read_text().split("\n")
     assert lines[-2:] == ["end of input", ""]
+    if wire == "sdk":
+        assert lines[-3] == "notifications/cancelled"
     assert descendants(groups=[pid]) == []
 
 
@@ -190,3 +193,22 @@ async def test_sse_server_that_falls_silent_is_found_out(
             await until(events, ServerState.READY)
             assert len(silent) == 1
             assert (await mcp.call("mcp_s_fault")).text == "legacy"
+
+
+def test_call_that_would_end_soon_is_cancelled_and_not_waited_for() -> None:
+    law = ScriptedServer("law")
+
+    @law.tool
+    async def find() -> str:
+        await asyncio.sleep(2)
+        return "found"
+
+    async def main() -> None:
+        async with McpManager([law.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            call = begin(mcp, "mcp_law_find")
+            while not law.calls:  # noqa: ASYNC110 -- a scripted call has no event
+                await asyncio.sleep(0)
+        await has_ended(call)
+
+    InstantClock().run(main())

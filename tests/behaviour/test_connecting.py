@@ -19,11 +19,13 @@ from dragoman import (
     ServerState,
     Settings,
     Stdio,
+    ToolDef,
     ToolUnavailableError,
     UnknownServerError,
 )
 from dragoman.errors import InvalidSpecError
 from dragoman.events import StateChanged, ToolsChanged
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,6 +144,30 @@ async def test_the_number_of_tools_in_the_log_leaves_out_hidden_ones(
     assert "few: connected with 2 tools" in [record.getMessage() for record in caplog.records]
 
 
+def find(text: str) -> str:
+    return text
+
+
+def test_every_connection_is_logged_also_the_one_after_a_loss(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dragoman")
+    law = ScriptedServer("law", tools=[find])
+
+    async def main() -> None:
+        async with McpManager([law.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            for _ in range(2):
+                before = law.connections
+                law.crash()
+                while law.connections == before or not await mcp.wait_ready():  # noqa: ASYNC110 -- a reconnection has no event
+                    await asyncio.sleep(0.1)
+
+    InstantClock().run(main())
+    said = [
+        (one.levelname, one.getMessage()) for one in caplog.records if "connected with" in one.getMessage()
+    ]
+    assert said == [("INFO", "law: connected with 1 tools")] * 3
+
+
 async def test_entering_waits_for_no_server_and_a_hanging_one_delays_no_other(server: Make) -> None:
     hanging = server("hangs", "mute.py", timeouts={"connect": 600})
     with anyio.fail_after(20):
@@ -209,6 +235,7 @@ async def test_tools_are_withdrawn_when_a_later_listing_fails_until_one_succeeds
                     assert "the index is locked" in (mcp.status()["s"].last_error or "")
                     (tmp_path / "allow").touch()
             assert seen == [ServerState.DEGRADED, ServerState.READY]
+            assert mcp.status()["s"].last_error is None
             assert [tool.name for tool in mcp.tools()] == ["mcp_s_change"]
 
 
@@ -246,6 +273,62 @@ async def test_every_page_of_the_listing_is_fetched(server: Make) -> None:
         async with McpManager([server("pages", "paging.py", "4")]) as mcp:
             await mcp.wait_ready()
             assert [tool.original_name for tool in mcp.tools()] == ["t0", "t1", "t2", "t3"]
+
+
+@pytest.mark.requirement("kode-discovery.list")
+def test_every_change_that_a_server_announces_is_listed_not_only_the_first() -> None:
+    law = ScriptedServer("law", tools=[find])
+
+    async def main() -> list[list[str]]:
+        seen: list[list[str]] = []
+        async with McpManager([law.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            events = mcp.events()
+            for number in range(3):
+                law.add(ToolDef(name=f"t{number}", description="", input_schema={}, func=print))
+                while not isinstance(await anext(events), ToolsChanged):
+                    pass
+                seen.append([tool.original_name for tool in mcp.tools()])
+        return seen
+
+    seen = InstantClock().run(asyncio.wait_for(main(), 600))
+    assert seen == [["find", "t0"], ["find", "t0", "t1"], ["find", "t0", "t1", "t2"]]
+
+
+@pytest.mark.requirement("kode-lifecycle.reconnect")
+def test_pauses_grow_for_a_server_that_connects_and_dies_again_and_again() -> None:
+    law = ScriptedServer("law", tools=[find])
+
+    async def main() -> list[float]:
+        pauses: list[float] = []
+        async with McpManager([law.spec()], cache=False) as mcp:
+            for number in range(1, 5):
+                while law.connections < number or not await mcp.wait_ready():  # noqa: ASYNC110 -- no event
+                    await asyncio.sleep(0.1)
+                law.crash()
+                while (pause := mcp.status()["law"].retry_in) is None:  # noqa: ASYNC110 -- no event
+                    await asyncio.sleep(0)
+                pauses.append(pause)
+        return pauses
+
+    pauses = InstantClock().run(asyncio.wait_for(main(), 600))
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 4 * pauses[0]
+
+
+@pytest.mark.requirement("kode-connect.failure")
+def test_call_of_a_server_that_cannot_be_reached_tells_the_reason() -> None:
+    law = ScriptedServer("law", tools=[find])
+
+    async def main() -> str:
+        async with McpManager([law.spec()], cache=False) as mcp:
+            await mcp.wait_ready()
+            law.stop()
+            while mcp.status()["law"].state is ServerState.READY:  # noqa: ASYNC110 -- a scripted end has no event
+                await asyncio.sleep(0)
+            return (await mcp.call("mcp_law_find", {"text": "a"}, timeout=0.1)).error or ""
+
+    assert "the scripted server" in InstantClock().run(main())
 
 
 @pytest.mark.requirement("excel-4.1")

@@ -77,6 +77,7 @@ def test_excelmanus_reads_its_servers_from_mcp_json(tmp_path: Path, text: str) -
     }
     assert settings.problems == []
     assert settings.naming == "mcp_{server}_{tool}"
+    assert {spec.origin.dialect for spec in settings.servers} == {"excelmanus"}
 
 
 @pytest.mark.requirement("excel-1.2")
@@ -101,6 +102,11 @@ def test_excelmanus_looks_in_the_project_first_and_at_home_second(tmp_path: Path
         ('{"name": "a", "transport": "pigeon", "command": "x"}', "`pigeon` is not stdio, http or sse"),
         ('{"name": "a", "transport": "stdio"}', "needs a `command`"),
         ('{"name": "a", "transport": "sse"}', "needs a `url`"),
+        ('{"name": "a", "transport": "sse", "url": " "}', "needs a `url`"),
+        (
+            '{"name": "a", "transport": "sse", "url": "ftp://x/sse"}',
+            "a URL that starts with http:// or https://",
+        ),
     ],
 )
 def test_excelmanus_wants_a_name_a_transport_and_a_command_or_an_address(
@@ -110,6 +116,16 @@ def test_excelmanus_wants_a_name_a_transport_and_a_command_or_an_address(
     settings = load("excelmanus")
     assert settings.servers == []
     assert missing in str(settings.problems[0])
+
+
+@pytest.mark.requirement("excel-1.3")
+@pytest.mark.parametrize("key", ["transport", "type"])
+@pytest.mark.parametrize("word", ["sse", "SSE"])
+def test_excelmanus_takes_two_keys_and_any_case_for_the_transport(
+    tmp_path: Path, key: str, word: str
+) -> None:
+    write(tmp_path / "mcp.json", f'[{{"name": "a", "{key}": "{word}", "url": "https://x.example.org/a"}}]')
+    assert transports(load("excelmanus")) == {"a": Sse("https://x.example.org/a")}
 
 
 @pytest.mark.requirement("excel-1.4")
@@ -214,6 +230,14 @@ def test_no_file_at_all_is_no_server_no_problem_and_no_line_in_the_log(
     settings = load(profile)
     assert (settings.servers, settings.problems, caplog.records) == ([], [], [])
     assert settings.enabled
+
+
+@pytest.mark.requirement("excel-1.8")
+@pytest.mark.parametrize("profile", ["excelmanus", "otter", "kode", "rrclaw"])
+def test_servers_of_another_host_are_not_the_applications(home: Path, profile: str) -> None:
+    write(home / ".cursor/mcp.json", '{"mcpServers": {"theirs": {"command": "x"}}}')
+    write(home / ".claude.json", '{"mcpServers": {"theirs": {"command": "x"}}}')
+    assert load(profile).servers == []
 
 
 # The legal assistant
@@ -380,6 +404,14 @@ enabled = false
 
 
 @pytest.mark.requirement("otter-config.mcp")
+async def test_otter_takes_each_switch_from_the_nearest_file_that_has_it(tmp_path: Path, home: Path) -> None:
+    write(tmp_path / "otter.toml", "[mcp]\nauto_reload = false\n")
+    write(home / ".config/otter/config.toml", '[mcp]\nauto_reload = true\nhealth_check_interval = "5s"\n')
+    settings = McpManager.from_config("otter", trust_project=True).settings
+    assert (settings.enabled, settings.auto_reload, settings.health_check_interval) == (True, False, 5.0)
+
+
+@pytest.mark.requirement("otter-config.mcp")
 def test_otter_tells_a_wrong_switch_and_uses_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -508,6 +540,28 @@ def test_kode_reads_the_users_file_once_when_it_works_in_the_home_folder(
     assert (settings.problems, settings.warnings, caplog.messages) == ([], [], [])
 
 
+@pytest.mark.requirement("kode-config.global")
+def test_kode_reads_the_users_file_beside_that_of_the_folder_that_the_variable_names(
+    tmp_path: Path, home: Path
+) -> None:
+    def servers(command: str, *names: str) -> str:
+        return json.dumps({"mcpServers": {name: {"command": command, "args": []} for name in names}})
+
+    write(home / ".kode.json", servers("file", "a", "b"))
+    write(tmp_path / "own/config.json", servers("folder", "b", "c"))
+    settings = load("kode", env={"KODE_CONFIG_DIR": str(tmp_path / "own")})
+    assert transports(settings) == {"b": Stdio("folder"), "c": Stdio("folder"), "a": Stdio("file")}
+
+
+@pytest.mark.requirement("kode-config.global")
+def test_kode_leaves_out_what_the_user_rejected_in_this_project(tmp_path: Path, home: Path) -> None:
+    rejected = {str(tmp_path): {"rejectedMcprcServers": ["x"]}}
+    write(home / ".kode.json", json.dumps({"mcpServers": {}, "projects": rejected}))
+    write(tmp_path / ".mcprc", '{"x": {"command": "a", "args": []}, "y": {"command": "b", "args": []}}')
+    settings = load("kode")
+    assert {spec.name: spec.enabled for spec in settings.servers} == {"x": False, "y": True}
+
+
 @pytest.mark.requirement("kode-config.project")
 def test_kode_prefers_the_projects_own_servers(tmp_path: Path, home: Path) -> None:
     names = "abcde"
@@ -548,6 +602,8 @@ def test_kode_starts_a_command_with_arguments_and_environment(tmp_path: Path) ->
     }
     assert places(settings) == [f"{path}:4: mcpServers.empty", f"{path}:5: mcpServers.bare"]
     assert '`args` is missing: kode needs `command` and `args`; add "args": []' in str(settings.problems[1])
+    write(tmp_path / "other/.mcprc", '{"bare": {"command": "npx"}}')
+    assert load("kode", root=tmp_path / "other").servers == []
 
 
 @pytest.mark.requirement("kode-config.sse")
@@ -556,7 +612,7 @@ def test_kode_reaches_an_address_with_optional_headers(tmp_path: Path) -> None:
         tmp_path / ".kode.json",
         """{"mcpServers": {
   "plain": {"type": "sse", "url": "https://plain.example.org/sse"},
-  "keyed": {"type": "sse", "url": "https://keyed.example.org/sse", "headers": {"X-Key": "${KEY}"}},
+  "keyed": {"type": "sse", "url": "https://keyed.example.org/sse", "headers": {"X-Key": "${KEY}", "X-B": ""}},
   "http": {"type": "http", "url": "https://http.example.org/mcp"},
   "empty": {"type": "sse"}
 }}""",
@@ -564,7 +620,7 @@ def test_kode_reaches_an_address_with_optional_headers(tmp_path: Path) -> None:
     settings = load("kode")
     assert transports(settings) == {
         "plain": Sse("https://plain.example.org/sse", alternate=True),
-        "keyed": Sse("https://keyed.example.org/sse", headers={"X-Key": "${KEY}"}, alternate=True),
+        "keyed": Sse("https://keyed.example.org/sse", headers={"X-Key": "${KEY}", "X-B": ""}, alternate=True),
         "http": Http("https://http.example.org/mcp", alternate=True),
     }
     assert places(settings) == [f"{path}:5: mcpServers.empty"]
@@ -589,6 +645,22 @@ url = "https://remote.example.org/mcp"
 [mcp.servers.remote.headers]
 Authorization = "Bearer token"
 """
+
+
+@pytest.mark.requirement("rrclaw-config.table")
+@pytest.mark.parametrize("where", ["config.toml", "home/.rrclaw/config.toml"])
+@pytest.mark.parametrize("key", ["transport", "type"])
+def test_rrclaw_reads_its_own_dialect_in_both_files_and_two_keys_for_the_transport(
+    tmp_path: Path, home: Path, where: str, key: str
+) -> None:
+    file = home / where.removeprefix("home/") if where.startswith("home/") else tmp_path / where
+    write(file, f'[mcp.servers.a]\n{key} = "sse"\nurl = "https://a.example.org/mcp"\nallowed_tools = []\n')
+    more = f'[mcp.servers.b]\n{key} = "http"\nurl = "https://b.example.org/mcp"\n'
+    write(file, f"{file.read_text('utf-8')}\n{more}")
+    spec = server(load("rrclaw"), "a")
+    assert spec.transport == Http("https://a.example.org/mcp", alternate=True)
+    assert server(load("rrclaw"), "b").transport == Http("https://b.example.org/mcp")
+    assert (spec.allowed_tools, spec.origin.dialect) == (None, "rrclaw")
 
 
 @pytest.mark.requirement("rrclaw-config.table")

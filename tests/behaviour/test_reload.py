@@ -418,6 +418,7 @@ async def test_reload_cancelled_at_any_step_leaves_the_old_or_the_new(site: Site
         assert [await who(mcp, name) for name in ("s", "t")] == ["s2", "t2"]
 
 
+@pytest.mark.requirement("otter-close", "excel-2.5")
 async def test_shutdown_during_a_reload_leaves_nothing(site: Site) -> None:
     gate = site.folder / "gate"
     os.mkfifo(gate)

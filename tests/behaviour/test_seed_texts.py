@@ -17,10 +17,13 @@ from dragoman.agent.engine import AgentEngine
 from dragoman.agent.providers import Say, ScriptedProvider
 from dragoman.config.load import load_given
 from dragoman.events import NameContested, StateChanged
-from dragoman.testing import InstantClock
+from dragoman.testing import InstantClock, ScriptedServer
+from dragoman.testing.servers import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from dragoman.testing.servers import MemoryWire
 
 pytestmark = [
     pytest.mark.anyio,
@@ -66,6 +69,8 @@ async def test_rrclaw_reads_its_own_words_in_results_and_in_the_log(
             assert (failed.success, failed.error) == (False, "the disk is full")
             refused = await mcp.call("mcp_p_refuse")
             assert (refused.error or "").startswith("MCP 调用失败: ")
+            late = await mcp.call("mcp_p_slow", timeout=0.1)
+            assert (late.error or "").startswith("MCP 调用失败: `mcp_p_slow` did not answer within 0.1 s")
             lost = await mcp.call("mcp_p_exit")
             assert (lost.success, lost.output) == (False, "")
             assert (lost.error or "").startswith("MCP 调用失败: `mcp_p_exit` is not available: ")
@@ -354,3 +359,46 @@ async def test_a_resource_or_a_prompt_that_fails_is_logged_as_an_error(
     assert logged[2].startswith("o: getting the prompt `refused` failed: ")
     assert logged[3].startswith("o: completing the argument `refused` failed: ")
     assert "not this one" in logged[1]
+
+
+class Locked(ScriptedServer):
+    """A server whose list of resources cannot be read."""
+
+    async def answer(self, wire: MemoryWire, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        if method == "resources/list":
+            raise Refusal(-32603, "the index is locked")
+        return await super().answer(wire, method, params)
+
+
+@pytest.mark.requirement("excel-7.3", "otter-p2.resources", "kode-resources.list")
+async def test_server_whose_resources_cannot_be_listed_is_an_error_in_the_log_and_hides_no_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    servers = [Locked("law", resources={"law:1": "a"}), ScriptedServer("pages", resources={"p:1": "b"})]
+    async with McpManager([one.spec() for one in servers], cache=False) as mcp:
+        await mcp.wait_ready()
+        assert [one.uri for one in await mcp.resources()] == ["p:1"]
+    (line,) = lines(caplog, "ERROR")
+    assert line.startswith("law: could not list its resources: ")
+    assert "the index is locked" in line
+
+
+class Toolless(ScriptedServer):
+    """A server whose list of tools cannot be read."""
+
+    async def answer(self, wire: MemoryWire, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        if method == "tools/list":
+            raise Refusal(-32603, "the index is locked")
+        return await super().answer(wire, method, params)
+
+
+@pytest.mark.requirement("otter-p2.resources", "kode-resources.list", "kode-discovery.failure")
+async def test_server_whose_tools_cannot_be_listed_still_has_its_resources() -> None:
+    law = Toolless("law", resources={"law:1": "the text"})
+    async with McpManager([law.spec()], cache=False) as mcp:
+        await mcp.wait_ready()
+        status = mcp.status()["law"]
+        assert status.state == "degraded"
+        assert "the index is locked" in (status.last_error or "")
+        assert [one.uri for one in await mcp.resources()] == ["law:1"]
+        assert [part.text for part in await mcp.read("law:1")] == ["the text"]

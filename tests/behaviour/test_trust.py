@@ -620,6 +620,7 @@ async def test_only_configuration_decides_which_command_is_run(tmp_path: Path) -
 # Limits
 
 
+@pytest.mark.requirement("kode-discovery.list")
 async def test_limits_are_kept_and_named(tmp_path: Path) -> None:
     coat = Turncoat(tmp_path, limits={"tools": 3, "description_chars": 10, "instructions_chars": 5})
     coat.change(lambda offer: read_tool(offer)["inputSchema"].update(title="x" * 2000))

@@ -25,6 +25,7 @@ from dragoman.model import Auth, CallRequest, UserLimits
 from dragoman.observe.call_log import CallHistory
 from dragoman.storage.files import user_data_folder
 from dragoman.storage.programs import SavedProgram, new_id
+from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,6 +55,21 @@ def stdio(name: str, log_file: str | None = None, **more: Any) -> ServerSpec:
     env: dict[str, str | None] = {"USER_TOKEN": "${USER_TOKEN:-nobody}", "WHO": "${WHO:-}"}
     child = Stdio(sys.executable, [str(SERVERS / "users_stdio.py")], env=env, log_file=log_file)
     return ServerSpec(name, child, lazy=True, **more)
+
+
+def files() -> ScriptedServer:
+    """Return a server in this process, with two tools."""
+    server = ScriptedServer("files")
+
+    @server.tool
+    def read() -> str:
+        return "read"
+
+    @server.tool
+    def write() -> str:
+        return "written"
+
+    return server
 
 
 @asynccontextmanager
@@ -171,6 +187,14 @@ async def test_a_process_of_its_own_has_the_environment_of_its_user_and_no_other
             "bob": "t-bob",
         }
         assert len({one["pid"] for one in answers.values()}) == 4
+
+
+@pytest.mark.requirement("users-process")
+async def test_variables_of_a_user_are_added_to_those_that_were_given_before() -> None:
+    async with program(stdio("own")) as (mcp, _):
+        alice = mcp.as_user("alice", env={"USER_TOKEN": "t"})
+        mcp.as_user("alice", env={"WHO": "me"})
+        assert said(await alice.call("mcp_own_of_me", WHO))["token"] == "t"
 
 
 @pytest.mark.requirement("users-process")
@@ -336,6 +360,28 @@ async def test_a_users_rules_can_only_be_stricter() -> None:
         assert [one.user for one in asked] == ["alice", "bob"]
 
 
+@pytest.mark.requirement("users-policy")
+async def test_rules_of_the_program_hold_for_every_user_whatever_theirs_say() -> None:
+    rules = {"rules": [{"tool": "write", "action": "deny"}]}
+    yes = Handlers(approval=lambda _: True)
+
+    async def denied(user: McpManager) -> list[str]:
+        results = {name: await user.call(f"mcp_files_{name}") for name in ("read", "write")}
+        return [name for name, result in results.items() if not result.success]
+
+    async with McpManager([files().spec()], cache=False, policy=rules, handlers=yes) as mcp:
+        assert await denied(mcp.as_user("without rules")) == ["write"]
+        asks = {"rules": [{"tool": "*", "action": "ask"}]}
+        assert await denied(mcp.as_user("asks", policy=asks)) == ["write"]
+        none = {"rules": [{"tool": "read", "action": "deny"}]}
+        changes = mcp.as_user("changes", policy=none)
+        assert await denied(changes) == ["read", "write"]
+        mcp.as_user("changes", policy={"rules": []})
+        assert await denied(changes) == ["write"]
+        mcp.as_user("changes", policy=none)
+        assert await denied(changes) == ["read", "write"]
+
+
 @pytest.mark.requirement("users-tasks")
 async def test_tasks_and_continuations_of_one_user_are_refused_for_another(tmp_path: Path) -> None:
     handlers = Handlers(durable_questions=True)
@@ -398,6 +444,7 @@ async def test_calls_are_counted_and_logged_for_their_user_with_their_secrets_ma
     history = CallHistory(path)
     assert [one.user for one in history.list()] == ["bob", "bob", "alice"]
     assert len(history.list(user="alice")) == 1
+    assert history.list(user="ali") == []
     # The one whose secret it is, whichever way it came there.
     (alices,) = history.list(user="alice")
     assert "zulu7f3a91bcQ" not in f"{alices.arguments} {alices.result}"
@@ -465,6 +512,22 @@ async def test_each_user_logs_in_with_an_address_of_their_own() -> None:
         assert (await bob.call("mcp_mail_read")).success
 
 
+async def test_login_settings_of_a_user_are_for_all_servers_or_for_some_and_for_no_other_user() -> None:
+    own = Auth(client_id="program")
+    specs = [ServerSpec(name, Http("http://127.0.0.1:9/mcp"), lazy=True, auth=own) for name in ("a", "b")]
+
+    def used(user: McpManager) -> dict[str, str | None]:
+        auths = {name: one.spec.auth for name, one in user._supervisors.items()}
+        return {name: auth.client_id if auth else None for name, auth in auths.items()}
+
+    async with McpManager(specs, cache=False) as mcp:
+        alice, bob = mcp.as_user("alice", auth=Auth(client_id="alice")), mcp.as_user("bob")
+        assert (used(alice), used(bob)) == ({"a": "alice", "b": "alice"}, {"a": "program", "b": "program"})
+        mcp.as_user("alice", auth={"b": Auth(client_id="other")})
+        assert used(alice) == {"a": "program", "b": "other"}
+        assert used(bob) == {"a": "program", "b": "program"}
+
+
 async def test_a_login_lasts_longer_than_the_manager_of_its_user() -> None:
     persons = Persons()
     async with AsyncExitStack() as stack:
@@ -505,6 +568,58 @@ async def test_a_user_makes_room_only_when_idle_and_others_are_told_what_they_wa
         # Who was disconnected connects again.
         assert said(await alice.call("mcp_legacy_who", WHO))["token"] == "alice"
         assert server.most == 1
+
+
+@pytest.mark.requirement("users-room")
+def test_the_user_who_was_idle_for_longest_makes_room_and_no_other() -> None:
+    servers = [ScriptedServer("a", tools=[hello]), ScriptedServer("b", tools=[hello])]
+
+    async def main() -> None:
+        limits = UserLimits(open=2, idle=3600)
+        async with McpManager([one.spec() for one in servers], cache=False, users=limits) as mcp:
+            alice, bob, carol = (mcp.as_user(name) for name in ("alice", "bob", "carol"))
+            for user in (alice, bob, alice):
+                assert await user.wait_ready()
+                assert (await user.call("mcp_a_hello")).success
+                await asyncio.sleep(1)
+            assert await carol.wait_ready()
+            assert {name: one.is_open for name, one in mcp.users().items()} == {
+                "alice": True,
+                "bob": False,
+                "carol": True,
+            }
+
+    InstantClock().run(main())
+
+
+@pytest.mark.requirement("users-room")
+def test_users_who_wait_are_let_in_in_their_order() -> None:
+    server = ScriptedServer("a", tools=[hello])
+
+    async def main() -> None:
+        async with McpManager([server.spec()], cache=False, users=UserLimits(open=1)) as mcp:
+            users = [mcp.as_user(name) for name in ("alice", "bob", "carol", "dave")]
+            let_in: list[str] = []
+
+            async def use(user: Any) -> None:
+                assert (await user.call("mcp_a_hello")).success
+                let_in.append(user.user)
+
+            with users[0].hold():
+                await use(users[0])
+                waiting: list[asyncio.Task[None]] = []
+                for user in users[1:]:
+                    waiting.append(asyncio.create_task(use(user)))
+                    while not mcp.users()[user.user].is_waiting:  # noqa: ASYNC110 -- a wait has no event
+                        await asyncio.sleep(0)
+            await asyncio.gather(*waiting)
+            assert let_in == ["alice", "bob", "carol", "dave"]
+
+    InstantClock().run(main())
+
+
+def hello() -> str:
+    return "hello"
 
 
 async def test_the_error_of_a_call_that_found_no_room_names_the_limit() -> None:
@@ -586,9 +701,15 @@ async def test_users_have_the_local_tools_of_the_manager() -> None:
         """Double it."""
         return 2 * number
 
+    @tool
+    def half(number: int) -> int:
+        """Halve it."""
+        return number // 2
+
     async with program() as (mcp, _):
-        mcp.registry.register(double)
-        assert (await mcp.as_user("alice").call("double", {"number": 4})).text == "8"
+        mcp.registry.register_all([double, half])
+        alice = mcp.as_user("alice")
+        assert [(await alice.call(name, {"number": 4})).text for name in ("double", "half")] == ["8", "2"]
 
 
 async def test_wrong_use_is_a_clear_error() -> None:
@@ -621,3 +742,27 @@ def test_the_blocking_manager_has_users_too() -> None:
         assert set(mcp.users()) == {"alice", "bob"}
         bob.close()
         assert set(mcp.users()) == {"alice"}
+
+
+@pytest.mark.requirement("otter-concurrency", "users-process")
+async def test_bound_of_a_shared_process_is_for_all_users_together() -> None:
+    async with program(stdio("one", share=True, max_concurrency=2)) as (mcp, _):
+        users = [mcp.as_user(name) for name in ("alice", "bob", "carol")]
+        for user in users:
+            await user.wait_ready(["one"])
+        shared = mcp._pool.connections
+        assert shared is not None
+        (hub,) = shared._hubs.values()
+        most = 0
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                most = max(most, hub.connection.calls)
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        results = await asyncio.gather(*(one.call("mcp_one_who", WHO) for one in users for _ in range(10)))
+        watching.cancel()
+        assert len({said(result)["pid"] for result in results}) == 1
+        assert most == 2

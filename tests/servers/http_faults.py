@@ -692,7 +692,7 @@ async def closing(exchange: Exchange) -> bool:
 # The legacy transport
 
 
-def legacy(name: str, endpoint: str | None, *, after: str = "stay") -> None:
+def legacy(name: str, endpoint: str | None, *, before: bytes = b"", after: str = "stay") -> None:
     """Name a stream of the legacy transport, and where it sends messages."""
 
     async def run(exchange: Exchange) -> bool:
@@ -701,7 +701,7 @@ def legacy(name: str, endpoint: str | None, *, after: str = "stay") -> None:
         server = exchange.server
         sent = "" if endpoint is None else endpoint.format(elsewhere=server.elsewhere)
         await exchange.events(
-            *([event(sent.encode(), kind="endpoint")] if sent else [b": hello\n\n"]), ends=False
+            *([before + event(sent.encode(), kind="endpoint")] if sent else [b": hello\n\n"]), ends=False
         )
         if after == "end":
             exchange.keeps = False
@@ -714,6 +714,7 @@ def legacy(name: str, endpoint: str | None, *, after: str = "stay") -> None:
 
 
 legacy("legacy", "/legacy-post?sessionId=1")
+legacy("legacy-greets", "/legacy-post?sessionId=1", before=event(b"/elsewhere", kind="greeting"))
 legacy("legacy-absent", None)
 legacy("legacy-ends", None, after="end")
 legacy("legacy-elsewhere", "{elsewhere}")

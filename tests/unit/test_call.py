@@ -54,6 +54,7 @@ async def test_unknown_tool_of_a_server_that_is_not_connected_says_why() -> None
     assert "my-files" not in other.error
 
 
+@pytest.mark.requirement("excel-7.2")
 def test_summary_of_arguments_is_short_and_without_secrets() -> None:
     arguments = {"password": "p1", "deep": {"token": "t1", "n": [1, "x" * 100]}, "odd": object()}
     text = call.summary(arguments)

@@ -155,6 +155,7 @@ async def test_every_command_does_what_its_help_says(mcp: McpManager) -> None:
     assert await complaint(mcp, "/") == "Unknown command /. /help lists all commands."
 
 
+@pytest.mark.requirement("otter-later.visual")
 async def test_the_calls_of_a_session_can_be_looked_at_again(mcp: McpManager) -> None:
     context = slash.Context(mcp=mcp, asker=Person("Ann"))
     assert "No calls yet." in await answer(context, "/last")

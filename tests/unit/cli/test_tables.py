@@ -80,6 +80,16 @@ def test_servers_have_their_calls_errors_and_latency_in_columns() -> None:
     assert lines[1] == ["a", "●", "ready", "http", "7", "9", "3", "0.2", "s", "3.0", "s"]
 
 
+def test_servers_come_in_their_order_each_with_its_own_cause_and_counts() -> None:
+    failed = ServerStatus(name="a", state=ServerState.FAILED, transport="stdio", last_error="no such command")
+    ready = ServerStatus(name="b", state=ServerState.READY, transport="stdio")
+    idle = ServerStatus(name="c", state=ServerState.CLOSED, transport="stdio")
+    metered = {"b": ServerMetrics(server="b", calls=2)}
+    rows = drawn(servers_view([failed, ready, idle], metered)).splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["a", "no", "b", "c"]
+    assert rows[2].split() == ["b", "●", "ready", "stdio", "2"]
+
+
 @pytest.mark.parametrize("retry_in", [None, 3.0])
 def test_the_cause_is_below_a_server_that_is_not_ready_also_while_it_is_tried_again(
     retry_in: float | None,

@@ -46,6 +46,17 @@ def test_every_item_can_be_written_without_loss(name: str) -> None:
     assert WRITABLE
 
 
+@pytest.mark.parametrize("name", ITEMS)
+def test_the_server_of_an_item_has_all_that_the_item_has(name: str) -> None:
+    item = ITEMS[name]
+    transport = item.spec().transport
+    if isinstance(transport, Stdio):
+        assert (transport.command, list(transport.args)) == (item.command, [*item.args, *item.arguments])
+        assert transport.env == item.env
+    else:
+        assert (transport.url, transport.headers) == (item.url, item.headers)
+
+
 def test_no_item_holds_a_secret() -> None:
     for item in ITEMS.values():
         assert all("${" in value for value in (*item.env.values(), *item.headers.values()))

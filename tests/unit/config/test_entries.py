@@ -130,6 +130,7 @@ def test_a_name_inside_a_named_entry_is_kept_where_it_differs() -> None:
 # Rules
 
 
+@pytest.mark.requirement("otter-concurrency")
 def test_every_rule_is_read() -> None:
     spec = built(
         {

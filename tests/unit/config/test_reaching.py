@@ -14,6 +14,15 @@ from dragoman.config.entries import build
 from dragoman.errors import InvalidSpecError
 from dragoman.model import Http, Sse, Stdio, Tls
 
+pytestmark = pytest.mark.requirement(
+    "excel-1.3",
+    "excel-1.5",
+    "kode-config.stdio",
+    "kode-config.sse",
+    "rrclaw-config.table",
+    "otter-p0.config",
+)
+
 
 @pytest.mark.parametrize(
     ("fields", "expected", "noted"),

@@ -4,16 +4,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dragoman import McpManager
 from dragoman.errors import ServerError, ToolExecutionError
 from dragoman.manager.resources import MAX_LISTED, prompt_message, prompt_tools, resource_tools, result_tool
 from dragoman.model import Part, Prompt, Resource
 from dragoman.storage.results import ResultStore
+from dragoman.testing import ScriptedServer
 from dragoman.tools.registry import ToolRegistry
 from dragoman.tools.result.budget import TextBudget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from dragoman.testing.servers import MemoryWire
 
 pytestmark = pytest.mark.requirement("otter-p2.resources", "kode-resources.list", "kode-resources.read")
 
@@ -140,3 +144,32 @@ async def test_tools_are_read_only_builtins_with_closed_schemas(registry: ToolRe
         assert tool.source == "builtin"
         assert tool.annotations["readOnlyHint"] is True
         assert tool.input_schema["additionalProperties"] is False
+
+
+class Shelf(ScriptedServer):
+    """A server with its resources on two pages, and with a picture."""
+
+    async def answer(self, wire: MemoryWire, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        if method == "resources/list" and "cursor" not in params:
+            entry = {"uri": "a:1", "name": "one", "title": "The first", "mimeType": "image/png", "size": 3}
+            return {"resources": [{**entry, "annotations": {"audience": ["user"]}}], "nextCursor": "2"}
+        if method == "resources/list":
+            return {"resources": [{"uri": "a:2", "name": "two"}]}
+        if method == "resources/read":
+            return {"contents": [{"uri": "a:1", "mimeType": "image/png", "blob": "AAEC"}]}
+        return await super().answer(wire, method, params)
+
+
+async def test_every_page_is_listed_with_its_metadata_and_binary_content_is_decoded() -> None:
+    async with McpManager([Shelf("shelf", resources={"a:1": ""}).spec()], cache=False) as mcp:
+        await mcp.wait_ready()
+        first, second = await mcp.resources()
+        assert (first.uri, first.name, first.title, first.mime_type) == (
+            "a:1",
+            "one",
+            "The first",
+            "image/png",
+        )
+        assert (first.annotations, second.uri, second.title) == ({"audience": ["user"]}, "a:2", "")
+        (part,) = await mcp.read("a:1")
+        assert (part.data, part.mime_type, part.uri) == (b"\x00\x01\x02", "image/png", "a:1")

@@ -30,7 +30,7 @@ async def test_failures_of_one_turn_share_a_line_after_the_first_ones(
 
 async def test_each_turn_has_its_own_lines(caplog: pytest.LogCaptureFixture) -> None:
     failures = FailureLog()
-    for _ in range(3):
+    for _ in range(LINES_PER_TURN + 3):
         failures.note("law", "tool.unavailable", "c-1 of `x`", "it is gone")
         await asyncio.sleep(0)
-    assert len(caplog.messages) == 3
+    assert caplog.messages == ["law: call c-1 of `x` failed: it is gone"] * (LINES_PER_TURN + 3)

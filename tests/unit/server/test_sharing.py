@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.model import ServerSpec, Stdio
 from dragoman.server import sharing
 from dragoman.server.protocol.wire import ConnectionEvents
 
 pytestmark = pytest.mark.requirement("users-process")
 
 CONNECTION = Path(sharing.__file__).with_name("connection.py")
+PAIRS = [("alice", "1"), ("alice", "2"), ("bob", "1")]
 
 
 def public_names(class_name: str, path: Path) -> set[str]:
@@ -40,3 +42,12 @@ def test_a_hub_passes_every_event_on() -> None:
     events = {name for name, _ in inspect.getmembers(ConnectionEvents, inspect.isfunction)}
     # Each lease asks for its own approval.
     assert events - {"admit"} <= public_names("_Hub", Path(sharing.__file__))
+
+
+async def test_users_whose_children_would_inherit_other_values_share_no_process() -> None:
+    shared = sharing.SharedConnections(between_users=True)
+    child = Stdio("x", inherit_env=["WHO"])
+    spec = ServerSpec("s", child, share=True)
+    keys = [await shared.key(spec, child, {"WHO": who, "OTHER": other}, None) for who, other in PAIRS]
+    assert None not in keys
+    assert keys[0] == keys[1] != keys[2]

@@ -41,6 +41,7 @@ def the_file(manifests: ManifestCache) -> Path:
     return file
 
 
+@pytest.mark.requirement("kode-discovery.metadata", "excel-3.2")
 def test_what_is_written_is_read_and_schemas_stay_text(manifests: ManifestCache) -> None:
     assert manifests.read("key") is None
     assert manifests.write("key", LISTING)

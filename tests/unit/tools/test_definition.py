@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from dragoman.model import ToolDef
-from dragoman.tools.definition import Rejected, define, fill_in_schemas, schema_fault
+from dragoman.model import ServerSpec, Stdio, ToolDef
+from dragoman.tools.definition import Rejected, admit, define, fill_in_schemas, readmit, recall, schema_fault
 
 pytestmark = pytest.mark.requirement(
     "excel-3.2",
@@ -18,10 +19,11 @@ pytestmark = pytest.mark.requirement(
 )
 
 OBJECT = {"type": "object", "properties": {}}
+TEMPLATE = "mcp_{server}_{tool}"
 
 
 def defined(**raw: Any) -> ToolDef | Rejected:
-    return define({"name": "t", **raw}, server="s", template="mcp_{server}_{tool}")
+    return define({"name": "t", **raw}, server="s", template=TEMPLATE)
 
 
 def test_definition_without_description_and_schema_gets_the_defaults() -> None:
@@ -93,6 +95,7 @@ def test_schema_that_would_take_the_validator_down_is_a_fault() -> None:
     for _ in range(100_000):
         schema = {"allOf": [schema]}
     assert "nested more than" in schema_fault(schema)
+    assert "nested more than" in schema_fault({"type": "object", "properties": {"a": schema}})
 
 
 def test_schema_with_a_number_that_the_validator_cannot_read_is_a_fault() -> None:
@@ -110,3 +113,43 @@ def test_missing_schemas_are_filled_in_and_others_left_alone() -> None:
     listing = {"tools": [{"name": "a"}, {"name": "b", "inputSchema": {"type": "object", "x": 1}}]}
     fill_in_schemas(listing)
     assert [tool["inputSchema"] for tool in listing["tools"]] == [OBJECT, {"type": "object", "x": 1}]
+
+
+@pytest.mark.requirement(
+    "excel-5.2", "rrclaw-name.prefix", "kode-registry.register", "kode-discovery.metadata"
+)
+@pytest.mark.parametrize("name", ["t", "Read-File"])
+def test_definition_from_the_cache_is_the_one_that_was_listed(name: str) -> None:
+    raw = {
+        "name": name,
+        "title": "Read a file",
+        "description": "Read a file.\n\nThe whole of it.",
+        "annotations": {"readOnlyHint": True},
+        "_meta": {"a": 1},
+    }
+    schemas = [{"type": "object", "properties": {"path": {"type": "string"}}}, {"type": "object"}]
+    listed = define(
+        {**raw, "inputSchema": schemas[0], "outputSchema": schemas[1]}, server="My-s", template=TEMPLATE
+    )
+    assert isinstance(listed, ToolDef)
+    assert (listed.name, listed.original_name) == (f"mcp_My-s_{name}", name)
+    assert (listed.description, listed.title) == (raw["description"], "Read a file")
+    assert (listed.annotations, listed.meta) == ({"readOnlyHint": True}, {"a": 1})
+    assert (listed.input_schema, listed.output_schema) == (schemas[0], schemas[1])
+    assert recall(raw, json.dumps(schemas), server="My-s", template=TEMPLATE) == listed
+
+
+@pytest.mark.requirement("otter-schema")
+def test_each_unusable_definition_costs_itself_alone() -> None:
+    bad = {"inputSchema": {"type": "nothing"}}
+    listing = [{"name": "a", **bad}, {"name": "b"}, {"name": "c", **bad}, {"name": "d"}]
+    tools, rejected = admit(listing, ServerSpec("s", Stdio("x")), template=TEMPLATE)
+    assert [tool.original_name for tool in tools] == ["b", "d"]
+    assert [one.tool for one in rejected] == ["a", "c"]
+
+
+@pytest.mark.requirement("rrclaw-config.allowed", "rrclaw-manager.tools", "kode-registry.register")
+def test_filter_of_a_spec_holds_for_cached_definitions_too() -> None:
+    cached = [({"name": name}, '[{"type": "object"}, null]') for name in ("read", "write", "remove")]
+    spec = ServerSpec("s", Stdio("x"), allowed_tools=["read", "remove"], denied_tools=["remove"])
+    assert [tool.name for tool in readmit(cached, spec, template=TEMPLATE)] == ["mcp_s_read"]

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.requirement(
 
 def test_default_template_prefixes_server_and_tool() -> None:
     assert expose(DEFAULT_TEMPLATE, Pair("fs", "read")) == "mcp_fs_read"
+    assert expose(DEFAULT_TEMPLATE, Pair("My-fs", "Read-all")) == "mcp_My-fs_Read-all"
 
 
 def test_own_template_is_filled_in() -> None:

@@ -22,6 +22,10 @@ pytestmark = [
         "excel-4.1",
         "excel-4.2",
         "excel-4.3",
+        "excel-5.1",
+        "excel-5.3",
+        "excel-5.4",
+        "excel-5.5",
         "kode-registry.register",
         "rrclaw-manager.tools",
     ),
@@ -373,3 +377,61 @@ def test_names_that_cannot_be_written_are_escaped_in_the_log(caplog: pytest.LogC
         registry.register_all([tool])
     assert "\\ud800" in caplog.text
     assert caplog.text.encode()
+
+
+async def test_name_with_several_readings_as_server_and_tool_is_not_guessed() -> None:
+    registry = filled(
+        remote_tool("a", "b.c", "one"), remote_tool("a.b", "c", "two"), remote_tool("a.b", "d", "three")
+    )
+    with pytest.raises(UnknownToolError, match="ambiguous"):
+        registry.resolve("a.b.c")
+    assert registry.resolve("a.b.d").original_name == "d"
+
+
+async def test_result_of_a_function_is_text_or_json_as_a_person_would_write_it() -> None:
+    given: list[Any] = ["plain", {"城市": ["北京", None, True]}, 5, None]
+    registry = filled(*(builtin(f"f{at}", lambda value=value: value) for at, value in enumerate(given)))
+    said = [await registry.call(f"f{at}") for at in range(len(given))]
+    assert said == ["plain", '{"城市": ["北京", null, true]}', "5", "null"]
+
+
+async def test_error_that_a_function_raises_itself_is_the_one_that_the_caller_gets() -> None:
+    mine = ToolFailedError("the sheet is locked", tool="f")
+
+    def fail() -> str:
+        raise mine
+
+    with pytest.raises(ToolFailedError) as caught:
+        await filled(builtin("f", fail)).call("f")
+    assert caught.value is mine
+
+
+async def test_time_limit_of_the_caller_goes_on_to_the_server() -> None:
+    limits: list[float | None] = []
+
+    async def remote(name: str, arguments: object, *, timeout: float | None = None) -> ToolResult:
+        limits.append(timeout)
+        return ToolResult(success=True, text=name)
+
+    registry = ToolRegistry()
+    registry.register(remote_tool("a", "x"), remote=remote)
+    await registry.call("a_x", timeout=0.5)
+    await registry.view(allow=["a_x"]).call("a_x", timeout=1.5)
+    await registry.call("a_x")
+    assert limits == [0.5, 1.5, None]
+
+
+@pytest.mark.requirement("kode-registry.filter")
+async def test_alias_of_a_tool_that_is_not_in_view_leads_nowhere() -> None:
+    async def remote(name: str, arguments: object, *, timeout: float | None = None) -> ToolResult:
+        return ToolResult(success=True, text=name)
+
+    registry = ToolRegistry()
+    for name in ("find", "write"):
+        registry.register(remote_tool("law", name, f"law:{name}"), remote=remote)
+    assert set(registry.export("openai").names) == {"law__find", "law__write"}
+    view = registry.view(deny=["law:write"])
+    assert await view.call("law__find") == "law:find"
+    for name in ("law__write", "law:write"):
+        with pytest.raises(UnknownToolError):
+            await view.call(name)

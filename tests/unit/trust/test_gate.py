@@ -18,6 +18,7 @@ from dragoman.trust.policy import Policy, Rule
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.requirement("rrclaw-policy")
 
 PROJECT = Origin(source="/p/mcp.json", scope="project")
 SPEC = ServerSpec("fs", Stdio("npx", ["-y", "fs"]), origin=PROJECT)
@@ -232,3 +233,11 @@ def test_an_error_of_a_call_is_without_its_headers_however_many_others_were_made
     error = ToolFailedError("you sent caller-k3y-value", tool="t", server="far")
     gate.scrub(error)
     assert "caller-k3y-value" not in str(error)
+
+
+@pytest.mark.parametrize("answer", [None, 1, "yes", "no", {"approved": True}])
+async def test_only_true_is_a_yes(answer: Any) -> None:
+    rules = [{"tool": "read", "action": "ask"}]
+    gate = Gate(policy=rules, approval=lambda _: answer)
+    with pytest.raises(CallDeniedError):
+        await gate.permit(READ, {}, trusts_hints=False)

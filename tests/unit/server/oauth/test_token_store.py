@@ -74,6 +74,19 @@ async def test_login_is_kept_for_its_server_and_address_alone(tmp_path: Path) ->
     assert await TokenStore("other", URL, folder=tmp_path).load() is None
 
 
+@pytest.mark.requirement("users-login")
+@pytest.mark.parametrize("in_keyring", [False, True])
+async def test_login_is_kept_for_its_user_alone_even_in_one_folder(
+    tmp_path: Path, drawer: Drawer, *, in_keyring: bool
+) -> None:
+    def store(user: str) -> TokenStore:
+        return TokenStore("law", URL, folder=tmp_path, keyring=in_keyring, user=user)
+
+    await save(store("alice"), LOGIN)
+    assert await store("alice").load() == LOGIN
+    assert [await store(user).load() for user in ("bob", "")] == [None, None]
+
+
 async def test_issuers_are_kept_apart_and_the_latest_is_in_use(tmp_path: Path) -> None:
     store = TokenStore("law", URL, folder=tmp_path)
     other = Login(issuer="https://new.example", access_token="x")

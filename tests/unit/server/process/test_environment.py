@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,8 @@ from dragoman.server.process.environment import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.requirement("kode-connect.stdio", "kode-config.stdio", "excel-1.4")
 
 OURS = {"A": "1", "B": "2", "PATH": "/bin"}
 
@@ -84,3 +86,9 @@ async def test_tail_is_bounded() -> None:
         os.write(tail.sink.fileno(), b"end")
     assert len(tail.text()) == TAIL_BYTES
     assert tail.text().endswith("end")
+
+
+@pytest.mark.parametrize("inherited", ["all", ["A", "B"]])
+def test_variable_of_the_entry_wins_over_the_one_that_is_inherited(inherited: Any) -> None:
+    given = child_environment(Stdio("x", env={"A": "own"}, inherit_env=inherited), OURS)
+    assert (given["A"], given["B"]) == ("own", "2")

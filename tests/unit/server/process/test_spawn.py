@@ -397,3 +397,21 @@ async def test_nothing_is_searched_for_after_a_child_that_left_nothing(
         await other.stop(closer(other))
         assert searches[0] == (other.mark,)
     assert descendants(other.mark) == []
+
+
+@pytest.mark.requirement("otter-p0.npx")
+async def test_program_is_looked_up_in_the_path_that_the_child_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, code in (("ours", 3), ("theirs", 5)):
+        program = tmp_path / folder / "launch"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\nexit {code}\n")
+        program.chmod(0o755)
+    usual = os.environ["PATH"]
+    monkeypatch.setenv("PATH", f"{tmp_path / 'ours'}:{usual}")
+    with anyio.fail_after(20):
+        env = {"PATH": f"{tmp_path / 'theirs'}:{usual}"}
+        child = await spawn("launch", [], env=env, cwd=None, name="s")
+        assert await asyncio.shield(child.exited) == 5
+        await child.stop(closer(child))

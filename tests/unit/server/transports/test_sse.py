@@ -36,10 +36,11 @@ def peer(server: FaultServer, mode: str, **options: Any) -> Peer:
     return Peer(open_sse, Sse(server.url(mode), headers={"Authorization": "Bearer token"}), **options)
 
 
+@pytest.mark.parametrize("mode", ["legacy", "legacy-greets"])
 async def test_messages_are_posted_to_the_named_address_and_answers_come_on_the_stream(
-    server: FaultServer,
+    server: FaultServer, mode: str
 ) -> None:
-    async with peer(server, "legacy") as client:
+    async with peer(server, mode) as client:
         texts = await asyncio.gather(*(client.text() for _ in range(20)))
         assert texts == ["legacy"] * 20
         assert client.attempt.http_status == 202

@@ -205,8 +205,9 @@ async def test_full_pipe_is_waited_for_and_written_in_pieces(ends: Ends) -> None
             await anyio.wait_readable(ends.theirs_in)
             data += os.read(ends.theirs_in, 1 << 20)
             await turns(2)
-    heard = [json.loads(line)["id"] for line in data.splitlines()]
-    assert heard == sent
+    heard = [json.loads(line) for line in data.splitlines()]
+    assert [message["id"] for message in heard] == sent
+    assert [message["params"]["text"] for message in heard] == [f"{number}" * 100_000 for number in range(10)]
     assert not ends.pipe._blocked
     after, _, _ = ends.call()
     await turns()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +225,28 @@ def test_large_answers_are_worth_a_thread() -> None:
     assert not is_large(image, by())
     assert is_large(image, by(keeper=Memory()))
     assert is_large(answer("x" * LARGE_CHARS, "y"), by())
+
+
+@pytest.mark.requirement("rrclaw-result.error", "kode-call.error")
+def test_error_with_structured_content_is_an_error_all_the_same() -> None:
+    raw = {"content": [{"type": "text", "text": "no"}], "structuredContent": {"n": 1}, "isError": True}
+    result = build_result(to_answer(raw), by())
+    assert (result.success, result.error, result.structured) == (False, 'no\n{"n": 1}', {"n": 1})
+    assert isinstance(result.exception, ToolFailedError)
+
+
+@pytest.mark.requirement("kode-call.error")
+def test_error_has_every_line_that_the_server_gave() -> None:
+    blocks = [{"type": "text", "text": text} for text in ("first", "second\nthird")]
+    assert build_result(to_answer({"content": blocks, "isError": True}), by()).error == "first\nsecond\nthird"
+
+
+@pytest.mark.requirement("otter-p1.images")
+@pytest.mark.parametrize("keeper", [None, Memory()])
+def test_image_is_described_and_stays_an_image_however_large(keeper: Memory | None) -> None:
+    data = b"\x89PNG\r\n\x1a\n" + bytes(50_000)
+    raw = {"content": [{"type": "image", "data": b64encode(data).decode(), "mimeType": "image/png"}]}
+    result = build_result(to_answer(raw), by(keeper=keeper))
+    (part,) = result.parts
+    assert (part.kind, part.data, part.mime_type) == ("image", data, "image/png")
+    assert result.text.startswith("[image: image/png, ")
