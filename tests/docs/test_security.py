@@ -337,7 +337,7 @@ PROMISES: dict[str, list[str]] = {
         f"{DAEMON}::test_a_project_is_trusted_per_client_and_folder",
     ],
     "Users share a process only with `share = true`": [
-        "behaviour/test_users.py::test_a_request_without_an_answer_makes_later_questions_unclear",
+        "behaviour/test_users.py::test_the_request_of_another_user_makes_later_questions_unclear",
         "behaviour/test_users.py::test_while_two_users_have_requests_in_progress_neither_is_asked",
     ],
     "Folders that dragoman makes are 0700": [
