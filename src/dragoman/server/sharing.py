@@ -6,8 +6,8 @@ holds the real one. The process ends with its last lease.
 
 A question of the server goes to the lease whose request it belongs to. A modern server asks in its answer to
 that request. An older one does not say for which request it asks: that is clear only while requests of one
-owner can be meant. One that ended without an answer still counts, since the server may ask for it late; between
-users one that was answered does too, since nothing keeps a server from speaking of it afterwards.
+owner can be meant. One that ended without an answer still counts, since the server may ask for it late.
+Between users so does one that was answered: nothing keeps a server from speaking of it afterwards.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class _Hub(ConnectionEvents):
     # ── Questions and log messages of the server
 
     def ended(self, lease: Lease, *, answered: bool) -> None:
-        """Note that a request has ended: what was received before may still belong to it, or what comes late."""
+        """Note that a request has ended: what was received before, or comes late, may belong to it."""
         now = self._loop.time()
         until = now if answered and not self.between_users else now + LATE_SECONDS
         self._recent = {owner: end for owner, end in self._recent.items() if end > now - LATE_SECONDS}
