@@ -12,7 +12,6 @@ import json
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -123,7 +122,7 @@ class Guard:
         host = headers.get("host", "")
         if host != self._known_host:
             parts = split_url(f"//{host}")
-            if parts is None or "@" in parts.netloc or parts.path or parts.query:
+            if parts is None or parts.netloc != host or "@" in host:
                 raise Refused(400, "malformed host")
             if "*" not in self._hosts and parts.host not in self._hosts:
                 raise Refused(421, "wrong host")
@@ -276,7 +275,7 @@ class GatewayApp:
         if path != base and not path.startswith(f"{base}/"):
             return _NOT_FOUND
         try:
-            view = endpoint.gateway.view(unquote(path[len(base) + 1 :]) or None)
+            view = endpoint.gateway.view(path[len(base) + 1 :] or None)
         except UnknownServerError:
             view = None
         if is_sse and (view is not None or http.method != "GET"):

@@ -156,6 +156,8 @@ class View:
         observer = self._gateway.observer
         handler = self._handlers.get(request.method)
         seen = observer.begin(request)
+        # What a server is sent for this request is its client's, and so is what the server asks meanwhile.
+        token = current_caller.set(AskedInRounds(request) if request.is_modern else AskedNow(request))
         try:
             check_params(request.method, request.version, request.params)
             if handler is None:
@@ -166,6 +168,7 @@ class View:
             seen.error = exc
             return outcome_of(exc)
         finally:
+            current_caller.reset(token)
             observer.end(request, seen, is_known=handler is not None)
 
     def check_mirrored(self, request: Request, headers: Mapping[str, str]) -> None:
@@ -500,7 +503,7 @@ class View:
         try:
             if request.is_modern:
                 return await self._run_round(request, server, job)
-            return await _as_caller(AskedNow(request), job(None, request.report))
+            return await job(None, request.report)
         except (DragomanError, TimeoutError) as exc:
             raise _refusal(exc) from exc
 
