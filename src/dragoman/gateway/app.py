@@ -69,7 +69,7 @@ def asgi_app(
         verifier: Checks tokens instead, such as `JwtVerifier` for those of an authorization server. Whom
             a token stands for is a user of `McpManager.as_user`, who shares nothing with the others.
         users: Given the id of a user, returns the arguments of `as_user` for them: policy, auth, env …;
-            `None` for one who is not let in.
+            `None` for one who is not let in, or not any more: it is asked with each request.
         hosts: Names under which clients reach the gateway, beside those of this machine; `*` for any.
         origins: Web pages that may use it, as `https://example.com`; those of this machine may.
         path: Where all servers are; a single one is below.
