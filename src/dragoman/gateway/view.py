@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from dragoman.gateway.announce import Announcer
     from dragoman.gateway.connection import Connection
     from dragoman.gateway.gateway import Gateway
-    from dragoman.gateway.questions import Exchange
     from dragoman.gateway.request import Request
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
@@ -522,6 +521,7 @@ class View:
             else:
                 refused = state.asked
         asker = AskedInRounds(request, approved=approved, refused=refused)
+        current_caller.set(asker)
         answer: Mapping[str, Any] = {}
         held = ""
         try:
@@ -579,9 +579,9 @@ class View:
         else:
             sent = None
         if not can_be_asked or (forwards and not follows):
-            answer = await _as_caller(asker, job(sent, request.report))
+            answer = await job(sent, request.report)
             return (_passed_on(request, answer, server) if wants_input(answer) else answer), ""
-        held = asker.held = Held(_as_caller(asker, job(sent, asker.report)), asker)
+        held = asker.held = Held(job(sent, asker.report), asker)
         answer, key = await self._gateway.held.advance(held, {})
         if not key and wants_input(answer):
             return _passed_on(request, answer, server), ""
@@ -617,15 +617,6 @@ class View:
         if level := self.announcer.lowest_level():
             await self._mcp.set_log_level(cast("Any", level), self.only)
         return {}
-
-
-async def _as_caller(exchange: Exchange, job: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Do a job for a request of a client: questions of servers during it go to that client."""
-    token = current_caller.set(exchange)
-    try:
-        return await job
-    finally:
-        current_caller.reset(token)
 
 
 def _passed_on(request: Request, answer: Mapping[str, Any], server: str) -> Mapping[str, Any]:
