@@ -174,6 +174,32 @@ async def test_a_request_that_was_cancelled_may_still_ask_and_no_other_client_an
             assert UNCLEAR in await Modern(client, "a").answered("ask")
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": ""}},
+        ),
+        ("prompts/get", {"name": "p"}),
+        ("resources/read", {"uri": "memo://a"}),
+        ("resources/subscribe", {"uri": "memo://a"}),
+    ],
+)
+async def test_whatever_a_client_has_cancelled_may_still_ask(method: str, params: dict[str, Any]) -> None:
+    async with gateway() as (_, client):
+        session, path = await open_session(client, path="/mcp/bank", **CAN), "/mcp/bank"
+        job = asyncio.create_task(older(client, method, params, session=session, number=5, path=path))
+        # The server has read the request before this one.
+        await older(client, "tools/call", {"name": "outcome"}, session=session, number=6, path=path)
+        cancelled = {"requestId": 5}
+        await older(client, "notifications/cancelled", cancelled, session=session, number=None, path=path)
+        assert (await job).json()["error"]["code"] == -32800
+        said = await Modern(client, "b").answered("ask")
+        assert UNCLEAR in said
+        assert not said.startswith("asked")
+
+
 async def test_a_log_message_about_one_clients_call_does_not_reach_another() -> None:
     async with gateway() as (_, client):
         first, second = [Older(client, await open_session(client, **CAN)) for _ in range(2)]

@@ -20,7 +20,7 @@ from tests.behaviour.test_gateway import served
 from tests.behaviour.test_gateway_replicas import CAN_BE_ASKED, Names, answer
 from tests.servers.users_http import UsersServer
 from tests.unit.gateway.test_app import AUDIENCE, Issuer, client_of, post
-from tests.unit.gateway.test_http import OLDER, older
+from tests.unit.gateway.test_http import OLDER, older, open_session
 
 from dragoman.cli.main import main
 from dragoman.gateway.app import asgi_app
@@ -319,6 +319,25 @@ async def test_the_pool_of_users_is_bounded() -> None:
         go.set()
         assert [one.status_code for one in await asyncio.gather(*waiting)] == [200, 200]
         assert (await call("c")).status_code == 200
+
+
+async def test_a_user_who_is_not_let_in_any_more_is_out_with_the_next_request() -> None:
+    known: dict[str, dict[str, Any]] = {"ann": {}, "bob": {}}
+    limits = UserLimits(alone=True)
+    app = asgi_app(
+        McpManager([ScriptedServer("s").spec()], cache=False, users=limits), verifier=Names(), users=known.get
+    )
+    async with asyncio.timeout(30), client_of(app) as client:
+        sessions = {user: await open_session(client, user) for user in known}
+        (_, ann), _ = app._users._open.items()
+        kept = ann.endpoint.gateway.sessions.get(sessions["ann"], "ann")
+        known.pop("ann")
+        for user, status in (("ann", 403), ("bob", 200)):
+            answer = await older(client, "ping", {}, session=sessions[user], who=user)
+            assert answer.status_code == status
+        await kept.ended.wait()
+        known["ann"] = {}
+        assert (await older(client, "ping", {}, session=sessions["ann"], who="ann")).status_code == 404
 
 
 async def test_a_user_reads_no_metrics_of_the_others() -> None:

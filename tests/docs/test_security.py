@@ -289,6 +289,14 @@ PROMISES: dict[str, list[str]] = {
     "What waits for a client that does not read": [
         "unit/gateway/test_outbox.py::test_a_client_that_does_not_read_is_cut_off",
     ],
+    "What is kept of a client beyond its requests": [
+        "unit/gateway/test_connection.py::test_what_is_kept_of_a_handshake_is_bounded",
+        "unit/server/test_in_progress.py::test_requests_that_were_cancelled_are_not_kept_however_many_there_are",
+    ],
+    "A token is checked with each request": [
+        "unit/gateway/test_app.py::test_access_tokens_are_checked_against_the_issuers_keys",
+        "behaviour/test_gateway_users.py::test_a_user_who_is_not_let_in_any_more_is_out_with_the_next_request",
+    ],
     "A client is its session": [
         "behaviour/test_gateway_questions.py::test_two_requests_with_one_token_are_two_clients",
         "behaviour/test_gateway_questions.py::test_a_session_is_not_asked_about_the_call_of_another",
@@ -344,7 +352,7 @@ PROMISES: dict[str, list[str]] = {
         f"{DAEMON}::test_a_project_is_trusted_per_client_and_folder",
     ],
     "Users share a process only with `share = true`": [
-        "behaviour/test_users.py::test_a_request_without_an_answer_makes_later_questions_unclear",
+        "behaviour/test_users.py::test_the_request_of_another_user_makes_later_questions_unclear",
         "behaviour/test_users.py::test_while_two_users_have_requests_in_progress_neither_is_asked",
     ],
     "Folders that dragoman makes are 0700": [

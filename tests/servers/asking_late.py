@@ -2,6 +2,7 @@
 
 `transfer` is never answered. `ask` asks and answers with what came; `wait` too, but asks only when another call,
 `release`, comes. `leave` answers first and asks then; `outcome` says what came. `tell` sends a log message.
+Subscriptions, completions, prompts and resources are never answered either.
 """
 
 from __future__ import annotations
@@ -60,7 +61,13 @@ for line in sys.stdin:
     method, params, number = message.get("method"), message.get("params") or {}, message.get("id")
     match method:
         case "initialize":
-            offer = {"tools": {}, "logging": {}}
+            offer = {
+                "tools": {},
+                "logging": {},
+                "completions": {},
+                "prompts": {},
+                "resources": {"subscribe": True},
+            }
             about = {"name": "late", "version": "1"}
             shape = {"protocolVersion": "2025-06-18", "capabilities": offer, "serverInfo": about}
             answer(number, result=shape)
@@ -73,5 +80,7 @@ for line in sys.stdin:
             outcomes.append(json.dumps(message.get("result") or message.get("error")))
             if (caller := asked[number]) is not None:
                 answer(caller, result=text(outcomes[-1]))
+        case "completion/complete" | "prompts/get" | "resources/read" | "resources/subscribe":
+            pass
         case _ if number is not None:
             answer(number, error={"code": -32601, "message": "Method not found"})

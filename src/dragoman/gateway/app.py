@@ -12,7 +12,6 @@ import json
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -70,7 +69,7 @@ def asgi_app(
         verifier: Checks tokens instead, such as `JwtVerifier` for those of an authorization server. Whom
             a token stands for is a user of `McpManager.as_user`, who shares nothing with the others.
         users: Given the id of a user, returns the arguments of `as_user` for them: policy, auth, env …;
-            `None` for one who is not let in.
+            `None` for one who is not let in, or not any more: it is asked with each request.
         hosts: Names under which clients reach the gateway, beside those of this machine; `*` for any.
         origins: Web pages that may use it, as `https://example.com`; those of this machine may.
         path: Where all servers are; a single one is below.
@@ -123,7 +122,7 @@ class Guard:
         host = headers.get("host", "")
         if host != self._known_host:
             parts = split_url(f"//{host}")
-            if parts is None or "@" in parts.netloc or parts.path or parts.query:
+            if parts is None or parts.netloc != host or "@" in host:
                 raise Refused(400, "malformed host")
             if "*" not in self._hosts and parts.host not in self._hosts:
                 raise Refused(421, "wrong host")
@@ -276,7 +275,7 @@ class GatewayApp:
         if path != base and not path.startswith(f"{base}/"):
             return _NOT_FOUND
         try:
-            view = endpoint.gateway.view(unquote(path[len(base) + 1 :]) or None)
+            view = endpoint.gateway.view(path[len(base) + 1 :] or None)
         except UnknownServerError:
             view = None
         if is_sse and (view is not None or http.method != "GET"):

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dragoman.gateway.ids import outer_uri
-from dragoman.gateway.request import SERVER_ERROR, Request
+from dragoman.gateway.request import MAX_NAME_CHARS, SERVER_ERROR, Request
 from dragoman.server.protocol.envelope import (
     HANDSHAKE_PROTOCOL_VERSIONS,
     INVALID_PARAMS,
@@ -27,6 +27,7 @@ from dragoman.server.protocol.envelope import (
     check_notification,
     check_params,
     declared,
+    encode,
     error_of,
     has_envelope,
     is_message,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 END_SECONDS = 5.0
 MAX_RUNNING = 1_000
 """How many requests of one client may be in progress."""
+MAX_CAPABILITIES_BYTES = 16 * 1024
 MAX_ASKED = 100
 """How many questions may wait for one client."""
 INITIALIZE = "initialize"
@@ -195,9 +197,12 @@ class Connection:
         """Take what the handshake says."""
         check_params(INITIALIZE, LATEST_HANDSHAKE_VERSION, params)
         given = dict(params or {})
+        if len(encode(given["capabilities"])) > MAX_CAPABILITIES_BYTES:
+            # They are kept for as long as the client stays.
+            raise MCPError(code=INVALID_PARAMS, message="the capabilities of the client are too long")
         self.version = agreed_version(given["protocolVersion"])
         self.capabilities = given["capabilities"]
-        self.name = str(given["clientInfo"]["name"])
+        self.name = str(given["clientInfo"]["name"])[:MAX_NAME_CHARS]
 
     async def _answer(self, request: Request) -> None:
         try:

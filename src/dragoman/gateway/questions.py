@@ -100,7 +100,8 @@ class Exchange:
     """One request of a client in progress: as it is here, that of a program, which cannot be asked."""
 
     def __init__(self, client: object = None) -> None:
-        self.client: object = client or self
+        # Not the request itself: whose it was is remembered for longer than what it said.
+        self.client: object = client or object()
         """Equal for requests of the same client; by default the request is one of its own."""
 
     async def ask(self, method: str, params: Mapping[str, Any], server: str) -> Mapping[str, Any]:  # noqa: ARG002 -- of those who can ask

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 SERVER_ERROR = -32000
+MAX_NAME_CHARS = 200
+"""How much of a client's name is kept."""
 APPROVAL = "dragoman_approval"
 """The key of the question whether a call may be made."""
 
@@ -84,7 +86,8 @@ class Request:
         if self.peer is not None:
             return self.peer.name
         info = self.meta.get(CLIENT_INFO_META_KEY)
-        return str(cast("dict[str, Any]", info).get("name", "")) if isinstance(info, dict) else ""
+        name = cast("dict[str, Any]", info).get("name", "") if isinstance(info, dict) else ""
+        return str(name)[:MAX_NAME_CHARS]
 
     @property
     def is_modern(self) -> bool:

@@ -68,10 +68,16 @@ class UserGateways:
         """
         while (closing := self._closing.get(user)) is not None:
             await asyncio.wait({closing})
+        # Asked each time: a user who is not let in any more is out with the next request.
+        settings: Mapping[str, Any] | None = self._settings(user) if self._settings is not None else {}
+        if settings is None:
+            if user in self._open:
+                self._end(user)
+            raise Refused(403, "unknown user")
         one = self._open.pop(user, None)
         if one is None:
             self._make_room()
-            one = self._make(user)
+            one = self._make(user, settings)
         self._open[user] = one
         one.requests += 1
         try:
@@ -93,11 +99,8 @@ class UserGateways:
         if self._closing:
             await asyncio.wait(self._closing.values())
 
-    def _make(self, user: str) -> _Open:
-        found: Mapping[str, Any] | None = self._settings(user) if self._settings is not None else {}
-        if found is None:
-            raise Refused(403, "unknown user")
-        given = dict(found)
+    def _make(self, user: str, settings: Mapping[str, Any]) -> _Open:
+        given = dict(settings)
         program = self._program.gateway
         questions = Questions() if program.asks_clients else None
         if questions is not None:

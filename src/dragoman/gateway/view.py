@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from dragoman.gateway.announce import Announcer
     from dragoman.gateway.connection import Connection
     from dragoman.gateway.gateway import Gateway
-    from dragoman.gateway.questions import Exchange
     from dragoman.gateway.request import Request
     from dragoman.model import ProgressHandler, ToolDef, ToolResult
     from dragoman.server.protocol.session import Kind
@@ -156,6 +155,8 @@ class View:
         observer = self._gateway.observer
         handler = self._handlers.get(request.method)
         seen = observer.begin(request)
+        # What a server is sent for this request is its client's, and so is what the server asks meanwhile.
+        token = current_caller.set(AskedInRounds(request) if request.is_modern else AskedNow(request))
         try:
             check_params(request.method, request.version, request.params)
             if handler is None:
@@ -166,6 +167,7 @@ class View:
             seen.error = exc
             return outcome_of(exc)
         finally:
+            current_caller.reset(token)
             observer.end(request, seen, is_known=handler is not None)
 
     def check_mirrored(self, request: Request, headers: Mapping[str, str]) -> None:
@@ -503,7 +505,7 @@ class View:
         try:
             if request.is_modern:
                 return await self._run_round(request, server, job)
-            return await _as_caller(AskedNow(request), job(None, request.report))
+            return await job(None, request.report)
         except (DragomanError, TimeoutError) as exc:
             raise _refusal(exc) from exc
 
@@ -522,6 +524,7 @@ class View:
             else:
                 refused = state.asked
         asker = AskedInRounds(request, approved=approved, refused=refused)
+        current_caller.set(asker)
         answer: Mapping[str, Any] = {}
         held = ""
         try:
@@ -579,9 +582,9 @@ class View:
         else:
             sent = None
         if not can_be_asked or (forwards and not follows):
-            answer = await _as_caller(asker, job(sent, request.report))
+            answer = await job(sent, request.report)
             return (_passed_on(request, answer, server) if wants_input(answer) else answer), ""
-        held = asker.held = Held(_as_caller(asker, job(sent, asker.report)), asker)
+        held = asker.held = Held(job(sent, asker.report), asker)
         answer, key = await self._gateway.held.advance(held, {})
         if not key and wants_input(answer):
             return _passed_on(request, answer, server), ""
@@ -617,15 +620,6 @@ class View:
         if level := self.announcer.lowest_level():
             await self._mcp.set_log_level(cast("Any", level), self.only)
         return {}
-
-
-async def _as_caller(exchange: Exchange, job: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Do a job for a request of a client: questions of servers during it go to that client."""
-    token = current_caller.set(exchange)
-    try:
-        return await job
-    finally:
-        current_caller.reset(token)
 
 
 def _passed_on(request: Request, answer: Mapping[str, Any], server: str) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ class InProgress:
         self._callers: dict[Caller | None, int] = {}
         """How many requests each has, the newest caller last."""
         self._late: dict[object, float] = {}
-        """Until when a client counts whose request ended without an answer."""
+        """Until when a client counts whose request ended without an answer; the last two, the latest last."""
 
     def begin(self) -> None:
         """Count a request of the current task."""
@@ -62,7 +62,11 @@ class InProgress:
         else:
             self._callers.pop(caller, None)
         if not answered and caller is not None:
+            self._late.pop(caller.client, None)
             self._late[caller.client] = time.monotonic() + LATE_SECONDS
+            if len(self._late) > 2:
+                # With two that can be meant nothing is clear; a third one makes no difference.
+                del self._late[next(iter(self._late))]
 
     def sole(self) -> Caller | None:
         """Return the newest request of the only client that has one; `None` for the application itself.

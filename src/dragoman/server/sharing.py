@@ -7,6 +7,7 @@ holds the real one. The process ends with its last lease.
 A question of the server goes to the lease whose request it belongs to. A modern server asks in its answer to
 that request. An older one does not say for which request it asks: that is clear only while requests of one
 owner can be meant. One that ended without an answer still counts, since the server may ask for it late.
+Between users so does one that was answered: nothing keeps a server from speaking of it afterwards.
 """
 
 from __future__ import annotations
@@ -273,9 +274,9 @@ class _Hub(ConnectionEvents):
     # ── Questions and log messages of the server
 
     def ended(self, lease: Lease, *, answered: bool) -> None:
-        """Note that a request has ended: what was received before may still belong to it."""
+        """Note that a request has ended: what was received before, or comes late, may belong to it."""
         now = self._loop.time()
-        until = now if answered else now + LATE_SECONDS
+        until = now if answered and not self.between_users else now + LATE_SECONDS
         self._recent = {owner: end for owner, end in self._recent.items() if end > now - LATE_SECONDS}
         self._recent[lease.owner] = max(until, self._recent.get(lease.owner, until))
 

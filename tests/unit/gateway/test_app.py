@@ -122,7 +122,10 @@ async def test_all_servers_have_prefixed_names_and_one_has_its_own() -> None:
         params = {"name": "add", "arguments": {"text": "tea"}}
         result = (await post(client, "tools/call", params, path="/mcp/notes")).json()["result"]
         assert result["content"][0]["text"] == "added tea 0"
-        assert (await post(client, "tools/list", path="/mcp/nobody")).status_code == 404
+        assert (await post(client, "tools/list", path="/mcp/%6eotes")).status_code == 200
+        # A proxy in front decodes an address once: what it does not let through must not be reached by two.
+        for path in ("/mcp/nobody", "/mcp/%256eotes", "/mcp/%2e%2e/status", "/MCP"):
+            assert (await post(client, "tools/list", path=path)).status_code == 404
         assert (await client.get("/", headers={"Authorization": f"Bearer {TOKEN}"})).status_code == 404
 
 
@@ -134,6 +137,7 @@ async def test_all_servers_have_prefixed_names_and_one_has_its_own() -> None:
         ({"Authorization": f"Basic {TOKEN}"}, 401, "no token"),
         ({"Host": "attacker.example"}, 421, "wrong host"),
         ({"Host": "127.0.0.1.attacker.example:80"}, 421, "wrong host"),
+        ({"Host": "127.0.0.1#.attacker.example"}, 400, "malformed host"),
         ({"Origin": "https://attacker.example"}, 403, "wrong origin"),
         ({"Origin": "null"}, 403, "wrong origin"),
         ({"Origin": "http://localhost.attacker.example"}, 403, "wrong origin"),

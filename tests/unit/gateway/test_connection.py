@@ -132,3 +132,18 @@ async def test_after_a_modern_request_there_is_no_handshake() -> None:
         assert "no handshake" in (await reader.read.get())["error"]["message"]
         await connection.close()
         await reader.outbox.close(flush=False)
+
+
+async def test_what_is_kept_of_a_handshake_is_bounded() -> None:
+    async with McpManager([notes().spec()], cache=False) as mcp, Gateway(mcp) as gateway, asyncio.timeout(20):
+        reader = Reader()
+        client = gateway.connect(reader.outbox)
+        long: dict[str, Any] = {"experimental": {f"e{number}": {} for number in range(2_000)}}
+        client.take(request("initialize", **{**HELLO, "capabilities": long}))
+        assert "too long" in (await reader.read.get())["error"]["message"]
+        assert client.capabilities == {}
+        client.take(request("initialize", **{**HELLO, "clientInfo": {"name": "c" * 10_000, "version": "1"}}))
+        assert (await reader.read.get())["result"]
+        assert client.name == "c" * 200
+        await client.close()
+        await reader.outbox.close(flush=False)
