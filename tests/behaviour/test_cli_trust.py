@@ -54,6 +54,8 @@ def test_an_approved_server_is_used_and_a_revoked_one_is_unknown_again() -> None
 def test_the_advice_for_a_server_that_is_not_approved_runs_as_it_is_printed() -> None:
     document = {"mcpServers": {"sound": {"type": "stdio", **entry("faulty.py", "sound")}}}
     Path(".kode.json").write_text(json.dumps(document), "utf-8")
+    shown = dragoman("--profile", "kode", "trust", "show", "sound").stdout
+    assert "`dragoman --profile kode trust approve sound`" in " ".join(shown.split())
     refused = dragoman("--profile", "kode", "call", "sound", "echo")
     assert refused.returncode == 8
     (advice,) = re.findall(r"`dragoman ([^`]*trust approve[^`]*)`", refused.stderr)
