@@ -267,6 +267,7 @@ async def test_refusal_of_the_server_keeps_its_code_and_data(mcp: McpManager) ->
 async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None:
     details: dict[str, Any] = {
         "field": "path",
+        "given": "y" * 3000,
         "api_key": "sk-live-0123456789abcdef0123",
         "rows": ["x" * 300] * 90,
     }
@@ -285,6 +286,7 @@ async def test_details_of_a_refusal_are_in_the_text_bounded_and_masked() -> None
             text = result.error or ""
             assert "invalid path (-32602); details: " in text
             assert '"field": "path"' in text
+            assert "yyy… (3000 characters)" in text
             assert "sk-live-0123456789abcdef0123" not in text
             assert len(text) < 700
             assert isinstance(result.exception, ProtocolError)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,19 @@ def test_an_approved_server_is_used_and_a_revoked_one_is_unknown_again() -> None
     assert dragoman("trust", "revoke", "sound").returncode == 0
     shown = dragoman("tools", "--json", "--no-connect")
     assert json.loads(shown.stdout)["servers"][0]["tools"] == []
+
+
+@pytest.mark.requirement("kode-config.project")
+def test_the_advice_for_a_server_that_is_not_approved_runs_as_it_is_printed() -> None:
+    document = {"mcpServers": {"sound": {"type": "stdio", **entry("faulty.py", "sound")}}}
+    Path(".kode.json").write_text(json.dumps(document), "utf-8")
+    shown = dragoman("--profile", "kode", "trust", "show", "sound").stdout
+    assert "`dragoman --profile kode trust approve sound`" in " ".join(shown.split())
+    refused = dragoman("--profile", "kode", "call", "sound", "echo")
+    assert refused.returncode == 8
+    (advice,) = re.findall(r"`dragoman ([^`]*trust approve[^`]*)`", refused.stderr)
+    assert dragoman(*advice.split(), "--yes").returncode == 0
+    assert dragoman("--profile", "kode", "call", "sound", "echo").returncode == 0
 
 
 @pytest.mark.requirement("rrclaw-policy")

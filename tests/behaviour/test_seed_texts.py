@@ -183,6 +183,24 @@ async def test_settings_that_a_program_gave_are_reloaded_with_new_ones() -> None
             await mcp.shutdown()
 
 
+@pytest.mark.requirement("rrclaw-manager.connect_all")
+async def test_a_map_is_reloaded_by_the_rules_of_the_same_profile() -> None:
+    here = {"transport": "stdio", "command": sys.executable, "args": [str(SERVERS / "plain.py")]}
+    servers: dict[str, Any] = {"a": here}
+    with anyio.fail_after(30):
+        mcp = await McpManager.connect_all(servers, profile="rrclaw", cache=False)
+        try:
+            everything = len(mcp.tools())
+            report = await mcp.reload(servers | {"b": {**here, "allowed_tools": []}})
+            assert (report.kept, report.started) == (("a",), ("b",))
+            await mcp.wait_ready()
+            assert len(mcp.tools()) == 2 * everything > 0
+            assert (await mcp.reload({})).stopped == ("a", "b")
+            assert mcp.tools() == []
+        finally:
+            await mcp.shutdown()
+
+
 async def test_other_profiles_keep_descriptions_and_plain_errors(
     server: Callable[..., ServerSpec], caplog: pytest.LogCaptureFixture
 ) -> None:

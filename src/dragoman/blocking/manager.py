@@ -673,11 +673,12 @@ class McpManager:
         """
         self._runner.run(lambda: self._mcp.remove(name))
 
-    def reload(self, settings: Settings | None = None) -> ConfigReloaded:
+    def reload(self, settings: Servers | None = None) -> ConfigReloaded:
         """Read the configuration again and apply what changed; unchanged servers are not touched.
 
         Args:
-            settings: The new configuration, for a manager that was made of settings.
+            settings: The new configuration, for a manager that was made of settings, specs or a mapping; a
+                mapping is read by the rules of the same profile.
 
         Raises:
             DragomanError: The manager reads no file, and no settings are given; or the other way round.

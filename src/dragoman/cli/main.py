@@ -224,8 +224,12 @@ def run_with(arguments: Sequence[str] | None, options: Options) -> int:
 
 
 def _report(error: Exception, options: Options) -> int:
+    from dragoman.errors import DragomanError
+
     if options.debug:
         _show_traceback(error)
+    if isinstance(error, DragomanError):
+        error.hint = options.with_program(error.hint)
     return _explain(error, as_json=options.json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -92,6 +93,16 @@ class Options:
         words = ["dragoman"]
         words += [] if self.profile == usual_profile(self.env) else ["--profile", self.profile]
         return [*words, "--config", self.config] if self.config else words
+
+    def with_program(self, hint: str) -> str:
+        """Return a hint whose `dragoman …` commands use the same configuration.
+
+        The library words hints without knowing how the program was started. `import` names its app itself.
+        """
+        import shlex
+
+        program = shlex.join(self.program())
+        return re.sub(r"`dragoman (?!-|import\b)", lambda _: f"`{program} ", hint)
 
     def quiet_logs(self) -> None:
         """Disable logging until the command ends; the command shows the same facts itself."""

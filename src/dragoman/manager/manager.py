@@ -188,6 +188,7 @@ class McpManager:
         use_spelling(Spellings().of)
         load = _file_loader(servers, profile, missing_ok=missing_ok)
         read = _settings(servers, profile) if load is None else load()
+        self._profile = profile
         self._root = root = read.root or str(Path.cwd())
         of_user = self._of_user
         if header_provider is not None:
@@ -923,13 +924,14 @@ class McpManager:
             await self._pool.wait_drained()
             await self._update_users()
 
-    async def reload(self, settings: Settings | None = None) -> ConfigReloaded:
+    async def reload(self, settings: Servers | None = None) -> ConfigReloaded:
         """Read the configuration again and apply what changed; unchanged servers are not touched.
 
         Files that cannot be read now keep their effect. Reloads run one after another.
 
         Args:
-            settings: The new configuration, for a manager that was made of settings.
+            settings: The new configuration, for a manager that was made of settings, specs or a mapping; a
+                mapping is read by the rules of the same profile.
 
         Raises:
             DragomanError: The manager reads no file, and no settings are given; or the other way round.
@@ -943,7 +945,10 @@ class McpManager:
             msg = "this manager reads its own files, and takes no settings"
             raise DragomanError(msg, hint="call `reload()`")
         async with self._reloading:
-            found = settings or await asyncio.to_thread(cast("Callable[[], Settings]", self._load))
+            if settings is None:
+                found = await asyncio.to_thread(cast("Callable[[], Settings]", self._load))
+            else:
+                found = _settings(settings, self._profile if isinstance(settings, Mapping) else None)
             self._check_open()
             try:
                 report = await self._pool.reload(found)

@@ -10,7 +10,7 @@ import click
 
 from dragoman.cli import exits, known, output
 from dragoman.cli.exits import Exit
-from dragoman.cli.options import Options, common_options
+from dragoman.cli.options import Options, common_options, typed
 from dragoman.errors import ConfigError, MissingVariableError
 from dragoman.trust.layers import inputs_of, settings_text, without_effect
 
@@ -120,7 +120,7 @@ def show(options: Options, names: tuple[str, ...]) -> None:
     for one in idle:
         output.say(f"Not approved (no effect): {_shortened_setting(one)}", fg="yellow")
     if idle:
-        output.say("Review these settings of the project: dragoman trust approve --settings")
+        output.say(f"Review these settings of the project: {typed('dragoman trust approve --settings')}")
     if not settings.servers:
         output.say(f"{output.NO_SERVERS}. Files: dragoman config paths")
     for warning in settings.warnings:
@@ -173,7 +173,8 @@ def _show_server(spec: ServerSpec, note: str = "") -> None:
     for origin in spec.shadowed:
         row("overrides", f"{output.place(origin)} ({origin.scope}, {origin.dialect})")
     for one in spec.notes:
-        row("note", f"{one.key}: {one.message}" if one.key else one.message)
+        message = one.message.replace("dragoman trust approve", typed("dragoman trust approve"))
+        row("note", f"{one.key}: {message}" if one.key else message)
 
 
 @config.command()
@@ -249,7 +250,7 @@ def _warnings(settings: Settings) -> list[ConfigError]:
 
 def _idle(one: Statement) -> ConfigError:
     msg = "this setting of the project is not approved and has no effect"
-    hint = "review it with `dragoman trust approve --settings`"
+    hint = f"review it with `{typed('dragoman trust approve --settings')}`"
     return ConfigError(msg, source=one.source, pointer=one.pointer, line=one.line, hint=hint)
 
 

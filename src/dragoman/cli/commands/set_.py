@@ -10,7 +10,7 @@ import click
 from dragoman.cli import output
 from dragoman.cli.commands.edit import own_settings
 from dragoman.cli.known import unknown
-from dragoman.cli.options import SERVERS, Options, common_options
+from dragoman.cli.options import SERVERS, Options, common_options, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -103,7 +103,8 @@ def change(options: Options, name: str, values: Mapping[str, Any], *, dry_run: b
     output.say(f"{verb} {keys} of `{name}` in {where}")
     if spec.origin.scope == "project":
         output.say(
-            f"The project's server has changed. Approve it: dragoman trust approve {name}", fg="yellow"
+            f"The project's server has changed. Approve it: {typed(f'dragoman trust approve {name}')}",
+            fg="yellow",
         )
 
 

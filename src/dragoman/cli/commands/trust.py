@@ -14,7 +14,7 @@ from dragoman.cli import output
 from dragoman.cli.exits import Exit, code_of, together
 from dragoman.cli.json_shapes import package_json
 from dragoman.cli.known import in_question, named
-from dragoman.cli.options import SERVERS, Options, common_options, timeout_option
+from dragoman.cli.options import SERVERS, Options, common_options, timeout_option, typed
 from dragoman.config.load import approvals, refused
 from dragoman.diagnosis.packages import pinned
 from dragoman.diagnosis.review import OWN_WORD, review
@@ -256,10 +256,11 @@ def _settings_row(settings: Settings, store: Approvals) -> ApprovalShape | None:
 
 def _show_settings(row: ApprovalShape, settings: Settings) -> None:
     click.echo(click.style("the project's settings", bold=True))
+    command = typed("dragoman trust approve --settings")
     text = {
         "approved": "approved for this project",
-        "changed": "changed since they were approved: `dragoman trust approve --settings` asks again",
-        "new": "not approved: `dragoman trust approve --settings` shows them whole and asks",
+        "changed": f"changed since they were approved: `{command}` asks again",
+        "new": f"not approved: `{command}` shows them whole and asks",
     }.get(row["state"], row["state"])
     _line("approval", text, _COLOURS[row["state"]])
     for one in settings.project:
@@ -312,7 +313,7 @@ def _show_review(one: Review, row: ApprovalShape | None, *, is_rivalled: bool) -
     name, _, rest = (head if width is None else output.cut(head, width)).partition("  ")
     click.echo(f"{click.style(name, bold=True)}  {click.style(rest, dim=True)}")
     if row is not None:
-        again = f": `dragoman trust approve {one.spec.name}` shows it whole and asks"
+        again = f": `{typed(f'dragoman trust approve {one.spec.name}')}` shows it whole and asks"
         text = {
             "approved": "approved for this project",
             "changed": f"changed since it was approved{again}",
@@ -337,7 +338,11 @@ def _show_review(one: Review, row: ApprovalShape | None, *, is_rivalled: bool) -
         for change in one.verdict.changes:
             for line in one.texts(change):
                 _line("", line, {"-": "red", "+": "green"}.get(line.strip()[:1]))
-        _line("", f"`dragoman trust approve {one.spec.name}` asks, and pins what it offers now", None)
+        _line(
+            "",
+            f"`{typed(f'dragoman trust approve {one.spec.name}')}` asks, and pins what it offers now",
+            None,
+        )
     for finding in one.findings:
         _line("look at", str(finding), "yellow")
     if one.package is not None:
@@ -639,7 +644,8 @@ def pin_version(
     output.say(f"written to {where}" if written else f"nothing is written yet to {where}; `--write` does it")
     if asks_again:
         output.say(
-            f"it is another command then: `dragoman trust approve {spec.name}` approves it", fg="yellow"
+            f"it is another command then: `{typed(f'dragoman trust approve {spec.name}')}` approves it",
+            fg="yellow",
         )
 
 

@@ -51,7 +51,7 @@ from dragoman.server.protocol.rpc import PARSE_ERROR, TOO_LARGE
 from dragoman.server.protocol.session import Era, Session, Stamp
 from dragoman.server.protocol.wire import BUSY_SHARE, MAX_MESSAGE_BYTES, HttpOptions
 from dragoman.server.transports.open_transport import exit_reason, open_wire
-from dragoman.trust.masking import mask_arguments
+from dragoman.trust.masking import mask_arguments, mask_text
 from dragoman.trust.sanitizing import for_log
 from dragoman.version import VERSION
 
@@ -462,14 +462,17 @@ def _details(data: object) -> str:
     """Return the `data` of an error as the end of its message: short, and with secrets masked."""
     if data is None or data in ("", {}, []):
         return ""
-    text = json.dumps(mask_arguments(_few(data), limit=MAX_DETAIL), ensure_ascii=False, default=repr)
+    text = json.dumps(mask_arguments(_few(data), limit=MAX_DETAILS), ensure_ascii=False, default=repr)
     return f"; details: {text if len(text) <= MAX_DETAILS else f'{text[:MAX_DETAILS]}…'}"
 
 
 def _few(data: object, depth: int = 4) -> object:
     """Return the beginning of some data: as much as fits into the details."""
     if isinstance(data, str):
-        return data[:MAX_DETAILS]
+        # Masked before it is cut to what is shown, so that no half of a secret is left over.
+        text = mask_text(data[:MAX_DETAILS])
+        is_whole = len(text) <= MAX_DETAIL and len(data) <= MAX_DETAILS
+        return text if is_whole else f"{text[:MAX_DETAIL]}… ({len(data)} characters)"
     if isinstance(data, dict):
         pairs = islice(cast("dict[str, object]", data).items(), MAX_DETAIL_ITEMS)
         return {str(name)[:MAX_DETAIL]: _few(value, depth - 1) for name, value in pairs} if depth else "…"
