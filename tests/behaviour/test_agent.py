@@ -517,7 +517,11 @@ async def test_no_server_speaks_for_another_in_the_system_prompt() -> None:
 
 @pytest.mark.requirement("otter-later.sampling")
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-async def test_a_server_may_use_the_model_only_with_consent(server: Make, is_async: bool) -> None:
+async def test_a_server_may_use_the_model_only_with_consent(
+    server: Make,
+    is_async: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asked: list[str] = []
 
     def approved(name: str, params: object) -> bool:
@@ -542,6 +546,8 @@ async def test_a_server_may_use_the_model_only_with_consent(server: Make, is_asy
     agreed, refused = (message for message in answer.messages if message.role == "tool")
     assert agreed.text == "the model said: short"
     assert refused.is_error
+    assert "the user did not allow server `asking` to use the model" in refused.text
+    assert [record.exc_info for record in caplog.records if record.name == "dragoman"] == [None]
     assert len(asked) == 2
     assert asked[0].startswith("asking: ")
     assert len(own.requests) == 1

@@ -114,6 +114,10 @@ def sdk_answers(handlers: Handlers, server: str) -> dict[str, Any]:
     return answers
 
 
+REFUSED = -1
+"""The code of the protocol's own example for a request that the user has refused."""
+
+
 def _cannot_ask(_server: str, _request: dict[str, Any]) -> dict[str, Any]:
     return {"action": "cancel"}
 
@@ -130,6 +134,10 @@ async def _answer(handler: Handler, server: str, params: BaseModel, read: Callab
     except MCPError as exc:
         # A client behind the gateway has answered with an error of its own.
         return exc.error
+    except DragomanError as exc:
+        # A no of the user, or a limit: nothing has failed.
+        logger.warning("%s: a request of the server was refused: %s", server, exc)
+        return types.ErrorData(code=REFUSED, message=exc.message)
     except Exception:
         logger.exception("%s: the handler of a request failed", server)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="the client could not answer")
