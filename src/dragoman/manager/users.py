@@ -528,7 +528,7 @@ class UserManager(McpManager):
         """Fail: the servers are the program's."""
         self._refuse_change(f"disable `{name}`")
 
-    async def reload(self, settings: Settings | None = None) -> ConfigReloaded:  # noqa: ARG002 -- as for all
+    async def reload(self, settings: object = None) -> ConfigReloaded:  # noqa: ARG002 -- as for all
         """Fail: the servers are the program's."""
         self._refuse_change("reload")
 
