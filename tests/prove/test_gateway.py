@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tests.prove.conftest import Proof
 
 ROOT = Path(__file__).resolve().parents[2]
-NPM = ROOT / ".cache" / "npm-servers"
 CLIENTS = Path(__file__).with_name("clients")
 TRANSPORTS = ("stdio", "http")
 KEY = "k" * 32
@@ -114,11 +113,14 @@ async def run(*command: str | Path, **env: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("generation", ["1", "2"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_the_typescript_client_uses_the_gateway(transport: str, tmp_path: Path) -> None:
+async def test_the_typescript_client_uses_the_gateway(
+    transport: str, generation: str, tmp_path: Path, clients: Path
+) -> None:
     async with entry(transport, tmp_path) as server:
-        script = CLIENTS / "typescript.mjs"
-        report = await run(node(), script, *arguments(server), SDK_FROM=str(NPM / "package.json"))
+        script, place = CLIENTS / "typescript.mjs", str(clients.parent / "package.json")
+        report = await run(node(), script, *arguments(server), SDK_FROM=place, SDK=generation)
     # This client drops reports that come in one piece with the result.
     assert report["steps"][:1] == [1]
     check(report)
@@ -136,6 +138,23 @@ async def test_the_ai_sdk_uses_the_gateway(transport: str, tmp_path: Path, clien
     assert report["text"] == "done"
     assert report["echo"] == {"said": "hallo"}
     assert {"mcp_old_echo", "mcp_new_echo"} <= set(report["tools"])
+
+
+@pytest.mark.parametrize("transport", [*TRANSPORTS, "sse"])
+async def test_langchains_mcp_adapters_use_the_gateway(transport: str, tmp_path: Path) -> None:
+    install("install_peers.py", "langchain-mcp-adapters")
+    python = ROOT / ".cache" / "peers" / "langchain-mcp-adapters" / "bin" / "python"
+    async with entry(transport, tmp_path) as server:
+        told = arguments(server)
+        if transport == "sse":
+            told[0] = told[0].removesuffix("/mcp") + "/sse"
+        if transport != "stdio":
+            told.insert(0, {"http": "streamable_http", "sse": "sse"}[transport])
+        report = await run(python, CLIENTS / "langchain_client.py", *told)
+    assert {"mcp_old_echo", "mcp_new_echo"} <= set(report["tools"])
+    assert "hallo" in report["echo"]
+    assert report["memo"] == "memo memo://one"
+    assert report["prompt"] == "Greet Rom"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
