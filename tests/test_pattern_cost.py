@@ -25,6 +25,7 @@ import pytest
 from tests.stopwatch import STOPWATCH, Stopwatch
 
 from dragoman.errors import DragomanError
+from dragoman.trust import readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,6 +55,9 @@ DEPENDENT = {
     "dragoman.trust.masking:is_closed": [(r"(?<!\\)\"", "search")],
     "dragoman.adapters.bridge:self._illegal": [("[^A-Za-z0-9_-]", "sub"), (r"\W|^(?=\d)", "sub")],
     "dragoman.tools.names:f'[^{self.characters}]'": [("[^a-zA-Z0-9_-]", "sub")],
+    "dragoman.trust.readings:f'{SEQUENCE}|(?![\\\\x80-\\\\x9f\\\\ud800-\\\\udfff]){HARMFUL}|{shown}'": [
+        (readings._unseen().pattern, "sub")
+    ],
     # Only compiled, never matched.
     "dragoman.tools.export.export:pattern": [],
 }
@@ -583,11 +587,12 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "telling name": masking.is_sensitive_name.__wrapped__,
         "looks random": masking.looks_random,
         "looks like a login": masking.is_login,
-        "redactor": redactor.mask,
-        "redactor of encodings": Redactor(["AAAAAAAAAAAA-%41=41", "\\u0061\\x41&lt;a\u00e9"]).mask,
+        # `mask` is this and `mask_text`, and remembers short texts.
+        "redactor": redactor.mask_known,
+        "redactor of encodings": Redactor(["AAAAAAAAAAAA-%41=41", "\\u0061\\x41&lt;a\u00e9"]).mask_known,
         "path of a secret": lambda text: is_path(text, "TOKEN_FILE", on_disk=False),
         "secrets of a server": lambda text: secret_values(spec_of(text).transport),
-        "excerpt": lambda text: excerpt(text, 2_000, redactor.mask),
+        "excerpt": lambda text: excerpt(text, 2_000, redactor.mask_known),
         "for terminals": sanitizing.for_terminal,
         "for JSON": sanitizing.for_json,
         "a name": visible.is_visible,

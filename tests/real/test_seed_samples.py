@@ -221,4 +221,4 @@ async def test_the_legal_assistants_three_variables_run(
         found = await run("legal", ("mcp_legal_echo", {"message": "hi"}))
     assert found["status"] == {"legal": ["ready", transport]}
     assert found["call_timeouts"] == {"legal": 20}
-    assert found["texts"] == ["Echo: hi"]
+    assert found["texts"] == ["Echo: hi\n\nSources:\n- legal (date unknown)"]

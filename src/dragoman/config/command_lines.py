@@ -132,9 +132,17 @@ def on_host(words: Sequence[str]) -> list[str]:
     """Return a container's command with the paths of mounted files as they are outside of it."""
     text = "\n".join(words) if words and program_name(words[0]) in _CONTAINERS else ""
     mounts = re.findall(r"(?:^|=)([^:=,\n]+):(/[^:,\n]+)", text, re.MULTILINE)
-    mounts += re.findall(r"\b(?:src|source)=([^,\n]+),.*?(?:dst|target|destination)=(/[^,\n]+)", text)
+    for line in text.split("\n"):
+        parts = [part.split("=", 1) for part in line.rpartition("--mount=")[2].split(",") if "=" in part]
+        keys = dict(parts)
+        outside = keys.get("src") or keys.get("source")
+        inside = keys.get("dst") or keys.get("target") or keys.get("destination")
+        mounts += [(outside, inside)] if outside and inside else []
     for outside, inside in mounts[:20]:
-        words = [re.sub(rf"^{re.escape(inside)}(?=/)", lambda _: outside, word) for word in words]  # noqa: B023 -- it is called at once
+        words = [
+            outside + word[len(inside) :] if word.startswith(inside.rstrip("/") + "/") else word
+            for word in words
+        ]
     return list(words)
 
 

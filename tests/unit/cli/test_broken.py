@@ -41,7 +41,7 @@ def test_of_several_mistakes_the_first_is_told_and_the_number(capsys: pytest.Cap
     assert run(["--config", "wrong.json", "tools"]) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert "server `a` is skipped" in line
-    assert line.endswith("(2 configuration problems: run `dragoman config check`)")
+    assert line.endswith("(2 configuration problems: run `dragoman --config wrong.json config check`)")
 
 
 def test_where_other_servers_are_left_a_remark_goes_beside_the_listing(

@@ -2,9 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.tools import names as naming
 from dragoman.tools.names import GEMINI, OPENAI, assign
 
 pytestmark = pytest.mark.requirement("kode-registry.naming")
+
+
+@pytest.fixture(autouse=True)
+def no_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget how a manager of an earlier test has names spelled."""
+    monkeypatch.setattr(naming._Spelling, "of", None)
 
 
 @pytest.mark.parametrize(
