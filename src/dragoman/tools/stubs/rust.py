@@ -6,7 +6,17 @@ import re
 from typing import TYPE_CHECKING
 
 from dragoman.tools.schema.shapes import Choices, ListOf, MapOf, Named, Plain, without_null
-from dragoman.tools.stubs.typed_tools import MAX_DOC, File, Names, comment, pascal, quoted, snake, typed
+from dragoman.tools.stubs.typed_tools import (
+    MAX_DOC,
+    File,
+    Names,
+    comment,
+    pascal,
+    quoted,
+    snake,
+    texts_or_kind,
+    typed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,12 +122,9 @@ class _Writer:
                 return f"Vec<{self.printed(item, name)}>"
             case MapOf(value):
                 return f"BTreeMap<String, {self.printed(value, name)}>"
-            case Choices(values):
-                texts = [value for value in values if isinstance(value, str)]
-                if len(texts) == len(values):
-                    return self._choice(texts, name)
-                kinds = set(map(type, values))
-                return "bool" if kinds == {bool} else "i64" if kinds == {int} else "Value"
+            case Choices():
+                texts, kind = texts_or_kind(shape)
+                return self._choice(texts, name) if texts else _PLAIN.get(kind, "Value")
             case Named(found):
                 return found
             case _:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dragoman.model import ToolDef
-    from dragoman.tools.schema.shapes import Record, Shape
+    from dragoman.tools.schema.shapes import Choices, Record, Shape
 
 MAX_NAME = 60
 MAX_DOC = 2_000
@@ -103,6 +103,15 @@ def _typed(name: str, tool: ToolDef, names: Names) -> Typed:
         result = answer.shape_of(tool.output_schema, ["result"])
         records = [*records, *answer.records]
     return Typed(stem, name, for_model(tool.description, MAX_DOC).strip(), arguments, result, records)
+
+
+def texts_or_kind(choices: Choices) -> tuple[list[str], str]:
+    """Return the values of a choice if all are texts; else none, and the plain type that all have."""
+    texts = [value for value in choices.values if isinstance(value, str)]
+    if len(texts) == len(choices.values):
+        return texts, "string"
+    kinds = set(map(type, choices.values))
+    return [], "boolean" if kinds == {bool} else "integer" if kinds == {int} else "any"
 
 
 def comment(text: str, mark: str, *, most: int = MAX_ABOUT) -> list[str]:
