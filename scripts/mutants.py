@@ -115,14 +115,20 @@ def _cost(file: str) -> int:
     return SLOWER.index(folder) + 1 if folder in SLOWER else 0
 
 
+def _skipped(folder: str, names: list[str]) -> set[str]:
+    """Name what a copy goes without: the environment and the like. A `.kode.json` of an example is copied."""
+    if Path(folder) == ROOT:
+        return {name for name in names if name.startswith(".") or name in {"build", "dist"}}
+    return {"node_modules", "__pycache__"}.intersection(names)
+
+
 class Copy:
     """A copy of the repository, with an environment whose `dragoman` is the copied one."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "dragoman"
         self._files = files_by_requirement(ROOT / "tests")
-        skipped = shutil.ignore_patterns(".*", "node_modules", "build", "dist")
-        shutil.copytree(ROOT, self.root, ignore=skipped, symlinks=True)
+        shutil.copytree(ROOT, self.root, ignore=_skipped, symlinks=True)
         # The real servers and their index are only read.
         (self.root / ".cache").symlink_to((ROOT / ".cache").resolve())
         self._python = _environment(self.root)

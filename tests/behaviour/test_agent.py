@@ -7,7 +7,9 @@ import json
 import os
 import re
 import signal
+import sys
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -37,7 +39,6 @@ from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from dragoman.agent.messages import AgentEvent
 
@@ -56,6 +57,9 @@ pytestmark = pytest.mark.requirement(
 
 def roles(messages: object) -> list[str]:
     return [message.role for message in messages]  # type: ignore[attr-defined]
+
+
+SERVERS = Path(__file__).resolve().parents[1] / "servers"
 
 
 def texts_of(request: ModelRequest, role: str) -> list[str]:
@@ -278,6 +282,39 @@ async def test_a_lost_server_and_changed_tools_are_told_in_one_line_each(server:
     assert len(told) == 1
     assert told[0].startswith("server `two` is not available")
     assert texts_of(model.requests[1], "user")[-1] == f"[notice] {told[0]}"
+
+
+@pytest.mark.requirement("legal-error.lost")
+async def test_a_server_that_stays_away_is_told_once(server: Make, tmp_path: Path) -> None:
+    program, told = tmp_path / "two", list[str]()
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {SERVERS / 'plain.py'}\n", "utf-8")
+    program.chmod(0o755)
+    async with McpManager([server("one", "plain.py"), ServerSpec("two", Stdio(str(program)))]) as mcp:
+        await mcp.wait_ready()
+
+        async def script(request: ModelRequest) -> Say | str:
+            if len(model.requests) > 2:
+                return "noted"
+            events = mcp.events()
+            if len(model.requests) == 1:
+                program.unlink()
+                number = mcp.status()["two"].pid
+                assert number
+                os.kill(number, signal.SIGKILL)
+            # The second time it is the start that fails.
+            async for event in events:
+                if isinstance(event, StateChanged) and event.after == "backoff":
+                    break
+            return Say(calls=[("mcp_one_echo", {"text": "x"})])
+
+        model = ScriptedProvider(script)
+        async with AgentEngine(model, mcp) as agent:
+            await agent.run(
+                "go", on_event=lambda event: told.append(event.text) if isinstance(event, Noticed) else None
+            )
+
+    assert len(model.requests) == 3
+    assert [text[: len("server `two` is not")] for text in told] == ["server `two` is not"]
 
 
 async def test_a_server_that_is_back_is_told_once_and_every_time(server: Make) -> None:

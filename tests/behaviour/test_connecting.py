@@ -25,6 +25,7 @@ from dragoman import (
 )
 from dragoman.errors import InvalidSpecError
 from dragoman.events import StateChanged, ToolsChanged
+from dragoman.manager.pool import STARTING_AT_ONCE
 from dragoman.testing import InstantClock, ScriptedServer
 
 if TYPE_CHECKING:
@@ -576,3 +577,18 @@ async def next_state(mcp: McpManager, state: ServerState) -> None:
     async for event in mcp.events():
         if isinstance(event, StateChanged) and event.after is state:
             return
+
+
+@pytest.mark.requirement("excel-2.1", "otter-p0.failure")
+def test_servers_that_hang_do_not_keep_the_others_from_starting() -> None:
+    never = asyncio.Event()
+    hung = [ScriptedServer(f"hung{number}", on_connect=never.wait) for number in range(STARTING_AT_ONCE)]
+    well = ScriptedServer("well")
+
+    async def main() -> float:
+        began = asyncio.get_running_loop().time()
+        async with McpManager([one.spec() for one in (*hung, well)], cache=False) as mcp:
+            assert await mcp.wait_ready(["well"], timeout=20)
+            return asyncio.get_running_loop().time() - began
+
+    assert InstantClock().run(main()) < 5

@@ -521,6 +521,20 @@ def test_kode_serves_every_project_from_the_users_file(tmp_path: Path, home: Pat
     assert settings.naming == "{server}:{tool}"
 
 
+@pytest.mark.requirement("kode-config.global", "kode-config.project")
+@pytest.mark.parametrize("folder", ["home", "project"])
+def test_kode_takes_the_type_of_a_server_and_tries_the_other_one_too(
+    folder: str, tmp_path: Path, home: Path
+) -> None:
+    old, new = {"type": "sse", "url": "https://a.test/sse"}, {"type": "http", "url": "https://a.test/mcp"}
+    file = (home if folder == "home" else tmp_path) / ".kode.json"
+    write(file, json.dumps({"mcpServers": {"old": old, "new": new}}))
+    assert transports(load("kode")) == {
+        "old": Sse("https://a.test/sse", alternate=True),
+        "new": Http("https://a.test/mcp", alternate=True),
+    }
+
+
 @pytest.mark.requirement("kode-config.global")
 def test_kode_reads_the_users_file_once_when_it_works_in_the_home_folder(
     home: Path, caplog: pytest.LogCaptureFixture

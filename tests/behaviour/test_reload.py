@@ -15,7 +15,15 @@ import anyio
 import pytest
 from tests.conftest import end_of
 
-from dragoman import ConfigError, ConnectError, McpManager, ServerSpec, ServerState, Stdio
+from dragoman import (
+    ConfigError,
+    ConnectError,
+    McpManager,
+    ServerSpec,
+    ServerState,
+    Stdio,
+    ToolUnavailableError,
+)
 from dragoman.events import CallStarted, ConfigReloaded, StateChanged, ToolsChanged
 
 if TYPE_CHECKING:
@@ -418,6 +426,19 @@ async def test_reload_cancelled_at_any_step_leaves_the_old_or_the_new(site: Site
         assert [await who(mcp, name) for name in ("s", "t")] == ["s2", "t2"]
 
 
+@pytest.mark.requirement("otter-close", "excel-2.5", "rrclaw-manager.shutdown")
+async def test_shutdown_ends_the_call_of_a_removed_server(site: Site) -> None:
+    with anyio.fail_after(20):
+        async with site.running(site.server("s")) as mcp:
+            pid = mcp.status()["s"].pid
+            pending = await under_way(mcp, "mcp_s_wait")
+            site.write()
+            await mcp.reload()
+            await mcp.shutdown()
+            assert isinstance((await pending).exception, ToolUnavailableError)
+            await end_of(pid)
+
+
 @pytest.mark.requirement("otter-close", "excel-2.5")
 async def test_shutdown_during_a_reload_leaves_nothing(site: Site) -> None:
     gate = site.folder / "gate"
@@ -427,6 +448,9 @@ async def test_shutdown_during_a_reload_leaves_nothing(site: Site) -> None:
         reloading = asyncio.create_task(mcp.reload())
         opened = await asyncio.to_thread(gate.open, "w")
         await mcp.shutdown()
+        # Both new servers wait for the gate: nobody reads it any more.
+        with pytest.raises(BrokenPipeError):
+            os.write(opened.fileno(), b"x")
         opened.close()
         assert set((await reloading).failed) == {"s", "t"}
         assert all(status.state is ServerState.CLOSED for status in mcp.status().values())

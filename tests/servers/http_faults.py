@@ -714,6 +714,7 @@ def legacy(name: str, endpoint: str | None, *, before: bytes = b"", after: str =
 
 
 legacy("legacy", "/legacy-post?sessionId=1")
+legacy("deep/legacy", "legacy-post?sessionId=1")
 legacy("legacy-greets", "/legacy-post?sessionId=1", before=event(b"/elsewhere", kind="greeting"))
 legacy("legacy-absent", None)
 legacy("legacy-ends", None, after="end")
@@ -740,6 +741,8 @@ async def legacy_post(exchange: Exchange) -> bool:
             await stream.drain()
     return True
 
+
+MODES["deep/legacy-post"] = MODES["legacy-post"]
 
 legacy("legacy-whole", "/legacy-whole-post")
 

@@ -42,6 +42,7 @@ def test_what_two_names_want_belongs_to_neither_and_a_legal_name_keeps_its_own()
     assert aliases["c.d"] == "c_d"
     assert aliases["a.b"] == "a_b_2e7336dc8eba87ef"
     assert aliases["a/b"] == "a_b_c14cddc033f64b9d"
+    assert "a_b" not in assign(["a.b", "a/b"], OPENAI).values()
 
 
 def test_names_that_differ_in_case_or_in_composition_only_stay_apart() -> None:

@@ -49,6 +49,13 @@ async def test_messages_are_posted_to_the_named_address_and_answers_come_on_the_
     assert client.ends == []
 
 
+@pytest.mark.requirement("legal-client.sse")
+async def test_relative_address_is_resolved_against_that_of_the_stream(server: FaultServer) -> None:
+    async with peer(server, "deep/legacy") as client:
+        assert await client.text() == "legacy"
+    assert {request.path for request in server.sent("POST")} == {"/deep/legacy-post?sessionId=1"}
+
+
 @pytest.mark.parametrize("mode", ["legacy-ends", "legacy-elsewhere", "legacy-nonsense"])
 async def test_stream_without_a_usable_address_is_an_error_and_not_a_hang(
     server: FaultServer, mode: str
